@@ -1,0 +1,59 @@
+"""The one error family. Each error says what happened, to what, and what to do; the CLI turns it into one line and an exit code."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_GATE = 1
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+EXIT_INPUT = 4
+EXIT_KERNEL = 5
+
+
+class ToolkitError(Exception):
+    """Base of every error that reaches a user.
+
+    Args:
+        message: what happened and to which file, kernel or option, on one line.
+        remedy: what to do next; a command that works here where there is one.
+    """
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+
+
+class GateFailed(ToolkitError):
+    """A comparison or calibration gate did not hold (exit 1)."""
+
+    exit_code = EXIT_GATE
+
+
+class UsageProblem(ToolkitError):
+    """The request itself cannot be carried out: unknown name, impossible size (exit 2)."""
+
+    exit_code = EXIT_USAGE
+
+
+class EnvironmentProblem(ToolkitError):
+    """This machine lacks something: GPU, driver, ncu, nvcc, CuPy, permission, disk (exit 3)."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+class InputProblem(ToolkitError):
+    """A file is unreadable, incomplete or not what it claims to be (exit 4)."""
+
+    exit_code = EXIT_INPUT
+
+
+class KernelProblem(ToolkitError):
+    """A kernel failed to build, to launch, or computed a wrong result (exit 5)."""
+
+    exit_code = EXIT_KERNEL
