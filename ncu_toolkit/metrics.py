@@ -1,0 +1,235 @@
+"""The metric registry: every Nsight metric name the toolkit reads stands here and nowhere else.
+
+A `Metric` maps a short name to the profiler's name(s), first present wins, with the unit we convert to and what it means.
+Architectures that never had a metric are told by `since` and `until` (compute capability), so that "not collected" and
+"not available on this GPU" stay two different things. Values derived from several metrics are in `derived.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+#: Units after conversion. Fractions are 0-1; times are microseconds; "cycles" are SM cycles.
+UNITS: Final = ("us", "cycles", "cycles/inst", "fraction", "B", "B/s", "Hz", "count", "ratio", "FLOP", "FLOP/s", "warps", "lanes", "sectors", "")
+
+#: ncu unit text -> (our unit, factor). Percentages become fractions.
+CONVERSIONS: Final = {
+    "ns": ("us", 1e-3), "nsecond": ("us", 1e-3), "us": ("us", 1.0), "usecond": ("us", 1.0), "ms": ("us", 1e3), "msecond": ("us", 1e3),
+    "s": ("us", 1e6), "second": ("us", 1e6), "%": ("fraction", 0.01), "hz": ("Hz", 1.0), "Hz": ("Hz", 1.0), "cycle/second": ("Hz", 1.0), "cycle/nsecond": ("Hz", 1e9),
+    "Khz": ("Hz", 1e3), "Mhz": ("Hz", 1e6), "Ghz": ("Hz", 1e9), "byte": ("B", 1.0), "Kbyte": ("B", 1e3), "Mbyte": ("B", 1e6), "Gbyte": ("B", 1e9),
+    "byte/second": ("B/s", 1.0), "Kbyte/second": ("B/s", 1e3), "Mbyte/second": ("B/s", 1e6), "Gbyte/second": ("B/s", 1e9), "Tbyte/second": ("B/s", 1e12),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One registry entry.
+
+    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `better`: "high", "low" or "" where neither.
+    `per_instruction`: has one value per program counter.
+    """
+
+    name: str
+    ncu: tuple[str, ...]
+    unit: str
+    label: str
+    meaning: str
+    better: str = ""
+    since: tuple[int, int] = (7, 0)
+    until: tuple[int, int] = (99, 0)
+    scale: float | None = None
+    """Factor from the profiler's value where its unit text does not say (percent metrics without unit)."""
+
+    def available_on(self, cc: tuple[int, int]) -> bool:
+        """Whether GPUs of compute capability `cc` have this metric at all."""
+        return self.since <= cc <= self.until
+
+
+def _pct(name: str, base: str, label: str, meaning: str, better: str = "", since: tuple[int, int] = (7, 0), until: tuple[int, int] = (99, 0)) -> Metric:
+    return Metric(name, (base,), "fraction", label, meaning, better, since, until)
+
+
+#: Warp stall reasons as Nsight names them, with what the warp waits for.
+STALL_REASONS: Final[dict[str, str]] = {
+    "selected": "The warp issued an instruction in this cycle: the useful share.",
+    "not_selected": "The warp could have issued, but the scheduler picked another one: a sign of enough parallelism, not a problem.",
+    "long_scoreboard": "Waiting for a result from global, local, texture or surface memory (L1TEX).",
+    "short_scoreboard": "Waiting for a result from the MIO queue other than L1TEX: mostly shared memory loads, also special functions (MUFU) and shuffles.",
+    "mio_throttle": "The memory input/output queue is full: too many shared memory, shuffle or special-function instructions are under way.",
+    "lg_throttle": "The local/global memory queue is full: too many global or local memory instructions, often narrow or uncoalesced ones.",
+    "tex_throttle": "The texture queue is full.",
+    "math_pipe_throttle": "The arithmetic pipe that the instruction needs is busy: that pipe is the limit.",
+    "wait": "A fixed-latency dependency: the result of the previous arithmetic instruction is not ready yet (4 or more cycles).",
+    "barrier": "Waiting at a block-wide barrier for sibling warps.",
+    "membar": "Waiting at a memory fence for earlier memory operations to be visible.",
+    "branch_resolving": "Waiting for a branch target to be computed.",
+    "dispatch_stall": "The dispatcher held the instruction back, for example for a register-file port conflict.",
+    "drain": "Exiting, but waiting for stores to memory to leave the SM.",
+    "imc_miss": "Waiting for an immediate constant that is not in the constant cache.",
+    "no_instruction": "The next instruction is not in the instruction cache, or the warp has just jumped far.",
+    "sleeping": "The warp put itself to sleep (nanosleep) or all its lanes yielded.",
+    "misc": "A reason that has no name of its own.",
+    "gmma": "Waiting to start a warpgroup matrix instruction (WARPGROUP.ARRIVE), on Hopper only.",
+}
+_STALL_UNTIL: Final = {"imc_miss": (9, 0), "gmma": (9, 0)}
+_STALL_SINCE: Final = {"gmma": (9, 0)}
+#: PC sampling spells two reasons differently.
+SAMPLE_SPELLING: Final = {"no_instruction": "no_instructions", "gmma": "warpgroup_arrive"}
+
+
+def stall_metric(reason: str) -> str:
+    """Profiler name of a reason's share of the stall stack, in cycles per issued instruction."""
+    return f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
+
+
+def sample_metric(reason: str, not_issued: bool = False) -> str:
+    """Profiler name of a reason's PC samples; `not_issued` counts only samples in cycles in which the scheduler issued nothing."""
+    spelled = SAMPLE_SPELLING.get(reason, reason)
+    return f"smsp__pcsamp_warps_issue_stalled_{spelled}{'_not_issued' if not_issued else ''}"
+
+
+_STALLS: Final = tuple(
+    Metric(
+        f"stall_{reason}", (stall_metric(reason),), "cycles/inst", f"Stall: {reason.replace('_', ' ')}", meaning, "low" if reason not in ("selected", "not_selected") else "",
+        _STALL_SINCE.get(reason, (7, 0)), _STALL_UNTIL.get(reason, (99, 0)),
+    )
+    for reason, meaning in STALL_REASONS.items()
+)  # fmt: skip
+
+_ELAPSED: Final = ".avg.pct_of_peak_sustained_elapsed"
+_ACTIVE: Final = ".avg.pct_of_peak_sustained_active"
+
+_METRICS: Final[tuple[Metric, ...]] = (
+    # time and clocks
+    Metric("duration", ("gpu__time_duration.sum", "gpu__time_duration.avg"), "us", "Duration under ncu", "Time on the GPU while profiled, caches and clocks as ncu set them: for shares and ratios, not for rates.", "low"),
+    Metric("sm_cycles", ("sm__cycles_elapsed.max", "smsp__cycles_elapsed.max", "gpc__cycles_elapsed.max"), "cycles", "SM cycles elapsed", "Cycles from the first to the last work of the launch.", "low"),
+    Metric("sm_active_cycles", ("sm__cycles_active.avg",), "cycles", "SM cycles active (mean)", "Mean over SMs of the cycles with at least one resident warp."),
+    Metric("sm_active_cycles_max", ("sm__cycles_active.max",), "cycles", "SM cycles active (max)", "The busiest SM."),
+    Metric("sm_active_cycles_min", ("sm__cycles_active.min",), "cycles", "SM cycles active (min)", "The least busy SM."),
+    Metric("sm_clock", ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"), "Hz", "SM clock", "Mean SM clock during the profiled launch."),
+    Metric("dram_clock", ("dram__cycles_elapsed.avg.per_second",), "Hz", "DRAM clock", "Mean memory clock during the profiled launch."),
+    # issue
+    Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active.avg.pct_of_peak_sustained_active"), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction.", "high"),
+    Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp.", "low"),
+    Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Warps ready to issue in a mean active cycle; below 1 the scheduler idles.", "high"),
+    Metric("active_warps", ("smsp__warps_active.avg.per_cycle_active",), "warps", "Active warps per scheduler", "Resident warps per scheduler in a mean active cycle."),
+    Metric("warp_latency", ("smsp__average_warp_latency_per_inst_issued.ratio",), "cycles/inst", "Warp latency per instruction", "Cycles a warp spends per instruction it issues: the height of the stall stack.", "low"),
+    Metric("achieved_occupancy", ("sm__warps_active.avg.pct_of_peak_sustained_active",), "fraction", "Achieved occupancy", "Resident warps as a fraction of what the SM can hold, mean over active cycles."),
+    Metric("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), "fraction", "Theoretical occupancy", "Warps the launch's resources allow, as a fraction of what the SM can hold."),
+    Metric("lanes_per_instruction", ("smsp__thread_inst_executed_per_inst_executed.ratio",), "lanes", "Active lanes per instruction", "Threads of a warp that were active, mean over instructions; 32 is full.", "high"),
+    Metric("lanes_predicated_on", ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",), "lanes", "Lanes predicated on", "Threads of a warp that were active and not predicated off, mean over instructions.", "high"),
+    # pipes
+    _pct("sm_throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM throughput (roll-up)", "Nsight's largest SM sub-throughput.", "high"),
+    _pct("memory_throughput", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory throughput (roll-up)", "Nsight's largest memory sub-throughput: busy, not necessarily useful."),
+    _pct("fma_pipe_active", "sm__pipe_fma_cycles_active" + _ACTIVE, "FMA pipe active", "Cycles in which the FP32 FMA pipe worked.", "high"),
+    _pct("fmaheavy_pipe_active", "sm__pipe_fmaheavy_cycles_active" + _ACTIVE, "FMA heavy half active", "Cycles in which the half of the FMA pipe that also does integer multiply-add worked.", "", (8, 6)),
+    _pct("alu_pipe_active", "sm__pipe_alu_cycles_active" + _ACTIVE, "ALU pipe active", "Cycles in which the integer and logic pipe worked."),
+    _pct("fp64_pipe_active", "sm__pipe_fp64_cycles_active" + _ACTIVE, "FP64 pipe active", "Cycles in which the double-precision pipe worked."),
+    _pct("xu_pipe_active", "sm__inst_executed_pipe_xu" + _ACTIVE, "XU pipe active", "Special functions (MUFU) and conversions, as a fraction of the pipe's issue rate."),
+    _pct("lsu_pipe_active", "sm__inst_executed_pipe_lsu" + _ACTIVE, "LSU pipe active", "Load/store instructions as a fraction of the pipe's issue rate."),
+    _pct("uniform_pipe_active", "sm__inst_executed_pipe_uniform" + _ACTIVE, "Uniform pipe active", "Uniform-datapath instructions as a fraction of that pipe's issue rate.", "", (7, 5)),
+    _pct("tensor_pipe_active", "sm__pipe_tensor_cycles_active" + _ACTIVE, "Tensor pipe active", "Cycles in which a tensor core worked.", "high"),
+    _pct("hmma_pipe_active", "sm__pipe_tensor_op_hmma_cycles_active" + _ACTIVE, "Tensor pipe active (16-bit float)", "Cycles in which the tensor cores worked on 16-bit floating-point matrices.", "high", (7, 0), (9, 0)),
+    _pct("fp16_pipe_active", "sm__inst_executed_pipe_fp16" + _ACTIVE, "FP16 pipe active", "Half-precision instructions outside the tensor cores.", "", (7, 0), (8, 0)),
+    _pct("mio_active", "sm__mio_inst_issued.avg.pct_of_peak_sustained_active", "MIO issue", "Instructions issued to the memory input/output unit, of its peak."),
+    _pct("constant_cache_active", "idc__request_cycles_active" + _ELAPSED, "Constant cache busy", "Cycles in which the indexed constant cache served requests."),
+    # memory levels
+    Metric("dram_read_bytes", ("dram__bytes_read.sum",), "B", "DRAM read", "Bytes read from device memory.", "low", (7, 0), (10, 3)),
+    Metric("dram_write_bytes", ("dram__bytes_write.sum",), "B", "DRAM written", "Bytes written to device memory.", "low", (7, 0), (10, 3)),
+    Metric("dram_total_bytes", ("dram__bytes.sum",), "B", "DRAM traffic", "Bytes read from and written to device memory.", "low"),
+    _pct("dram_utilization", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "DRAM throughput", "Device-memory traffic as a fraction of its peak.", "high"),
+    _pct("dram_bus_active", "dram__cycles_active" + _ELAPSED, "DRAM busy", "Cycles in which device memory transferred or prepared to transfer."),
+    _pct("l2_utilization", "lts__t_sectors" + _ELAPSED, "L2 tag throughput", "Sectors looked up in L2 as a fraction of its peak."),
+    _pct("l2_throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2 throughput (roll-up)", "Nsight's largest L2 sub-throughput."),
+    _pct("l2_to_sm_active", "lts__lts2xbar_cycles_active" + _ELAPSED, "L2 to SM link", "Cycles in which L2 sent data towards the SMs, of its peak."),
+    Metric("l2_sectors", ("lts__t_sectors.sum",), "sectors", "L2 sectors", "32-byte sectors looked up in L2.", "low"),
+    Metric("l2_sectors_from_sm", ("lts__t_sectors_srcunit_tex.sum",), "sectors", "L2 sectors asked for by SMs", "32-byte sectors that the SMs read from or wrote to L2.", "low"),
+    _pct("l2_hit_rate", "lts__t_sector_hit_rate.pct", "L2 hit rate", "Sectors found in L2.", "high"),
+    _pct("l1_throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "L1 throughput (roll-up)", "Nsight's largest L1TEX sub-throughput."),
+    _pct("l1_hit_rate", "l1tex__t_sector_hit_rate.pct", "L1 hit rate", "Sectors found in L1.", "high"),
+    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1/shared data pipe", "Wavefronts through the L1 data stage (shared and global), of one a cycle.", ""),
+    _pct("l1_writeback_active", "l1tex__lsu_writeback_active" + _ACTIVE, "L1 writeback", "Cycles in which load results were written back to registers."),
+    _pct("l1_request_active", "l1tex__lsuin_requests" + _ACTIVE, "L1 requests", "Requests entering L1TEX from the LSU, of its peak."),
+    _pct("l1_fill_active", "l1tex__m_xbar2l1tex_read_sectors" + _ACTIVE, "L2 to L1 fill", "Sectors filled into L1 from L2, of the link's peak."),
+    Metric("l1_fill_sectors", ("l1tex__m_xbar2l1tex_read_sectors.sum",), "sectors", "Sectors filled into L1", "32-byte sectors that came from L2 into L1, shared memory (asynchronous copies) or registers.", "low"),
+    Metric("global_load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), "sectors", "Global load sectors", "32-byte sectors that global loads asked L1 for.", "low"),
+    Metric("global_load_requests", ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",), "count", "Global load requests", "Warp-level global load requests."),
+    Metric("global_store_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",), "sectors", "Global store sectors", "32-byte sectors that global stores wrote.", "low"),
+    Metric("global_store_requests", ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",), "count", "Global store requests", "Warp-level global store requests."),
+    Metric("local_load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",), "sectors", "Local load sectors", "32-byte sectors read from local memory: spills and indexed arrays.", "low"),
+    Metric("local_store_sectors", ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",), "sectors", "Local store sectors", "32-byte sectors written to local memory.", "low"),
+    Metric("global_atomic_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",), "sectors", "Global atomic sectors", "Sectors touched by atomics that return a value.", "low"),
+    Metric("global_reduction_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",), "sectors", "Global reduction sectors", "Sectors touched by atomics that return nothing.", "low"),
+    Metric("l2_atomic_sectors", ("lts__t_sectors_op_atom.sum",), "sectors", "L2 atomic sectors", "Sectors of returning atomics at L2.", "low"),
+    Metric("l2_reduction_sectors", ("lts__t_sectors_op_red.sum",), "sectors", "L2 reduction sectors", "Sectors of non-returning atomics at L2.", "low"),
+    _pct("l2_atomic_unit_active", "lts__d_atomic_input_cycles_active" + _ELAPSED, "L2 atomic unit", "Cycles in which the L2 slices' atomic units took input."),
+    Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks.", "low"),
+    Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads.", "low"),
+    Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",), "count", "Shared store wavefronts", "Passes through the banks for stores.", "low"),
+    Metric("shared_load_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",), "count", "Shared load bank conflicts", "Extra wavefronts counted as conflicts for loads (arbitration included).", "low"),
+    Metric("shared_store_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",), "count", "Shared store bank conflicts", "Extra wavefronts counted as conflicts for stores (arbitration included).", "low"),
+    # launch
+    Metric("registers_per_thread", ("launch__registers_per_thread",), "count", "Registers per thread", "As the compiler allocated them."),
+    Metric("waves", ("launch__waves_per_multiprocessor",), "ratio", "Waves", "Grid size over the blocks the GPU can hold at once."),
+    Metric("block_limit_registers", ("launch__occupancy_limit_registers",), "count", "Block limit: registers", "Blocks an SM can hold by registers."),
+    Metric("block_limit_shared", ("launch__occupancy_limit_shared_mem",), "count", "Block limit: shared memory", "Blocks an SM can hold by shared memory."),
+    Metric("block_limit_warps", ("launch__occupancy_limit_warps",), "count", "Block limit: warps", "Blocks an SM can hold by warps."),
+    Metric("block_limit_blocks", ("launch__occupancy_limit_blocks",), "count", "Block limit: blocks", "Blocks an SM can hold by its block slots."),
+    Metric("block_limit_barriers", ("launch__occupancy_limit_barriers",), "count", "Block limit: barriers", "Blocks an SM can hold by hardware barriers."),
+    Metric("cluster_size", ("launch__cluster_size",), "count", "Cluster size", "Blocks a cluster.", "", (9, 0)),
+    Metric("passes", ("profiler__replayer_passes",), "count", "Replay passes", "Times the launch was replayed to collect everything.", "low"),
+    # peaks that ncu itself reports, for ceilings
+    Metric("dram_peak_bytes_per_cycle", ("dram__bytes.sum.peak_sustained",), "", "DRAM peak", "Bytes a DRAM cycle, all channels."),
+    Metric("l2_peak_sectors_per_cycle", ("lts__t_sectors.sum.peak_sustained",), "", "L2 peak", "Sectors an L2 cycle, all slices."),
+    *_STALLS,
+)  # fmt: skip
+
+REGISTRY: Final[dict[str, Metric]] = {metric.name: metric for metric in _METRICS}
+
+#: Per-instruction source metrics (instances carry the program counter).
+SOURCE_METRICS: Final[dict[str, str]] = {
+    "executed": "inst_executed",
+    "threads": "thread_inst_executed",
+    "threads_on": "thread_inst_executed_true",
+    "samples": "smsp__pcsamp_sample_count",
+    "l2_sectors": "memory_l2_theoretical_sectors_global",
+    "l2_sectors_ideal": "memory_l2_theoretical_sectors_global_ideal",
+    "local_sectors": "memory_l2_theoretical_sectors_local",
+    "shared_wavefronts": "memory_l1_wavefronts_shared",
+    "shared_wavefronts_ideal": "memory_l1_wavefronts_shared_ideal",
+    "l1_tag_requests": "memory_l1_tag_requests_global",
+    "live_registers": "smsp__sass_live_registers",
+}
+#: Executed instructions by opcode with modifiers; instance ids are the opcodes.
+OPCODE_METRIC: Final = "sass__inst_executed_per_opcode_with_modifier_all"
+OPCODE_THREADS_METRIC: Final = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
+
+#: Launch and device facts read as they are.
+LAUNCH_FACTS: Final[dict[str, str]] = {
+    "grid_x": "launch__grid_dim_x", "grid_y": "launch__grid_dim_y", "grid_z": "launch__grid_dim_z", "grid_size": "launch__grid_size",
+    "block_x": "launch__block_dim_x", "block_y": "launch__block_dim_y", "block_z": "launch__block_dim_z", "block_size": "launch__block_size",
+    "registers": "launch__registers_per_thread", "shared_static": "launch__shared_mem_per_block_static", "shared_dynamic": "launch__shared_mem_per_block_dynamic",
+    "shared_driver": "launch__shared_mem_per_block_driver", "shared_allocated": "launch__shared_mem_per_block_allocated", "shared_config": "launch__shared_mem_config_size",
+    "stream": "launch__stream_id", "context": "launch__context_id", "sm_count": "launch__sm_count", "cluster": "launch__cluster_size",
+}  # fmt: skip
+DEVICE_FACTS: Final[dict[str, str]] = {
+    "name": "device__attribute_display_name", "chip": "device__attribute_chip", "cc_major": "device__attribute_compute_capability_major",
+    "cc_minor": "device__attribute_compute_capability_minor", "sm_count": "device__attribute_multiprocessor_count", "l2_bytes": "device__attribute_l2_cache_size",
+    "memory_bytes": "device__attribute_total_memory", "sm_khz": "device__attribute_max_gpu_frequency_khz", "memory_khz": "device__attribute_max_mem_frequency_khz",
+    "bus_bits": "device__attribute_global_memory_bus_width", "fb_bus_bits": "device__attribute_fb_bus_width", "max_warps": "device__attribute_max_warps_per_multiprocessor",
+    "schedulers": "device__attribute_num_schedulers_per_multiprocessor", "max_registers": "device__attribute_max_registers_per_multiprocessor",
+    "max_shared": "device__attribute_max_shared_memory_per_multiprocessor", "ram_type": "device__attribute_ram_type",
+}  # fmt: skip
+
+
+def metric(name: str) -> Metric:
+    """The registry entry of a short name; KeyError names the unknown one (a programming error, not a user's)."""
+    return REGISTRY[name]
+
+
+def raw_names() -> Iterator[str]:
+    """Every profiler metric name that the registry may read, for collection and for checks against the chips' lists."""
+    for entry in _METRICS:
+        yield from entry.ncu

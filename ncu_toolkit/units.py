@@ -1,0 +1,88 @@
+"""Numbers as people read them: three significant digits, units always, thin spaces in thousands. The only place that formats."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+THIN_SPACE: Final = "\u2009"
+NOT_AVAILABLE: Final = "n/a"
+
+_SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, no exponent between 1e-4 and 1e15, thin spaces in thousands."""
+    if math.isnan(value):
+        return NOT_AVAILABLE
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if magnitude < -4 or magnitude >= 15:
+        return f"{value:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - magnitude)
+    rounded = round(value, digits - 1 - magnitude)
+    return f"{rounded:,.{decimals}f}".replace(",", THIN_SPACE)
+
+
+def count(value: float) -> str:
+    """A whole number with thin spaces in thousands: `1 048 576`."""
+    return f"{round(value):,}".replace(",", THIN_SPACE)
+
+
+def si(value: float, unit: str, digits: int = 3) -> str:
+    """`value` with an SI prefix: si(4.24e12, "B/s") is `4.24 TB/s`."""
+    if not math.isfinite(value):
+        return NOT_AVAILABLE
+    for factor, prefix in _SI:
+        if abs(value) >= factor * 0.9995:
+            return f"{significant(value / factor, digits)}{THIN_SPACE}{prefix}{unit}"
+    return f"{significant(value, digits)}{THIN_SPACE}{unit}"
+
+
+def duration(microseconds: float, digits: int = 3) -> str:
+    """A time given in microseconds, as ns, µs, ms or s."""
+    if not math.isfinite(microseconds):
+        return NOT_AVAILABLE
+    seconds = microseconds * 1e-6
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(seconds) >= factor * 0.9995:
+            return f"{significant(seconds / factor, digits)}{THIN_SPACE}{unit}"
+    return f"{significant(seconds * 1e9, digits)}{THIN_SPACE}ns"
+
+
+def percent(fraction: float, digits: int = 3) -> str:
+    """A fraction as percent: 0.125 is `12.5 %`."""
+    if not math.isfinite(fraction):
+        return NOT_AVAILABLE
+    if fraction == 0:
+        return f"0{THIN_SPACE}%"
+    return f"{significant(fraction * 100, digits)}{THIN_SPACE}%"
+
+
+def ratio(value: float, digits: int = 3) -> str:
+    """A factor: `1.24×`."""
+    if not math.isfinite(value):
+        return NOT_AVAILABLE
+    return f"{significant(value, digits)}×"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value in one of the registry's units (see metrics.UNITS) as text."""
+    if value is None:
+        return NOT_AVAILABLE
+    if unit == "us":
+        return duration(value)
+    if unit in ("B", "B/s", "FLOP", "FLOP/s", "Hz"):
+        return si(value, unit)
+    if unit == "fraction":
+        return percent(value)
+    if unit == "ratio":
+        return ratio(value)
+    if unit == "count":
+        return count(value) if abs(value) >= 1000 or float(value).is_integer() else significant(value)
+    if not unit:
+        return significant(value)
+    return f"{significant(value)}{THIN_SPACE}{unit}"
