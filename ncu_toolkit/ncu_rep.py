@@ -1,0 +1,376 @@
+"""Report file -> Profiles. The only importer of NVIDIA's `ncu_report` module.
+
+The module raises only for a path that does not exist, so the framing is checked first (`framing.py`) and the launches that came back are
+counted against those declared. Launches are keyed by their place in the file, never by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from ncu_toolkit import framing, metrics
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.model import Device, Instruction, InstructionMix, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
+
+_VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
+_GUI_LINK = re.compile(r"@(?:section|url|source|metric|sourcecounter):([^@:]+(?::[^@:]*)?)?:?[^@]*@")
+
+
+@dataclass(frozen=True)
+class LoadedReport:
+    """A report's profiles with what is known to be missing."""
+
+    path: str
+    profiles: tuple[Profile, ...]
+    ncu_version: str
+    declared_launches: int
+    damage: str = ""
+    """Empty when the framing is whole; else where the file stops making sense (only with allow_partial)."""
+
+
+def load_profiles(path: Path | str, *, instructions: bool = True, allow_partial: bool = False) -> tuple[Profile, ...]:
+    """The profiles of one report, in file order. See `load_report`."""
+    return load_report(path, instructions=instructions, allow_partial=allow_partial).profiles
+
+
+def load_report(path: Path | str, *, instructions: bool = True, allow_partial: bool = False) -> LoadedReport:
+    """Read a `.ncu-rep` (or `.ncu-rep.xz`).
+
+    Args:
+        instructions: also read per-instruction counters and source (most of the time of a load).
+        allow_partial: analyse what is intact of a damaged file instead of refusing it.
+
+    Raises:
+        InputProblem: unreadable, not a report, damaged, or launches missing against what the file declares.
+        EnvironmentProblem: the `ncu_report` module cannot be imported.
+    """
+    path = Path(path)
+    data = framing.read_bytes(path)
+    frame = framing.parse(data)
+    if frame.problem and not allow_partial:
+        raise InputProblem(
+            f"'{path}' is damaged {frame.problem}; {frame.declared_launches} launches before that are intact",
+            "Copy or record it again, or analyse the intact part with --allow-partial",
+        )
+    version = ncu_version_in(data)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        readable = path
+        if path.suffix != ".ncu-rep" or frame.problem:
+            readable = Path(scratch) / "report.ncu-rep"
+            readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
+        profiles = tuple(_profiles(module(), readable, path.name, version, instructions))
+    if len(profiles) != frame.declared_launches:
+        message = f"'{path}' declares {frame.declared_launches} launches, {len(profiles)} could be read"
+        if not allow_partial:
+            raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
+        return LoadedReport(str(path), profiles, version, frame.declared_launches, message)
+    return LoadedReport(str(path), profiles, version, frame.declared_launches, frame.problem)
+
+
+def ncu_version_in(data: bytes) -> str:
+    """The version of the ncu that wrote the report, from its session data; empty where it is not there."""
+    found = _VERSION.search(data)
+    return found.group(1).decode() if found else ""
+
+
+@lru_cache(maxsize=1)
+def module() -> Any:
+    """NVIDIA's report module: from PyPI (`ncu-report`), else from an installed Nsight Compute.
+
+    Raises:
+        EnvironmentProblem: neither is there.
+    """
+    try:
+        return importlib.import_module("ncu_report")
+    except ImportError as first:
+        for folder in sorted(Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True):
+            sys.path.append(str(folder))
+            try:
+                return importlib.import_module("ncu_report")
+            except ImportError:
+                sys.path.remove(str(folder))
+        raise EnvironmentProblem(f"the ncu_report module cannot be imported ({first})", "Run `pip install ncu-report`") from None
+
+
+def module_version() -> str:
+    """Version of the report module in use."""
+    return str(getattr(module(), "__version__", "")) or str(_pip_version())
+
+
+def _pip_version() -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("ncu-report")
+    except importlib.metadata.PackageNotFoundError:
+        return "bundled with Nsight Compute"
+
+
+def _profiles(ncu: Any, path: Path, name: str, version: str, instructions: bool) -> Iterable[Profile]:
+    context = ncu.load_report(str(path))
+    for range_index in range(context.num_ranges()):
+        report_range = context.range_by_idx(range_index)
+        for action_index in range(report_range.num_actions()):
+            action = report_range.action_by_idx(action_index)
+            yield _profile(ncu, action, Origin(name, range_index, action_index, version), instructions)
+
+
+def _profile(ncu: Any, action: Any, origin: Origin, instructions: bool) -> Profile:
+    names = frozenset(action.metric_names())
+    device = _device(action, names)
+    readings = {entry.name: _reading(action, names, entry, device.cc) for entry in metrics.REGISTRY.values()}
+    launch = _launch(action, names, readings)
+    table = _instructions(action, names) if instructions else ()
+    return Profile(
+        origin=origin,
+        device=device,
+        launch=launch,
+        readings=readings,
+        stalls=_stalls(readings),
+        mix=_mix(action, names, table),
+        instructions=table,
+        sources=_sources(action) if instructions else {},
+        rules=tuple(_rules(action)),
+    )
+
+
+def _number(action: Any, names: frozenset[str], name: str) -> float | None:
+    if name not in names:
+        return None
+    value = action.metric_by_name(name).value()
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _integer(action: Any, names: frozenset[str], name: str) -> int:
+    value = _number(action, names, name)
+    return int(value) if value is not None and math.isfinite(value) else 0
+
+
+def _text(action: Any, names: frozenset[str], name: str) -> str:
+    return str(action.metric_by_name(name).value()) if name in names else ""
+
+
+def _device(action: Any, names: frozenset[str]) -> Device:
+    def number(fact: str) -> int:
+        return _integer(action, names, metrics.DEVICE_FACTS[fact])
+
+    return Device(
+        name=_text(action, names, metrics.DEVICE_FACTS["name"]),
+        cc=(number("cc_major"), number("cc_minor")),
+        chip=_text(action, names, metrics.DEVICE_FACTS["chip"]),
+        sm_count=number("sm_count") or _integer(action, names, metrics.LAUNCH_FACTS["sm_count"]),
+        l2_bytes=number("l2_bytes"),
+        memory_bytes=number("memory_bytes"),
+        max_sm_hz=number("sm_khz") * 1e3,
+        max_memory_hz=number("memory_khz") * 1e3,
+        memory_bus_bits=number("bus_bits") or number("fb_bus_bits"),
+        max_warps_per_sm=number("max_warps"),
+        schedulers_per_sm=number("schedulers") or 4,
+        max_registers_per_sm=number("max_registers"),
+        max_shared_per_sm=number("max_shared"),
+    )
+
+
+def _reading(action: Any, names: frozenset[str], entry: metrics.Metric, cc: tuple[int, int]) -> Reading:
+    for name in entry.ncu:
+        if name not in names:
+            continue
+        found = action.metric_by_name(name)
+        raw = found.value()
+        if not isinstance(raw, int | float):
+            continue
+        if not math.isfinite(raw):
+            return Reading(entry.name, None, entry.unit, Presence.UNDEFINED)
+        return Reading(entry.name, float(raw) * _factor(entry, name, found.unit()), entry.unit, Presence.PRESENT)
+    presence = Presence.NOT_COLLECTED if cc == (0, 0) or entry.available_on(cc) else Presence.NOT_AVAILABLE
+    return Reading(entry.name, None, entry.unit, presence)
+
+
+def _factor(entry: metrics.Metric, name: str, unit: str) -> float:
+    if entry.unit == "fraction":
+        return 0.01 if unit == "%" or "pct" in name else 1.0
+    converted = metrics.CONVERSIONS.get(unit)
+    return converted[1] if converted is not None and converted[0] == entry.unit else 1.0
+
+
+def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading]) -> Launch:
+    def number(fact: str) -> int:
+        return _integer(action, names, metrics.LAUNCH_FACTS[fact])
+
+    grid = (number("grid_x"), number("grid_y"), number("grid_z"))
+    block = (number("block_x"), number("block_y"), number("block_z"))
+    if not any(grid):
+        grid = (number("grid_size"), 1, 1)
+    if not any(block):
+        block = (number("block_size"), 1, 1)
+    function = action.name(action.NameBase_FUNCTION)
+    return Launch(
+        kernel=action.name(action.NameBase_DEMANGLED) or function,
+        function=function,
+        grid=grid,
+        block=block,
+        registers=number("registers"),
+        shared_static=number("shared_static"),
+        shared_dynamic=number("shared_dynamic"),
+        shared_driver=number("shared_driver"),
+        shared_config=number("shared_config"),
+        cluster=number("cluster"),
+        stream=number("stream"),
+        nvtx=_nvtx(action),
+        status=_status(function, names, readings, grid),
+    )
+
+
+def _status(function: str, names: frozenset[str], readings: Mapping[str, Reading], grid: tuple[int, int, int]) -> str:
+    if not names:
+        return "incomplete: the report holds no metrics for this launch; the file is damaged or profiling was stopped"
+    if metrics.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
+        return "incomplete: the launch was not finished when profiling ended (no grid size, no duration), as after a crash, a time-out or an interrupt"
+    if readings["duration"].presence is Presence.UNDEFINED:
+        return "incomplete: its duration is not a number, as after a launch that failed under the profiler"
+    if readings["duration"].value == 0:
+        return "incomplete: its duration is 0"
+    if not function:
+        return "incomplete: the launch has no name; the file is damaged"
+    return "complete"
+
+
+def _nvtx(action: Any) -> tuple[str, ...]:
+    state = action.nvtx_state()
+    if state is None:
+        return ()
+    ranges: list[str] = []
+    for identifier in state.domains():
+        domain = state.domain_by_id(identifier)
+        ranges.extend(str(name) for name in domain.push_pop_ranges())
+    return tuple(ranges)
+
+
+def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
+    reasons = [(reason, readings[f"stall_{reason}"].value) for reason in metrics.STALL_REASONS]
+    present = [(reason, value) for reason, value in reasons if value is not None]
+    if not present:
+        return None
+    present.sort(key=lambda item: -item[1])
+    return StallStack(tuple(present), readings["warp_latency"].value)
+
+
+def _instances(action: Any, names: frozenset[str], name: str) -> dict[int, float]:
+    if name not in names:
+        return {}
+    found = action.metric_by_name(name)
+    count = found.num_instances()
+    if count == 0 or not found.has_correlation_ids():
+        return {}
+    ids = found.correlation_ids()
+    return {int(ids.value(i)): float(found.value(i)) for i in range(count)}
+
+
+def opcode_of(sass: str) -> str:
+    """Mnemonic with modifiers of a SASS line: `@!P0 LDG.E.128 R4, [R2]` gives `LDG.E.128`."""
+    words = sass.split()
+    while words and (words[0].startswith("@") or words[0] == "{"):
+        words = words[1:]
+    return words[0].rstrip(";") if words else ""
+
+
+def _instructions(action: Any, names: frozenset[str]) -> tuple[Instruction, ...]:
+    executed = _instances(action, names, metrics.SOURCE_METRICS["executed"])
+    samples = {reason: _instances(action, names, metrics.sample_metric(reason)) for reason in metrics.STALL_REASONS}
+    addresses = set(executed)
+    for table in samples.values():
+        addresses |= set(table)
+    if not addresses:
+        return ()
+    not_issued = {reason: _instances(action, names, metrics.sample_metric(reason, not_issued=True)) for reason in metrics.STALL_REASONS}
+    threads = _instances(action, names, metrics.SOURCE_METRICS["threads_on"]) or _instances(action, names, metrics.SOURCE_METRICS["threads"])
+    extras = {short: _instances(action, names, name) for short, name in metrics.SOURCE_METRICS.items() if short not in ("executed", "threads", "threads_on", "samples")}
+    extras = {short: table for short, table in extras.items() if table}
+    rows = []
+    for index, address in enumerate(sorted(addresses)):
+        sass = str(action.sass_by_pc(address) or "").strip()
+        info = action.source_info(address)
+        rows.append(
+            Instruction(
+                index=index,
+                address=address,
+                sass=sass,
+                opcode=opcode_of(sass),
+                file=str(info.file_name()) if info is not None else "",
+                line=int(info.line()) if info is not None else 0,
+                executed=int(executed[address]) if address in executed else None,
+                threads=int(threads[address]) if address in threads else None,
+                samples={reason: int(table[address]) for reason, table in samples.items() if table.get(address)},
+                samples_not_issued={reason: int(table[address]) for reason, table in not_issued.items() if table.get(address)},
+                counters={short: table[address] for short, table in extras.items() if address in table},
+            )
+        )
+    base = rows[0].address
+    return tuple(_rebased(row, base) for row in rows)
+
+
+def _rebased(row: Instruction, base: int) -> Instruction:
+    """Addresses relative to the function's first instruction: absolute ones differ between runs and say nothing."""
+    from dataclasses import replace
+
+    return replace(row, address=row.address - base)
+
+
+def _mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> InstructionMix:
+    """Executed instructions by opcode: joined from the per-instruction counts where they are there, else the profiler's own table."""
+    opcodes: dict[str, int] = {}
+    threads: dict[str, int] = {}
+    for row in table:
+        if row.executed is not None and row.opcode:
+            opcodes[row.opcode] = opcodes.get(row.opcode, 0) + row.executed
+        if row.threads is not None and row.opcode:
+            threads[row.opcode] = threads.get(row.opcode, 0) + row.threads
+    if not opcodes:
+        opcodes = _opcode_table(action, names, metrics.OPCODE_METRIC)
+        threads = _opcode_table(action, names, metrics.OPCODE_THREADS_METRIC)
+    return InstructionMix(opcodes, threads)
+
+
+def _opcode_table(action: Any, names: frozenset[str], name: str) -> dict[str, int]:
+    if name not in names:
+        return {}
+    found = action.metric_by_name(name)
+    if not found.num_instances() or not found.has_correlation_ids():
+        return {}
+    ids = found.correlation_ids()
+    return {str(ids.value(i)): int(found.value(i)) for i in range(found.num_instances())}
+
+
+def _sources(action: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in action.source_files().items() if text}
+
+
+_RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error"}
+
+
+def _rules(action: Any) -> Iterable[RuleMessage]:
+    for entry in action.rule_results_as_dicts():
+        message = entry.get("rule_message") or {}
+        estimate = entry.get("speedup_estimation") or {}
+        speedup = estimate.get("speedup")
+        yield RuleMessage(
+            rule=str(entry.get("rule_identifier", "")),
+            title=str(message.get("title", "")),
+            text=_GUI_LINK.sub(lambda match: (match.group(1) or "").split(":")[-1], str(message.get("message", ""))),
+            kind=_RULE_KINDS.get(int(message.get("type", 0)), "none"),
+            speedup=float(speedup) if speedup is not None else None,
+            scope=_SCOPES.get(int(estimate.get("type", 0)), ""),
+            section=str(entry.get("section_identifier", "")),
+        )
+
+
+_SCOPES = {0: "", 1: "local", 2: "global"}
