@@ -101,8 +101,7 @@ _STALLS: Final = tuple(
 _ELAPSED: Final = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE: Final = ".avg.pct_of_peak_sustained_active"
 
-_METRICS: Final[tuple[Metric, ...]] = (
-    # time and clocks
+_TIME: Final[tuple[Metric, ...]] = (
     Metric("duration", ("gpu__time_duration.sum", "gpu__time_duration.avg"), "us", "Duration under ncu", "Time on the GPU while profiled, caches and clocks as ncu set them: for shares and ratios, not for rates.", "low"),
     Metric("sm_cycles", ("sm__cycles_elapsed.max", "smsp__cycles_elapsed.max", "gpc__cycles_elapsed.max"), "cycles", "SM cycles elapsed", "Cycles from the first to the last work of the launch.", "low"),
     Metric("sm_active_cycles", ("sm__cycles_active.avg",), "cycles", "SM cycles active (mean)", "Mean over SMs of the cycles with at least one resident warp."),
@@ -110,7 +109,9 @@ _METRICS: Final[tuple[Metric, ...]] = (
     Metric("sm_active_cycles_min", ("sm__cycles_active.min",), "cycles", "SM cycles active (min)", "The least busy SM."),
     Metric("sm_clock", ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"), "Hz", "SM clock", "Mean SM clock during the profiled launch."),
     Metric("dram_clock", ("dram__cycles_elapsed.avg.per_second",), "Hz", "DRAM clock", "Mean memory clock during the profiled launch."),
-    # issue
+)  # fmt: skip
+
+_ISSUE: Final[tuple[Metric, ...]] = (
     Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active.avg.pct_of_peak_sustained_active"), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction.", "high"),
     Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp.", "low"),
     Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Warps ready to issue in a mean active cycle; below 1 the scheduler idles.", "high"),
@@ -120,7 +121,10 @@ _METRICS: Final[tuple[Metric, ...]] = (
     Metric("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), "fraction", "Theoretical occupancy", "Warps the launch's resources allow, as a fraction of what the SM can hold."),
     Metric("lanes_per_instruction", ("smsp__thread_inst_executed_per_inst_executed.ratio",), "lanes", "Active lanes per instruction", "Threads of a warp that were active, mean over instructions; 32 is full.", "high"),
     Metric("lanes_predicated_on", ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",), "lanes", "Lanes predicated on", "Threads of a warp that were active and not predicated off, mean over instructions.", "high"),
-    # pipes
+    *_STALLS,
+)  # fmt: skip
+
+_PIPES: Final[tuple[Metric, ...]] = (
     _pct("sm_throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM throughput (roll-up)", "Nsight's largest SM sub-throughput.", "high"),
     _pct("memory_throughput", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory throughput (roll-up)", "Nsight's largest memory sub-throughput: busy, not necessarily useful."),
     _pct("fma_pipe_active", "sm__pipe_fma_cycles_active" + _ACTIVE, "FMA pipe active", "Cycles in which the FP32 FMA pipe worked.", "high"),
@@ -135,7 +139,9 @@ _METRICS: Final[tuple[Metric, ...]] = (
     _pct("fp16_pipe_active", "sm__inst_executed_pipe_fp16" + _ACTIVE, "FP16 pipe active", "Half-precision instructions outside the tensor cores.", "", (7, 0), (8, 0)),
     _pct("mio_active", "sm__mio_inst_issued.avg.pct_of_peak_sustained_active", "MIO issue", "Instructions issued to the memory input/output unit, of its peak."),
     _pct("constant_cache_active", "idc__request_cycles_active" + _ELAPSED, "Constant cache busy", "Cycles in which the indexed constant cache served requests."),
-    # memory levels
+)  # fmt: skip
+
+_MEMORY: Final[tuple[Metric, ...]] = (
     Metric("dram_read_bytes", ("dram__bytes_read.sum",), "B", "DRAM read", "Bytes read from device memory.", "low", (7, 0), (10, 3)),
     Metric("dram_write_bytes", ("dram__bytes_write.sum",), "B", "DRAM written", "Bytes written to device memory.", "low", (7, 0), (10, 3)),
     Metric("dram_total_bytes", ("dram__bytes.sum",), "B", "DRAM traffic", "Bytes read from and written to device memory.", "low"),
@@ -170,7 +176,9 @@ _METRICS: Final[tuple[Metric, ...]] = (
     Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",), "count", "Shared store wavefronts", "Passes through the banks for stores.", "low"),
     Metric("shared_load_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",), "count", "Shared load bank conflicts", "Extra wavefronts counted as conflicts for loads (arbitration included).", "low"),
     Metric("shared_store_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",), "count", "Shared store bank conflicts", "Extra wavefronts counted as conflicts for stores (arbitration included).", "low"),
-    # launch
+)  # fmt: skip
+
+_LAUNCH: Final[tuple[Metric, ...]] = (
     Metric("registers_per_thread", ("launch__registers_per_thread",), "count", "Registers per thread", "As the compiler allocated them."),
     Metric("waves", ("launch__waves_per_multiprocessor",), "ratio", "Waves", "Grid size over the blocks the GPU can hold at once."),
     Metric("block_limit_registers", ("launch__occupancy_limit_registers",), "count", "Block limit: registers", "Blocks an SM can hold by registers."),
@@ -180,12 +188,21 @@ _METRICS: Final[tuple[Metric, ...]] = (
     Metric("block_limit_barriers", ("launch__occupancy_limit_barriers",), "count", "Block limit: barriers", "Blocks an SM can hold by hardware barriers."),
     Metric("cluster_size", ("launch__cluster_size",), "count", "Cluster size", "Blocks a cluster.", "", (9, 0)),
     Metric("passes", ("profiler__replayer_passes",), "count", "Replay passes", "Times the launch was replayed to collect everything.", "low"),
-    # peaks that ncu itself reports, for ceilings
-    Metric("dram_peak_bytes_per_cycle", ("dram__bytes.sum.peak_sustained",), "", "DRAM peak", "Bytes a DRAM cycle, all channels."),
-    Metric("l2_peak_sectors_per_cycle", ("lts__t_sectors.sum.peak_sustained",), "", "L2 peak", "Sectors an L2 cycle, all slices."),
-    *_STALLS,
 )  # fmt: skip
 
+_PEAKS: Final[tuple[Metric, ...]] = (
+    Metric("dram_peak_bytes_per_cycle", ("dram__bytes.sum.peak_sustained",), "", "DRAM peak", "Bytes a DRAM cycle, all channels."),
+    Metric("l2_peak_sectors_per_cycle", ("lts__t_sectors.sum.peak_sustained",), "", "L2 peak", "Sectors an L2 cycle, all slices."),
+)  # fmt: skip
+
+#: Metrics by the section of our set that collects them (see sections.py); the order is the sections' order in the GUI.
+GROUPS: Final[dict[str, tuple[Metric, ...]]] = {"time": (*_TIME, *_LAUNCH), "issue": _ISSUE, "pipes": _PIPES, "memory": (*_MEMORY, *_PEAKS)}
+
+#: Read where a report has them, but too dear in passes for our own set (measured on an H200: sm__throughput 3, l1tex__throughput 1), or
+#: filled in by the profiler itself.
+READ_ONLY: Final = frozenset({"sm_throughput", "l1_throughput", "passes"})
+
+_METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 REGISTRY: Final[dict[str, Metric]] = {metric.name: metric for metric in _METRICS}
 
 #: Per-instruction source metrics (instances carry the program counter).
