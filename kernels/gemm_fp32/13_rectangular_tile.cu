@@ -1,0 +1,90 @@
+/*+++
+title = "Rectangular tiles, 8 x 4 per thread"
+idea = """\
+Half as many threads compute twice as much each: three quartets from shared memory now feed 32 multiply-adds instead of two for 16, and \
+tiles of 64 x 32 and 32 x 64 halve the shared memory. Occupancy pays for the registers."""
+kind = "step"
+compared_with = "vectorized"
+removes = "shared-instruction-pressure"
+minimum_cc = "8.0"
+shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
+
+[source]
+document = "GEMM worklog on an RTX 4090"
+claim = "63.8 us at 1024; 96 registers, 8.03 active warps per multiprocessor, 5 blocks by registers"
+device = "RTX 4090"
+
+[parameters]
+BM = 64
+BN = 64
+BK = 32
+TM = 8
+TN = 4
+SKEW = 0
+LANES_K = 8
+
+[search]
+BM = [64, 128]
+BN = [64, 128]
+BK = [16, 32]
+TM = [4, 8]
+LANES_K = [4, 8]
+
+[[constraint]]
+check = "BM % TM == 0 and BN % TN == 0 and TM % 4 == 0 and TN % 4 == 0 and BK % 4 == 0 and SKEW % 4 == 0"
+says = "the tile must split evenly among threads, in quartets of floats"
+
+[[constraint]]
+check = "BM * BK % (16 * (BM / TM) * (BN / TN)) == 0 and BK * BN % (4 * (BM / TM) * (BN / TN)) == 0 and (BM / TM) * (BN / TN) <= 1024"
+says = "every thread must copy the same number of 4 x 4 blocks of A and quartets of B"
+
+[[constraint]]
+check = "BK % (4 * LANES_K) == 0"
+says = "the lanes must cover the depth of A's tile evenly"
+
+[[constraint]]
+check = "(BK * BM + BK // 4 * SKEW + BK * BN) * 4 <= 49152"
+says = "both tiles must fit in 48 KB of shared memory"
+
+[[launch]]
+kernel = "rectangular_tile"
+grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
+block = ["(BM / TM) * (BN / TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDG.E.128", "STS.128", "LDS.128", "STG.E.128", "FFMA", "BAR.SYNC"]
+absent = ["LDL", "STL"]
+max_registers = 128
+
+[[expect.profile]]
+says = "every store to shared memory is 128 bits wide"
+check = "executed('STS.128') == executed('STS')"
+
+[[expect.profile]]
+says = "every read of shared memory is 128 bits wide"
+check = "executed('LDS.128') == executed('LDS')"
+
+[[expect.profile]]
+says = "three reads of shared memory for 32 multiply-adds, where it took four"
+check = "executed('LDS') == 0.75 * prev_executed('LDS')"
+
+[[expect.profile]]
+says = "a thread holds more registers"
+check = "metric('registers_per_thread') > prev_metric('registers_per_thread')"
+
+[[expect.profile]]
+says = "shared stores still conflict"
+check = "metric('shared_conflict_excess') > 0.05"
+
+[[expect.profile]]
+says = "the product takes M * N * K multiply-adds, no more"
+check = "executed('FFMA') == M * N * K / 32"
++++*/
+#include "gemm_fp32/vector_tile.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+rectangular_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+    vector_tile_gemm(A, B, C, M, N, K);
+}
