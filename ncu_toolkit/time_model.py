@@ -1,0 +1,247 @@
+"""An explicit model of where a launch's time goes: what each resource needs at least, what warps wait for, and what is left without a cause.
+
+Two sides, and the time is the larger one (docs/time-model.md derives this and names its limits):
+
+* **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for `utilisation x time`. Without a cause it is busy
+  for a fraction of that. No resource can be driven beyond `achievable`, so load / achievable bounds the time from below.
+* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the stall stack splits that latency by reason. Without a
+  cause a reason's share shrinks; the rest stays. This is Amdahl's law along one warp: it bounds the time where schedulers idle, and where they do
+  not the issue bound above takes over, so a stall share is never taken as time when the schedulers issue well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Profile
+
+#: Highest fraction of a resource's peak that well-written kernels reach, so that a prediction aims at what can be had, not at the datasheet.
+#: 0.8: the point from which Nsight Compute's SpeedOfLight rule calls a unit's throughput high; the vendor's FP32 matrix product reaches 0.78 of the
+#: FMA peak on an H200 (51.1-52 of 66.9 TFLOP/s). DRAM 0.9: large copies reach 0.88 of an H200's datasheet peak (4.24 of 4.8 TB/s), and streaming
+#: kernels in public reports of GDDR6 boards show 0.92.
+ACHIEVABLE: Final = 0.8
+ACHIEVABLE_DRAM: Final = 0.9
+
+#: Fewest microseconds a kernel takes: three device-memory round trips in a row (first instructions, first data, last store drained) at the
+#: 600-800 cycles that microbenchmarks of Volta to Hopper report, at 1.5-2 GHz.
+FLOOR_US: Final = 1.2
+
+BUSY: Final = 0.6
+"""Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight rule."""
+SATURATED: Final = 0.8
+"""From here a unit is near its roof: the upper threshold of the same rule."""
+
+#: Resource -> (names of utilisation metrics, the largest counts; whether it is in every SM; what it is in words).
+#: Units in an SM idle when the SM has no work; L2 and DRAM are shared by all.
+RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
+    "issue": (("issue_active",), True, "issue slots"),
+    "fma": (("fma_pipe_active",), True, "the FP32 FMA pipe"),
+    "fmaheavy": (("fmaheavy_pipe_active",), True, "the half of the FMA pipe that also multiplies integers"),
+    "alu": (("alu_pipe_active",), True, "the integer and logic pipe"),
+    "fp64": (("fp64_pipe_active",), True, "the FP64 pipe"),
+    "fp16": (("fp16_pipe_active",), True, "the FP16 pipe"),
+    "xu": (("xu_pipe_active",), True, "the special-function pipe"),
+    "tensor": (("tensor_pipe_active", "hmma_pipe_active"), True, "the tensor pipe"),
+    "uniform": (("uniform_pipe_active",), True, "the uniform pipe"),
+    "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
+    "mio": (("mio_active",), True, "the memory input/output queue"),
+    "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
+    "l1_data": (("l1_data_pipe_active",), True, "the data stage of L1 and shared memory"),
+    "l1_writeback": (("l1_writeback_active",), True, "the path from L1 and shared memory to the registers"),
+    "l1": (("l1_throughput",), True, "L1"),
+    "constant": (("constant_cache_active",), False, "the constant cache"),
+    "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
+    "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
+    "atomic": (("l2_atomic_unit_active",), False, "the atomic units in L2"),
+    "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
+}
+MEMORY: Final = ("lsu", "l1_tag", "l1_data", "l1_writeback", "fill", "l2", "dram")
+"""Resources that a global memory access uses."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What changes when a cause is gone. Every figure is the fraction (0-1) that stays; what is not named stays whole.
+
+    `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued instructions, and with them the stalls that follow
+    each instruction. `parallelism`: factor (>= 1) on the warps that wait side by side. `balance`: part of the elapsed time that an SM's
+    work takes when it is spread evenly. `added`: new work in cycles by resource.
+    """
+
+    what: str
+    stalls: Mapping[str, float] = field(default_factory=dict)
+    loads: Mapping[str, float] = field(default_factory=dict)
+    instructions: float = 1.0
+    parallelism: float = 1.0
+    balance: float = 1.0
+    added: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes over, `arithmetic` shows how."""
+
+    speedup: float
+    limit: str
+    arithmetic: tuple[str, ...]
+
+    @property
+    def saved(self) -> float:
+        return 1 - 1 / self.speedup
+
+
+#: Stalls that come with every instruction issued, so that they go when instructions go.
+_PER_INSTRUCTION: Final = ("selected", "not_selected", "wait", "math_pipe_throttle", "dispatch_stall", "branch_resolving", "no_instruction", "imc_miss", "misc")
+#: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
+_INSTRUCTION_RESOURCES: Final = ("issue",)
+#: A prediction that moves the time by less than this says that nothing moves: the profiler's own repeats differ by 1-2%.
+NOISE: Final = 0.02
+
+
+@dataclass(frozen=True)
+class TimeModel:
+    """One launch. `cycles` is the time now, in SM cycles (1 where the report has no time: shares still hold); loads are in the same cycles."""
+
+    cycles: float
+    hertz: float | None
+    loads: Mapping[str, float]
+    stalls: Mapping[str, float]
+    """Shares of a warp's time by reason; empty where not collected."""
+    active: float
+    """Mean part of the time in which an SM had work, 1 where not known."""
+
+    def utilization(self, resource: str) -> float | None:
+        """Load over time, None where it was not collected."""
+        load = self.loads.get(resource)
+        return None if load is None else load / self.cycles
+
+    def stall(self, reason: str) -> float | None:
+        """A reason's share of a warp's time, None where no stalls were collected."""
+        return self.stalls.get(reason, 0.0) if self.stalls else None
+
+    def waiting(self, *reasons: str) -> float:
+        """Sum of the shares of several reasons, 0 where not collected."""
+        return sum(self.stalls.get(reason, 0.0) for reason in reasons)
+
+    def busiest(self, *resources: str) -> tuple[str, float]:
+        """The busiest of the resources (all without arguments) with its utilisation while its SMs had work; ("", 0) where none was collected."""
+        known = [(name, self.busy(name)) for name in (resources or RESOURCES) if name in self.loads]
+        return max(known, key=lambda item: item[1], default=("", 0.0))
+
+    def busy(self, resource: str) -> float:
+        """Utilisation in the time that the resource could be used: for units in SMs the SMs' active time. 0 where not collected."""
+        load = self.loads.get(resource, 0.0)
+        return load / (self.cycles * (self.active if RESOURCES[resource][1] else 1.0))
+
+    def microseconds(self, cycles: float) -> float | None:
+        return cycles / self.hertz * 1e6 if self.hertz else None
+
+    def bounds_us(self) -> dict[str, float]:
+        """Lower bounds on the time in microseconds by resource, with `waiting` for the latency side; empty where the time is not known."""
+        if self.hertz is None:
+            return {}
+        found = {name: load / self.hertz * 1e6 for name, load in self.loads.items()}
+        useful = self.waiting("selected")
+        if useful:
+            found["one_instruction_a_warp"] = useful * self.cycles / self.hertz * 1e6
+        return found
+
+    def text(self, cycles: float) -> str:
+        microseconds = self.microseconds(cycles)
+        return f"{units.percent(cycles / self.cycles)} of the time" if microseconds is None else units.duration(microseconds)
+
+    def without(self, removal: Removal) -> Prediction:
+        """The time if `removal` took place: the larger of what the resources then need and what the warps then wait."""
+        candidates = [*self._resource_times(removal), *self._waiting_time(removal)]
+        if self.hertz is not None:
+            candidates.append(("floor", min(self.cycles, FLOOR_US * 1e-6 * self.hertz), f"no kernel is shorter than about {units.duration(FLOOR_US)}"))
+        if not any(name == "waiting" for name, _, _ in candidates) and not self._explains(removal):
+            return Prediction(1.0, "unknown", ("Stall reasons were not collected, and no measured load says how much of the time this takes.",))
+        limit, cycles, why = max(candidates, key=lambda item: item[1], default=("unknown", self.cycles, "nothing was measured"))
+        cycles = min(cycles, self.cycles)
+        speedup = self.cycles / cycles if cycles > 0 else 1.0
+        if 1 - 1 / speedup < NOISE:
+            return Prediction(1.0, limit, (f"Now {self.text(self.cycles)}; {removal.what} it would still take as long: {why}.",))
+        second = max((item for item in candidates if item[0] != limit), key=lambda item: item[1], default=None)
+        lines = [f"Time now: {self.text(self.cycles)}.", *self._waiting_lines(removal), f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, set by {why}."]
+        if second is not None:
+            lines.append(f"The next limit would be {self.text(min(second[1], self.cycles))}: {second[2]}.")
+        lines.append(f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)} at most, {units.percent(1 - 1 / speedup)} of the time saved.")
+        return Prediction(speedup, limit, tuple(lines))
+
+    def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
+        times = []
+        for name in {*self.loads, *removal.added}:
+            per_sm, words = RESOURCES[name][1:]
+            load = self.loads.get(name, 0.0)
+            keep = removal.loads.get(name, removal.instructions if name in _INSTRUCTION_RESOURCES else 1.0)
+            left = load * keep + removal.added.get(name, 0.0)
+            # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be used all the time.
+            available = self.active if per_sm and removal.balance == 1.0 else min(1.0, self.active / removal.balance) if per_sm else 1.0
+            reach = achievable(name, self.busy(name)) * available
+            times.append((name, left / reach, f"{words}, {self.text(left)} of work at {units.percent(reach)} of peak"))
+        return times
+
+    def _waiting_time(self, removal: Removal) -> list[tuple[str, float, str]]:
+        if not self.stalls:
+            return []
+        left = self._waiting_left(removal)
+        cycles = self.cycles * left * removal.balance / removal.parallelism
+        return [("waiting", cycles, "what the warps still wait for")]
+
+    def _waiting_left(self, removal: Removal) -> float:
+        return sum(share * removal.stalls.get(reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0) for reason, share in self.stalls.items())
+
+    def _waiting_lines(self, removal: Removal) -> list[str]:
+        if not self.stalls:
+            return []
+        lines = []
+        for reason, keep in removal.stalls.items():
+            share = self.stalls.get(reason, 0.0)
+            if share >= 0.01 and keep < 1:
+                lines.append(f"{reason.replace('_', ' ')}: {units.percent(share)} of a warp's time, of which {units.percent(1 - keep)} goes.")
+        if removal.instructions < 1:
+            lines.append(f"{units.percent(1 - removal.instructions)} of the instructions go.")
+        if removal.parallelism > 1:
+            lines.append(f"{units.ratio(removal.parallelism)} as many warps wait side by side.")
+        if removal.balance < 1:
+            lines.append(f"Evenly spread, the work takes {units.percent(removal.balance)} of the elapsed time.")
+        return lines
+
+    def _explains(self, removal: Removal) -> bool:
+        """Without stalls: whether the removal lightens the resource that is the limit (at least BUSY), or is about spreading the work."""
+        if removal.balance < 1 or removal.parallelism > 1 or removal.instructions < 1:
+            return True
+        name, busy = self.busiest()
+        return busy >= BUSY and removal.loads.get(name, 1.0) < 1
+
+
+def achievable(resource: str, now: float) -> float:
+    """The fraction of a resource's peak that a kernel may reach: the usual figure, or what this launch already reaches."""
+    usual = ACHIEVABLE_DRAM if resource == "dram" else ACHIEVABLE
+    return max(usual, min(1.0, now))
+
+
+def build(profile: Profile) -> TimeModel:
+    """The model of a profile, from whatever it holds."""
+    hertz = profile.value("sm_clock")
+    cycles = profile.value("sm_cycles")
+    duration = profile.duration_us
+    if not cycles and duration and hertz:
+        cycles = duration * 1e-6 * hertz
+    if cycles and duration and not hertz:
+        hertz = cycles / (duration * 1e-6)
+    if not cycles and duration:
+        cycles, hertz = duration, 1e6
+    total = cycles or 1.0
+    active = derived.value(profile, "active_fraction")
+    active = active if active else 1.0
+    loads = {}
+    for name, (names, per_sm, _) in RESOURCES.items():
+        found = [v for metric in names if (v := derived.value(profile, metric)) is not None]
+        if found:
+            loads[name] = min(1.0, max(found)) * total * (active if per_sm else 1.0)
+    return TimeModel(total, hertz if cycles else None, loads, derived.stall_shares(profile), active)
