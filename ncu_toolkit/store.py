@@ -1,0 +1,270 @@
+"""Runs on disk: one folder a run under reports/, written atomically, never overwritten; recordings shipped in the package have the same shape.
+
+run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (what was parsed), logs, and the pages beside them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit import ncu_rep
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.model import Context, Device, Profile, Timing
+from ncu_toolkit.runs import Ceilings, Run, Skipped
+from ncu_toolkit.serialize import document, from_plain, open_document
+from ncu_toolkit.target import NVTX_PREFIX
+
+MANIFEST: Final = "run.json"
+TIMINGS: Final = "timings.json"
+PROFILES: Final = "profiles.json.gz"
+#: A launch that takes at least this fraction of its case's time carries the problem's useful work (the rest are finishing passes).
+MAIN_LAUNCH_SHARE: Final = 0.9
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """One case of a run and how it ended: profiled, timed, failed or skipped, with the reason."""
+
+    family: str
+    rung: str
+    size: str
+    dtype: str
+    dims: Mapping[str, int]
+    parameters: Mapping[str, int]
+    state: str
+    message: str = ""
+    flops: float | None = None
+    compulsory_bytes: float | None = None
+
+    @property
+    def marker(self) -> str:
+        return f"{NVTX_PREFIX}:{self.family}/{self.rung}:{self.size}:{self.dtype}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What run.json holds beside the data files."""
+
+    id: str
+    title: str
+    created: str
+    tool_version: str
+    device: Device | None
+    environment: Mapping[str, str]
+    commands: tuple[str, ...] = ()
+    cases: tuple[CaseRecord, ...] = ()
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    skipped: tuple[Skipped, ...] = ()
+    report_files: tuple[str, ...] = ()
+    costs: Mapping[str, float] = field(default_factory=dict)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half.
+
+    Raises:
+        EnvironmentProblem: the disk is full or the folder cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as sink:
+                sink.write(data)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free space, or name another folder with --output") from None
+
+
+def write_json(path: Path, kind: str, payload: Any) -> None:
+    """Write a document with its schema, atomically."""
+    write_atomic(path, (json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path, kind: str) -> Any:
+    """The payload of a document.
+
+    Raises:
+        InputProblem: missing, not JSON, or another schema.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputProblem(f"no file '{path}'", "The run's folder is incomplete; make the run again") from None
+    except OSError as error:
+        raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputProblem(f"'{path}' is not JSON: {error}", "It was cut off or edited; make the run again") from None
+    return open_document(kind, data, str(path))
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and dashes: fit for a folder name whatever `text` is."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "run"
+
+
+def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
+    """A fresh folder `YYYYmmdd-HHMMSS-what` under `reports`; a number is added where two runs start in the same second.
+
+    Raises:
+        EnvironmentProblem: the folder cannot be made.
+    """
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    for attempt in range(100):
+        folder = reports / f"{stamp}-{slug(what)}{f'-{attempt + 1}' if attempt else ''}"
+        try:
+            reports.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise EnvironmentProblem(f"'{folder}' cannot be made: {error.strerror}", "Name another folder with --output") from None
+    raise EnvironmentProblem(f"'{reports}' already holds 100 runs of this second", "Try again")
+
+
+def save(folder: Path, manifest: Manifest, timings: Iterable[Timing]) -> None:
+    """Write a run's manifest and timings into its folder."""
+    write_json(folder / TIMINGS, "timings", list(timings))
+    write_json(folder / MANIFEST, "run", manifest)
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """A run's manifest; raises InputProblem where it is missing or broken."""
+    return from_plain(Manifest, read_json(folder / MANIFEST, "run"), str(folder / MANIFEST))
+
+
+def load_timings(folder: Path) -> tuple[Timing, ...]:
+    """A run's timings; none where it has no such file."""
+    path = folder / TIMINGS
+    if not path.is_file():
+        return ()
+    return tuple(from_plain(Timing, item, f"{path}[{i}]") for i, item in enumerate(read_json(path, "timings")))
+
+
+def load_run(folder: Path, *, live: bool) -> Run:
+    """A run with its profiles read from the raw reports and tied to their cases.
+
+    Raises:
+        InputProblem: a file of the run is missing or damaged.
+    """
+    manifest = load_manifest(folder)
+    profiles: list[Profile] = []
+    for name in manifest.report_files:
+        if Path(name).name != name:
+            raise InputProblem(f"'{folder / MANIFEST}' names a report outside its folder: '{name}'", "The manifest was edited; make the run again")
+        profiles.extend(ncu_rep.load_profiles(folder / name))
+    tied = tie(profiles, manifest.cases)
+    timings = load_timings(folder)
+    device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
+    if tied and tied[0].device.name:
+        device = tied[0].device  # ncu knows more of the chip than the runtime does
+    lost = [
+        Skipped(f"{case.family}/{case.rung} at {case.size}", case.message or case.state)
+        for case in manifest.cases
+        if case.state not in ("profiled", "timed")
+    ]
+    environment = dict(manifest.environment)
+    versions = sorted({profile.origin.ncu_version for profile in tied if profile.origin.ncu_version})
+    if versions:
+        environment["Nsight Compute"] = ", ".join(versions)
+    environment["ncu-toolkit"] = manifest.tool_version
+    return Run(
+        id=manifest.id,
+        title=manifest.title,
+        created=manifest.created,
+        live=live,
+        device=device,
+        environment=environment,
+        commands=manifest.commands,
+        profiles=tied,
+        timings=timings,
+        ceilings=manifest.ceilings,
+        skipped=(*manifest.skipped, *lost),
+        report_files=manifest.report_files,
+        costs=manifest.costs,
+    )
+
+
+def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profile, ...]:
+    """Give every profile the context of its case, found by the NVTX range it was launched in."""
+    by_marker = {case.marker: case for case in cases}
+    groups: dict[str, list[int]] = {}
+    for index, profile in enumerate(profiles):
+        marker = next((name for name in profile.launch.nvtx if name in by_marker), None)
+        if marker is not None:
+            groups.setdefault(marker, []).append(index)
+    tied = list(profiles)
+    for marker, indices in groups.items():
+        case = by_marker[marker]
+        times = [profiles[i].duration_us or 0.0 for i in indices]
+        total = sum(times)
+        for position, i in enumerate(indices):
+            carries = total > 0 and times[position] >= MAIN_LAUNCH_SHARE * total
+            tied[i] = replace(
+                profiles[i],
+                context=Context(
+                    family=case.family,
+                    rung=case.rung,
+                    size=case.size,
+                    dtype=case.dtype,
+                    dims=dict(case.dims),
+                    parameters=dict(case.parameters),
+                    launch_index=position,
+                    launch_count=len(indices),
+                    flops=case.flops if carries else None,
+                    compulsory_bytes=case.compulsory_bytes if carries else None,
+                ),
+            )
+    return tuple(tied)
+
+
+def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
+    """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report module."""
+    text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / PROFILES, gzip.compress(text.encode(), mtime=0))
+
+
+def read_profiles(path: Path) -> tuple[Profile, ...]:
+    """Profiles from a profiles.json.gz; raises InputProblem where it is damaged."""
+    try:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+    except FileNotFoundError:
+        raise InputProblem(f"no file '{path}'") from None
+    except (OSError, EOFError, json.JSONDecodeError) as error:
+        raise InputProblem(f"'{path}' is damaged: {error}", "Make it again with `ncu-toolkit report`") from None
+    return tuple(from_plain(Profile, item, f"profile[{i}]") for i, item in enumerate(open_document("profiles", data, str(path))))
+
+
+def recordings_root() -> Path:
+    """The folder of recordings shipped in the package."""
+    return Path(__file__).resolve().parent / "data" / "recordings"
+
+
+def recordings() -> tuple[Path, ...]:
+    """Folders of the shipped recordings, by name."""
+    root = recordings_root()
+    return tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
+
+
+def runs_under(reports: Path) -> tuple[tuple[Path, Manifest | ToolkitError], ...]:
+    """Every run folder under `reports`, oldest first, with its manifest or the error that keeps it from being read."""
+    found: list[tuple[Path, Manifest | ToolkitError]] = []
+    for path in sorted(reports.glob(f"*/{MANIFEST}")):
+        try:
+            found.append((path.parent, load_manifest(path.parent)))
+        except ToolkitError as error:
+            found.append((path.parent, error))
+    return tuple(found)

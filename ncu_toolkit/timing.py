@@ -1,0 +1,211 @@
+"""Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, the cache state stated, clocks sampled beside it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from ncu_toolkit import build, gpu
+from ncu_toolkit.ladder import kernels_root
+from ncu_toolkit.launch import Runnable
+from ncu_toolkit.model import Timing
+from ncu_toolkit.runs import Ceilings
+
+Cache = Literal["flushed", "warm"]
+
+#: Repeats of one rung: enough for a median and quantiles, bounded by time so that a slow rung does not hold up the ladder.
+MIN_REPEATS: Final = 5
+MAX_REPEATS: Final = 100
+SECONDS_PER_RUNG: Final = 0.4
+WARM_UPS: Final = 3
+#: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
+SPIN_CYCLES: Final = 100_000
+_FLUSH_FACTOR: Final = 2  # times the L2: more than one capacity, so that a not quite LRU policy evicts everything
+
+
+@lru_cache(maxsize=1)
+def _tools() -> Any:
+    cp = gpu.cupy()
+    cubin = build.compile_file(kernels_root() / "common" / "tools.cu", gpu.device().arch, {"CHAINS": "16"})
+    module = cp.cuda.function.Module()
+    module.load(cubin.path.read_bytes())
+    return module
+
+
+class Stopwatch:
+    """Times enqueued work on the current stream with events."""
+
+    def __init__(self, cache: Cache) -> None:
+        cp = gpu.cupy()
+        self.cache: Cache = cache
+        self._cp = cp
+        self._spin = _tools().get_function("spin")
+        self._flush = cp.empty(max(1, gpu.device().l2_bytes * _FLUSH_FACTOR), dtype="uint8") if cache == "flushed" else None
+        self._fill = 0
+
+    def _before(self) -> None:
+        import numpy
+
+        if self._flush is not None:
+            self._fill = (self._fill + 1) % 256
+            self._flush.fill(self._fill)
+        self._spin((1, 1, 1), (1, 1, 1), (numpy.int64(SPIN_CYCLES),))
+
+    def enqueue(self, run: Callable[[], None]) -> tuple[Any, Any]:
+        """Enqueue one timed run; returns its events."""
+        start, end = self._cp.cuda.Event(), self._cp.cuda.Event()
+        self._before()
+        start.record()
+        run()
+        end.record()
+        return start, end
+
+    def elapsed_us(self, events: tuple[Any, Any]) -> float:
+        events[1].synchronize()
+        return float(self._cp.cuda.get_elapsed_time(*events)) * 1e3
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds outside computation for one workspace, as the source document's log has them."""
+
+    allocation: float
+    initialisation: float
+    to_device: float
+    to_host: float
+
+
+def measure_ladder(runnables: Sequence[Runnable], baseline: Runnable | None, cache: Cache, seconds: float = SECONDS_PER_RUNG, seed: int = 1) -> dict[str, Timing]:
+    """Time verified runnables of one workspace against each other.
+
+    Every round times each rung once, in an order shuffled anew, with the baseline run beside it, so that drift of clocks and temperature
+    falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung, MIN_REPEATS..MAX_REPEATS).
+
+    Returns:
+        Timing by rung name. Verification has to have passed: the worst ratio is taken from `Runnable.verify()`, run here first.
+    """
+    watch = Stopwatch(cache)
+    verified = {runnable.rung.name: max((v.worst for v in runnable.verify()), default=0.0) for runnable in runnables}
+    repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
+    times: dict[str, list[float]] = {name: [] for name in verified}
+    beside: dict[str, list[float]] = {name: [] for name in verified}
+    shuffler = random.Random(seed)
+    before: dict[str, gpu.GpuState] = {}
+    after: dict[str, gpu.GpuState] = {}
+    for round_index in range(max(repeats.values(), default=0)):
+        due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
+        shuffler.shuffle(due)
+        for runnable in due:
+            name = runnable.rung.name
+            other = watch.enqueue(baseline.run) if baseline is not None and baseline is not runnable else None
+            own = watch.enqueue(runnable.run)
+            times[name].append(watch.elapsed_us(own))
+            if other is not None:
+                beside[name].append(watch.elapsed_us(other))
+            if round_index == 0:
+                before[name] = gpu.sample()
+            if round_index == repeats[name] - 1:
+                after[name] = gpu.sample()
+    return {
+        runnable.rung.name: _timing(runnable, times[runnable.rung.name], beside[runnable.rung.name], cache, verified[runnable.rung.name], after[runnable.rung.name])
+        for runnable in runnables
+    }
+
+
+def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
+    for _ in range(WARM_UPS - 1):
+        runnable.run()
+    estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
+    if estimate > seconds:
+        return 3  # a rung that takes longer than its whole budget: three are a median, and the spread says how good
+    return max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
+
+
+def _timing(runnable: Runnable, times: list[float], beside: list[float], cache: Cache, worst: float, state: gpu.GpuState) -> Timing:
+    space = runnable.workspace
+    return Timing(
+        family=runnable.rung.family,
+        rung=runnable.rung.name,
+        size=space.size.label,
+        dtype=space.dtype,
+        dims=space.size.as_dict(),
+        parameters=dict(runnable.parameters),
+        times_us=tuple(round(value, 4) for value in times),
+        cache=cache,
+        flops=space.problem.flops(space.size, space.options),
+        compulsory_bytes=space.problem.compulsory_bytes(space.size, space.dtype, space.options),
+        verified_worst=worst,
+        baseline_us=sorted(beside)[len(beside) // 2] if beside else None,
+        sm_clock_mhz=state.sm_mhz,
+        memory_clock_mhz=state.memory_mhz,
+        power_w=state.power_w,
+        temperature_c=state.temperature_c,
+        throttle=state.throttle,
+    )
+
+
+def measure_ceilings() -> Ceilings:
+    """What this device reaches: a large copy (bytes read + written a second), independent FFMAs, and a bf16 product by the library.
+
+    Each is the best of several runs of at least a few milliseconds, with events, after warm-up.
+    """
+    import numpy
+
+    cp = gpu.cupy()
+    watch = Stopwatch("warm")
+    nbytes = min(2**31, gpu.free_bytes() // 8)
+    source, target = cp.ones(nbytes // 4, dtype="float32"), cp.empty(nbytes // 4, dtype="float32")
+
+    def best(run: Callable[[], None], tries: int = 8) -> float:
+        run()
+        return min(watch.elapsed_us(watch.enqueue(run)) for _ in range(tries)) * 1e-6
+
+    copy = 2 * nbytes / best(lambda: cp.cuda.runtime.memcpyAsync(target.data.ptr, source.data.ptr, nbytes, 3, cp.cuda.get_current_stream().ptr))
+    blocks, steps = gpu.device().sm_count * 8, 8192
+    peak = _tools().get_function("ffma_peak")
+    arguments = (target, numpy.float32(0.999), numpy.float32(1e-3), numpy.int32(steps))
+    fp32 = 2.0 * 16 * steps * blocks * 256 / best(lambda: peak((blocks, 1, 1), (256, 1, 1), arguments))
+    return Ceilings(copy=copy, fp32=fp32, tensor=_tensor_ceiling(best))
+
+
+def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None:
+    """FLOP/s of the library's 8192-cubed bf16 product on random data; None where the GPU has no bf16 tensor cores."""
+    if gpu.device().cc < (8, 0):
+        return None
+    from ncu_toolkit.problems import problem_for
+
+    problem = problem_for("gemm_tensor")
+    size = problem.parse_size("8192")
+    cp = gpu.cupy()
+    arrays = dict(problem.make_inputs(cp, 1, size, "bfloat16", {}, ["A", "B"]))
+    arrays["C"] = cp.empty((8192, 8192), dtype="uint16")
+    run = problem.library(cp, "cublas", arrays, size, "bfloat16", {})
+    return problem.flops(size, {}) / best(run)
+
+
+def measure_costs(runnable: Runnable) -> Costs:
+    """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on its own with the device idle around it."""
+    cp = gpu.cupy()
+    space = runnable.workspace
+    names = [name for name in space.arrays if space.arrays[name].nbytes]
+    inputs = [name for name in names if space.specs[name].role != "output"]
+    clock = time.perf_counter
+
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+        cp.cuda.Device().synchronize()
+        start = clock()
+        result = action()
+        cp.cuda.Device().synchronize()
+        return clock() - start, result
+
+    total = sum(space.arrays[name].nbytes for name in names)
+    allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
+    del memory
+    initialisation, _ = timed(lambda: space.problem.make_inputs(cp, space.seed, space.size, space.dtype, space.options, inputs))
+    to_host, host = timed(lambda: [cp.asnumpy(space.arrays[name]) for name in names])
+    to_device, _ = timed(lambda: [cp.asarray(array) for array in host])
+    return Costs(allocation, initialisation, to_device, to_host)
