@@ -1,0 +1,42 @@
+// The tensor memory accelerator (sm_90 and later): one thread starts the copy of a whole tile, edges and swizzle included.
+#pragma once
+
+#include <cuda.h>  // CUtensorMap, a 128-byte descriptor made by the host and passed as a const __grid_constant__ parameter
+
+#include "common/mbarrier.cuh"
+
+// Fetches the descriptor ahead of its first use.
+__device__ __forceinline__ void tma_prefetch_map(const CUtensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+}
+
+// Copies the map's box at element (x, y), x along rows, to shared memory and credits its bytes to `bar`. What lies outside of
+// the matrix arrives as zeros, and counts as bytes too.
+__device__ __forceinline__ void tma_load(void* dst, const CUtensorMap* map, int x, int y, mbarrier* bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                 :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(bar)) : "memory");
+}
+
+// The same into all blocks of the cluster whose bit is set in `blocks`, at the same offsets of tile and barrier in each:
+// a tile that several blocks need is read from the L2 once.
+__device__ __forceinline__ void tma_load_multicast(void* dst, const CUtensorMap* map, int x, int y, mbarrier* bar, unsigned short blocks) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+                 :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(bar)), "h"(blocks) : "memory");
+}
+
+// Copies `bytes` consecutive bytes from shared to global memory; addresses and size are multiples of 16. It needs no tensor map, so it
+// serves any row length that is a multiple of 16 bytes. The writes of shared memory must be behind fence_proxy_async and a barrier.
+__device__ __forceinline__ void bulk_store(void* dst, const void* src, unsigned bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(dst), "r"(shared_address(src)), "r"(bytes) : "memory");
+}
+
+// Closes the group of this thread's bulk stores since the last commit.
+__device__ __forceinline__ void bulk_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until at most PENDING of this thread's groups have yet to read their shared memory, which may then be written again.
+template <int PENDING>
+__device__ __forceinline__ void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
+}
