@@ -88,7 +88,7 @@ row for B. It cannot do so for the stores, whose values come from predicated sca
 +++*/
 #include "gemm_fp32/vector_tile.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 768 / THREADS)
 vectorized(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     vector_tile_gemm(A, B, C, M, N, K);
 }
