@@ -1,0 +1,91 @@
+/*+++
+title = "16-byte accesses on both sides"
+idea = "A thread reads a 4 x 4 piece as four 16-byte loads, turns it in registers, where turning is only naming, and passes it on through shared memory in 16-byte quartets, swizzled so that neither side has a conflict. Loads and stores of global memory are 16 bytes a lane, four times fewer, and 64 bytes a thread are in flight."
+kind = "step"
+compared_with = "transpose_swizzled"
+removes = "narrow-access"
+minimum_cc = "8.0"
+
+[source]
+document = "Beyond the document: vector accesses"
+
+[parameters]
+TILE = 64
+GROUP = 8                # tiles down before one across: longer runs of the output are written together
+
+[search]
+TILE = [32, 64]
+GROUP = [1, 2, 4, 8, 16, 32]
+
+[[launch]]
+kernel = "transpose_vectorized"
+grid = ["ceil_div(cols, TILE) * ceil_div(rows, TILE)", "1", "1"]
+block = ["(TILE / 4) * (TILE / 4)", "1", "1"]
+shared = "0"
+args = ["x", "y", "rows", "cols"]
+
+[expect.sass]
+present = ["LDG.E.128", "STS.128", "LDS.128", "STG.E.128", "BAR.SYNC"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "every access to global memory is 128 bits wide, a quarter as many as there were"
+check = "executed('LDG.E.128') == executed('LDG') and executed('STG.E.128') == executed('STG') and executed('LDG') < 0.3 * prev_executed('LDG')"
+
+[[expect.profile]]
+says = "shared memory has no bank conflicts"
+check = "metric('shared_conflict_excess') < 0.02"
+
+[[expect.profile]]
+says = "device memory is the limit"
+check = "metric('dram_utilization') > 0.8"
+sizes = ["16384"]
++++*/
+#include "common/common.cuh"
+
+#define QUARTETS (TILE / 4)                // 16-byte pieces in a row of the tile
+#define THREADS (QUARTETS * QUARTETS)
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+transpose_vectorized(const float* __restrict__ x, float* __restrict__ y, int rows, int cols) {
+    // tile[c][q ^ (c / 4 % QUARTETS)] holds rows 4 q .. 4 q + 3 of column c.
+    __shared__ float4 tile[TILE][QUARTETS];
+
+    // Blocks run through GROUP rows of tiles before they move one tile across.
+    const unsigned across = ceil_div(cols, TILE), down = ceil_div(rows, TILE);
+    const unsigned band = blockIdx.x / (GROUP * across), within = blockIdx.x % (GROUP * across);
+    const unsigned height = min((unsigned)GROUP, down - band * GROUP);
+    const int row0 = (int)(band * GROUP + within % height) * TILE;
+    const int col0 = (int)(within / height) * TILE;
+
+    const bool whole = row0 + TILE <= rows && col0 + TILE <= cols;
+    const bool vector_in = cols % 4 == 0 && is_aligned_16(x);
+    const bool vector_out = rows % 4 == 0 && is_aligned_16(y);
+    const int q = threadIdx.x % QUARTETS;
+    const int r = threadIdx.x / QUARTETS;
+
+    float4 in[4];
+    const float* const from = x + (size_t)(row0 + 4 * r) * cols + col0 + 4 * q;
+    if (whole && vector_in) {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) in[i] = load_float4(from + (size_t)i * cols);
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) in[i] = load_float4_guarded(from + (size_t)i * cols, row0 + 4 * r + i < rows ? cols - (col0 + 4 * q) : 0, vector_in);
+    }
+    tile[4 * q + 0][r ^ q] = make_float4(in[0].x, in[1].x, in[2].x, in[3].x);
+    tile[4 * q + 1][r ^ q] = make_float4(in[0].y, in[1].y, in[2].y, in[3].y);
+    tile[4 * q + 2][r ^ q] = make_float4(in[0].z, in[1].z, in[2].z, in[3].z);
+    tile[4 * q + 3][r ^ q] = make_float4(in[0].w, in[1].w, in[2].w, in[3].w);
+    __syncthreads();
+
+    float* const to = y + (size_t)(col0 + r) * rows + row0 + 4 * q;
+    if (whole && vector_out) {
+        #pragma unroll
+        for (int c = 0; c < TILE; c += QUARTETS) store_float4(to + (size_t)c * rows, tile[r + c][q ^ (r + c) / 4]);
+    } else {
+        #pragma unroll
+        for (int c = 0; c < TILE; c += QUARTETS)
+            store_float4_guarded(to + (size_t)c * rows, tile[r + c][q ^ (r + c) / 4], col0 + r + c < cols ? rows - (row0 + 4 * q) : 0, vector_out);
+    }
+}

@@ -1,0 +1,95 @@
+"""The transpose family on NumPy: its reference, its refusals, and the index arithmetic of the rungs that are not plain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncu_toolkit import ladder
+from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.problems import compare, problem_for
+
+PROBLEM = problem_for("transpose")
+COPY = {"op": "copy"}
+SIZE = PROBLEM.parse_size("33x70")
+
+
+@pytest.mark.parametrize("options", [{}, COPY], ids=["transpose", "copy"])
+def test_reference(options: dict[str, str]) -> None:
+    inputs = PROBLEM.make_inputs(np, 1, SIZE, "float32", options, ["x", "y"])
+    x = inputs["x"]
+    assert (x.shape, x.dtype) == ((33, 70), np.float32)
+    expected = PROBLEM.reference(np, inputs, SIZE, "float32", options)["y"]
+    right = x.copy() if options else np.ascontiguousarray(x.T)
+    assert PROBLEM.arrays(SIZE, "float32", options)["y"].shape == right.shape
+    assert compare(np, "y", right, expected).passed
+    wrong = right.copy()
+    wrong[-1, -1] = np.nextafter(wrong[-1, -1], np.float32(2))
+    assert not compare(np, "y", wrong, expected).passed
+    wrong[-1, -1] = np.nan
+    assert not compare(np, "y", wrong, expected).passed
+
+
+def test_work_is_traffic_only() -> None:
+    assert PROBLEM.flops(SIZE, {}) == 0
+    assert PROBLEM.compulsory_bytes(SIZE, "float32", {}) == 8 * 33 * 70
+    assert PROBLEM.make_inputs(np, 1, SIZE, "float32", {}, []) == {}
+
+
+def test_refusals() -> None:
+    with pytest.raises(UsageProblem, match="no operation 'rotate'"):
+        PROBLEM.arrays(SIZE, "float32", {"op": "rotate"})
+    with pytest.raises(UsageProblem, match="too large"):
+        PROBLEM.parse_size("1x1073741825")
+    with pytest.raises(UsageProblem, match="no library baseline"):
+        PROBLEM.library(np, "geam", {}, SIZE, "float32", {})
+
+
+@pytest.mark.parametrize("rung", ladder.find_family("transpose").rungs, ids=lambda r: r.name)
+@pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
+def test_every_rung_launches_at_every_size(rung: ladder.Rung, text: str) -> None:
+    size = PROBLEM.parse_size(text)
+    scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()}
+    known = {*PROBLEM.arrays(size, "float32", rung.problem), *scalars}
+    for launch in rung.launch_geometry(scalars, None, 132):
+        assert set(launch.args) <= known
+
+
+@pytest.mark.parametrize("name", ["transpose_naive", "transpose_smem", "transpose_padded", "transpose_swizzled"])
+def test_too_many_rows_for_the_grid_are_refused(name: str) -> None:
+    with pytest.raises(UsageProblem, match="rows must be at most"):
+        ladder.find_rung(name).launch_geometry({"rows": 65535 * 32 + 1, "cols": 1, "count": 65535 * 32 + 1}, None, 132)
+
+
+def bank_groups(quartets: list[int]) -> bool:
+    """Whether a 128-bit access is free of conflicts: each 8 neighbouring lanes reach 8 different 16-byte columns of the 128-byte bank row."""
+    return all(len({q % 8 for q in quartets[first : first + 8]}) == 8 for first in range(0, len(quartets), 8))
+
+
+@pytest.mark.parametrize("tile", ladder.find_rung("transpose_vectorized").search["TILE"])
+def test_the_vectorized_tile_is_a_transpose_without_conflicts(tile: int) -> None:
+    """The layout of transpose_vectorized, replayed: quartet r of column c lies at [c][r ^ (c / 4)]."""
+    quartets = tile // 4
+    x = np.arange(tile * tile).reshape(tile, tile)
+    shared = np.full((tile, quartets, 4), -1)
+    for warp in range(quartets * quartets // 32):
+        lanes = [divmod(warp * 32 + lane, quartets) for lane in range(32)]  # (r, q)
+        for m in range(4):
+            assert bank_groups([(4 * q + m) * quartets + (r ^ q) for r, q in lanes])
+            for r, q in lanes:
+                shared[4 * q + m, r ^ q] = x[4 * r : 4 * r + 4, 4 * q + m]
+        for c in range(0, tile, quartets):
+            assert bank_groups([(r + c) * quartets + (q ^ ((r + c) // 4)) for r, q in lanes])
+    y = np.stack([np.concatenate([shared[c, q ^ (c // 4)] for q in range(quartets)]) for c in range(tile)])
+    assert (y == x.T).all()
+
+
+@pytest.mark.parametrize("group", ladder.find_rung("transpose_vectorized").search["GROUP"])
+@pytest.mark.parametrize(("across", "down"), [(1, 1), (3, 1), (1, 9), (5, 19), (16, 16)])
+def test_the_block_order_visits_every_tile_once(group: int, across: int, down: int) -> None:
+    seen = set()
+    for block in range(across * down):
+        band, within = divmod(block, group * across)
+        height = min(group, down - band * group)
+        seen.add((band * group + within % height, within // height))
+    assert seen == {(row, col) for row in range(down) for col in range(across)}
