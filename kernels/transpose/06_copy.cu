@@ -33,7 +33,7 @@ absent = ["LDS", "STS", "LDL", "STL"]
 
 [[expect.profile]]
 says = "device memory is the limit"
-check = "metric('dram_utilization') > 0.8"
+check = "metric('dram_utilization') > 0.75"
 sizes = ["16384"]
 +++*/
 #include "common/common.cuh"
