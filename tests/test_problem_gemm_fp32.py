@@ -1,0 +1,215 @@
+"""The FP32 GEMM problem on NumPy: what its tolerance lets through, what it catches, and the row-major call of cuBLAS."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.problems import compare, problem_for
+from ncu_toolkit.problems.base import Expected, Verdict
+from ncu_toolkit.problems.gemm_fp32 import PROBLEM
+
+
+def made(size_text: str, seed: int = 1) -> tuple[np.ndarray, np.ndarray, Expected]:
+    size = PROBLEM.parse_size(size_text)
+    inputs = PROBLEM.make_inputs(np, seed, size, "float32", {}, ["A", "B"])
+    return inputs["A"], inputs["B"], PROBLEM.reference(np, inputs, size, "float32", {})["C"]
+
+
+def judged(c: np.ndarray, expected: Expected) -> Verdict:
+    return compare(np, "C", c.astype(np.float32), expected)
+
+
+def summed_in_order(a: np.ndarray, b: np.ndarray, order: np.ndarray, parts: int) -> np.ndarray:
+    """The product in float32, k in the given order, in `parts` partial sums that are added up at the end, as split-K does."""
+    total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
+    for chunk in np.array_split(order, parts):
+        partial = np.zeros_like(total)
+        for k in chunk:
+            partial += np.outer(a[:, k], b[k])
+        total += partial
+    return total
+
+
+def test_the_family_is_found() -> None:
+    assert problem_for("gemm_fp32") is PROBLEM
+
+
+@pytest.mark.parametrize("size_text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *PROBLEM.test_sizes])
+def test_its_own_sizes_parse(size_text: str) -> None:
+    assert PROBLEM.parse_size(size_text).label == size_text
+
+
+def test_an_index_one_tile_past_the_end_still_fits_int32() -> None:
+    with pytest.raises(UsageProblem):
+        PROBLEM.parse_size("1x1x2147483647")
+
+
+def test_inputs_do_not_depend_on_what_is_asked_for_with_them() -> None:
+    size = PROBLEM.parse_size("5x6x7")
+    everything = PROBLEM.make_inputs(np, 3, size, "float32", {}, ["A", "B", "B_col"])
+    for name in everything:
+        alone = PROBLEM.make_inputs(np, 3, size, "float32", {}, [name])
+        assert list(alone) == [name]
+        np.testing.assert_array_equal(alone[name], everything[name])
+    specs = PROBLEM.arrays(size, "float32", {})
+    assert {name: (array.shape, array.dtype.name) for name, array in everything.items()} == {
+        name: (spec.shape, spec.dtype) for name, spec in specs.items() if name != "C"
+    }
+    other = PROBLEM.make_inputs(np, 4, size, "float32", {}, ["A", "B"])
+    assert not np.array_equal(other["A"], everything["A"])
+    assert not np.array_equal(other["B"], everything["B"])
+
+
+def test_b_col_holds_element_k_n_at_n_times_depth_plus_k() -> None:
+    size = PROBLEM.parse_size("2x3x5")
+    made_both = PROBLEM.make_inputs(np, 1, size, "float32", {}, ["B", "B_col"])
+    flat = made_both["B_col"].ravel()
+    assert made_both["B_col"].flags.c_contiguous
+    for k in range(5):
+        for n in range(3):
+            assert flat[n * 5 + k] == made_both["B"][k, n]
+
+
+def test_inputs_spread_over_minus_one_to_one() -> None:
+    a, _, _ = made("100x1x100")
+    assert -1 <= a.min() < -0.99
+    assert 0.99 < a.max() < 1
+    assert abs(float(a.mean())) < 0.05
+
+
+def test_work_is_counted_per_the_shape() -> None:
+    size = PROBLEM.parse_size("2x3x5")
+    assert PROBLEM.flops(size, {}) == 2 * 2 * 3 * 5
+    assert PROBLEM.compulsory_bytes(size, "float32", {}) == 4 * (2 * 5 + 5 * 3 + 2 * 3)
+    assert PROBLEM.reference_bytes(size, "float32", {}) > PROBLEM.compulsory_bytes(size, "float32", {})
+
+
+def test_the_reference_is_the_product() -> None:
+    a, b, expected = made("3x4x2")
+    for i in range(3):
+        for j in range(4):
+            assert expected.values[i, j] == pytest.approx(float(a[i, 0]) * float(b[0, j]) + float(a[i, 1]) * float(b[1, j]), rel=1e-15)
+
+
+@settings(deadline=None, max_examples=60)
+@given(m=st.integers(1, 9), n=st.integers(1, 9), k=st.integers(1, 200), parts=st.integers(1, 8), seed=st.integers(0, 10**6))
+def test_any_order_of_summation_passes(m: int, n: int, k: int, parts: int, seed: int) -> None:
+    a, b, expected = made(f"{m}x{n}x{k}", seed)
+    order = np.random.default_rng(seed).permutation(k)
+    assert judged(summed_in_order(a, b, order, parts), expected).passed
+
+
+@pytest.mark.parametrize("parts", [1, 16])
+def test_a_deep_product_in_float32_passes_with_room(parts: int) -> None:
+    a, b, expected = made("64x64x4096")
+    verdict = judged(summed_in_order(a, b, np.arange(4096), parts), expected)
+    assert verdict.passed
+    assert verdict.worst < 0.1  # the bound is a bound: real errors stay well inside it
+
+
+def test_magnitudes_that_only_add_up_pass_too_where_the_bound_is_the_worst_case() -> None:
+    size = PROBLEM.parse_size("4x4x64")
+    inputs = {"A": np.full((4, 64), 0.7, np.float32), "B": np.full((64, 4), 0.3, np.float32)}
+    expected = PROBLEM.reference(np, inputs, size, "float32", {})["C"]
+    assert judged(summed_in_order(inputs["A"], inputs["B"], np.arange(64), 1), expected).passed
+
+
+@pytest.mark.parametrize("missing", [0, 2047, 4095])
+@pytest.mark.parametrize("times", [-1, 1])
+def test_a_missing_or_doubled_term_in_a_deep_product_is_caught(missing: int, times: int) -> None:
+    a, b, expected = made("32x32x4096")
+    c = (a.astype(np.float64) @ b + times * np.outer(a[:, missing].astype(np.float64), b[missing])).astype(np.float32)
+    verdict = judged(c, expected)
+    assert not verdict.passed
+    assert "K = 4096" in verdict.message
+    assert np.mean(np.abs(c - expected.values) > expected.bound) > 0.9
+
+
+@pytest.mark.parametrize("size_text", ["1", "7", "129x65x33"])
+def test_unwritten_elements_are_caught(size_text: str) -> None:
+    a, b, expected = made(size_text)
+    c = (a.astype(np.float64) @ b).astype(np.float32)
+    assert judged(c, expected).passed
+    c.reshape(-1)[-1:].view(np.uint8).fill(0xFF)
+    verdict = judged(c, expected)
+    assert not verdict.passed
+    assert verdict.worst == np.inf
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 0.0])
+def test_a_single_wrong_element_is_caught_and_named(wrong: float) -> None:
+    a, b, expected = made("40x30x50")
+    c = (a.astype(np.float64) @ b).astype(np.float32)
+    c[17, 23] = wrong
+    verdict = judged(c, expected)
+    assert not verdict.passed
+    assert "C[17, 23]" in verdict.message
+    assert "1 of 1200" in verdict.message
+
+
+@pytest.mark.parametrize("bits", [10, 7])
+def test_tf32_and_bfloat16_products_are_caught(bits: int) -> None:
+    """Inputs cut to 10 (TF32) or 7 (bfloat16) bits of mantissa must not pass as float32."""
+    a, b, expected = made("64x64x64")
+    mask = np.uint32(0xFFFFFFFF << (23 - bits) & 0xFFFFFFFF)
+    cut_a, cut_b = ((x.view(np.uint32) & mask).view(np.float32).astype(np.float64) for x in (a, b))
+    assert not judged(cut_a @ cut_b, expected).passed
+
+
+class _FakeCublas:
+    """Column-major SGEMM on host memory with cuBLAS's argument order; notes the math mode it runs in."""
+
+    CUBLAS_DEFAULT_MATH = 0
+    CUBLAS_OP_N = 0
+
+    def __init__(self) -> None:
+        self.mode = 3  # TF32, as another user of the handle may have left it
+        self.calls = 0
+
+    def setMathMode(self, handle: int, mode: int) -> None:
+        self.mode = mode
+
+    def sgemm(
+        self, handle: int, ta: int, tb: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int, ldc: int
+    ) -> None:
+        assert (handle, ta, tb, self.mode) == (42, 0, 0, 0)
+        self.calls += 1
+        left, right, out = _column_major(a, lda, k)[:m], _column_major(b, ldb, n)[:k], _column_major(c, ldc, n)[:m]
+        scale, keep = (ctypes.c_float.from_address(p).value for p in (alpha, beta))
+        out[:] = scale * (left @ right) + (keep * out if keep else 0)
+
+
+def _column_major(address: int, leading: int, columns: int) -> np.ndarray:
+    flat = np.ctypeslib.as_array((ctypes.c_float * (leading * columns)).from_address(address))
+    return flat.reshape(columns, leading).T
+
+
+def test_cublas_is_called_so_that_row_major_c_comes_out_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = _FakeCublas()
+    monkeypatch.setitem(sys.modules, "cupy_backends", SimpleNamespace())
+    for name, module in (("cuda", SimpleNamespace()), ("cuda.libs", SimpleNamespace()), ("cuda.libs.cublas", fake)):
+        monkeypatch.setitem(sys.modules, f"cupy_backends.{name}", module)
+    xp: Any = SimpleNamespace(cuda=SimpleNamespace(device=SimpleNamespace(get_cublas_handle=lambda: 42)))
+    a, b, expected = made("5x7x3")
+    c = np.full((5, 7), np.nan, np.float32)
+    arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=x.ctypes.data)) for name, x in (("A", a), ("B", b), ("C", c))}
+    run = PROBLEM.library(xp, "cublas", arrays, PROBLEM.parse_size("5x7x3"), "float32", {})
+    assert fake.calls == 0
+    run()
+    assert judged(c, expected).passed
+    run()
+    assert fake.calls == 2
+
+
+def test_another_library_is_refused() -> None:
+    with pytest.raises(UsageProblem, match="gemm_fp32 has no library baseline 'mkl'"):
+        PROBLEM.library(np, "mkl", {}, PROBLEM.parse_size("4"), "float32", {})
