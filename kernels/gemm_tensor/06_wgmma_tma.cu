@@ -20,7 +20,7 @@ BK = 64
 BN = [128, 256]
 
 [[constraint]]
-check = "BK == 64 and BM in (64, 128) and BN in (128, 256) and BM * BN <= 16384"
+check = "BK == 64 and (BM == 64 or BM == 128) and (BN == 128 or BN == 256) and BM * BN <= 16384"
 says = "a row of a tile is one 128-byte swizzle span, and a warpgroup's accumulators are at most 128 registers a thread"
 
 [[launch]]

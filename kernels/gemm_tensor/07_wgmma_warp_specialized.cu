@@ -22,7 +22,7 @@ BN = [128, 256]
 STAGES = [2, 3, 4, 5, 6]
 
 [[constraint]]
-check = "BM == 128 and BK == 64 and BN in (128, 256)"
+check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256)"
 says = "two consumer warpgroups take 64 rows each, and a row of a tile is one 128-byte swizzle span"
 
 [[constraint]]
@@ -69,7 +69,8 @@ check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
 #define STAGE_BYTES ((TILE_A + TILE_B) * 2)
 
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
-wgmma_warp_specialized(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K) {
+wgmma_warp_specialized(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C,
+                       int M, int N, int K) {
     extern __shared__ unsigned char shared[];
     __shared__ mbarrier full[STAGES], empty[STAGES];
     // Swizzled tiles start at a multiple of 1024 bytes; the launch asks for 1024 bytes more than the ring takes.

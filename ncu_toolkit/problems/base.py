@@ -187,6 +187,10 @@ class Problem(ABC):
         """Extra device memory the reference needs, in bytes, so that a launch that cannot be verified is refused beforehand."""
         return 0.0
 
+    def decode(self, xp: Any, name: str, array: Array, dtype: str) -> Array:
+        """The output `name` as numbers that `compare` can subtract. Types that the array library lacks are carried as bits and converted here."""
+        return array
+
     def library(self, xp: Any, name: str, arrays: Mapping[str, Array], size: Size, dtype: str, options: Options) -> Callable[[], None]:
         """A callable that runs the library baseline `name` once into the output arrays, allocating nothing when called.
 
