@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ncu_toolkit import ncu_rep
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
-from ncu_toolkit.model import Context, Device, Profile, Timing
+from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
 from ncu_toolkit.runs import Ceilings, Run, Skipped
 from ncu_toolkit.serialize import document, from_plain, open_document
 from ncu_toolkit.target import NVTX_PREFIX
@@ -26,6 +26,7 @@ from ncu_toolkit.target import NVTX_PREFIX
 MANIFEST: Final = "run.json"
 TIMINGS: Final = "timings.json"
 PROFILES: Final = "profiles.json.gz"
+RULES: Final = "rules.json"
 #: A launch that takes at least this fraction of its case's time carries the problem's useful work (the rest are finishing passes).
 MAIN_LAUNCH_SHARE: Final = 0.9
 
@@ -166,7 +167,7 @@ def load_run(folder: Path, *, live: bool) -> Run:
         if Path(name).name != name:
             raise InputProblem(f"'{folder / MANIFEST}' names a report outside its folder: '{name}'", "The manifest was edited; make the run again")
         profiles.extend(ncu_rep.load_profiles(folder / name))
-    tied = tie(profiles, manifest.cases)
+    tied = _with_rules(folder, tie(profiles, manifest.cases))
     timings = load_timings(folder)
     device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
     if tied and tied[0].device.name:
@@ -235,6 +236,28 @@ def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report module."""
     text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
     write_atomic(folder / PROFILES, gzip.compress(text.encode(), mtime=0))
+
+
+def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
+    """Write the profiler's own rule messages by case and launch, from a run with its stock sections."""
+    rows = {
+        f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}": p.rules for p in profiles if p.context is not None
+    }
+    write_json(folder / RULES, "rules", rows)
+
+
+def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
+    """Profiles with the rule messages that were recorded apart from them, where there are any."""
+    path = folder / RULES
+    if not path.is_file():
+        return tuple(profiles)
+    rows = {key: tuple(from_plain(RuleMessage, item, f"{path}:{key}") for item in items) for key, items in read_json(path, "rules").items()}
+    return tuple(
+        replace(p, rules=rows.get(f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}", p.rules))
+        if p.context is not None
+        else p
+        for p in profiles
+    )
 
 
 def read_profiles(path: Path) -> tuple[Profile, ...]:

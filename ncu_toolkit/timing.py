@@ -20,6 +20,8 @@ Cache = Literal["flushed", "warm"]
 #: Repeats of one rung: enough for a median and quantiles, bounded by time so that a slow rung does not hold up the ladder.
 MIN_REPEATS: Final = 5
 MAX_REPEATS: Final = 100
+#: Repeats of a rung so slow that MIN_REPEATS would exceed its time: three give a median, and the spread says how good it is.
+SLOW_REPEATS: Final = 3
 SECONDS_PER_RUNG: Final = 0.4
 WARM_UPS: Final = 3
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
@@ -79,7 +81,9 @@ class Costs:
     to_host: float
 
 
-def measure_ladder(runnables: Sequence[Runnable], baseline: Runnable | None, cache: Cache, seconds: float = SECONDS_PER_RUNG, seed: int = 1) -> dict[str, Timing]:
+def measure_ladder(
+    runnables: Sequence[Runnable], baseline: Runnable | None, cache: Cache, seconds: float = SECONDS_PER_RUNG, seed: int = 1, tick: Callable[[str], None] | None = None
+) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 
     Every round times each rung once, in an order shuffled anew, with the baseline run beside it, so that drift of clocks and temperature
@@ -93,35 +97,34 @@ def measure_ladder(runnables: Sequence[Runnable], baseline: Runnable | None, cac
     repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
     times: dict[str, list[float]] = {name: [] for name in verified}
     beside: dict[str, list[float]] = {name: [] for name in verified}
+    states: dict[str, gpu.GpuState] = {}
     shuffler = random.Random(seed)
-    before: dict[str, gpu.GpuState] = {}
-    after: dict[str, gpu.GpuState] = {}
     for round_index in range(max(repeats.values(), default=0)):
         due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
         shuffler.shuffle(due)
         for runnable in due:
             name = runnable.rung.name
             other = watch.enqueue(baseline.run) if baseline is not None and baseline is not runnable else None
-            own = watch.enqueue(runnable.run)
-            times[name].append(watch.elapsed_us(own))
+            times[name].append(watch.elapsed_us(watch.enqueue(runnable.run)))
             if other is not None:
                 beside[name].append(watch.elapsed_us(other))
-            if round_index == 0:
-                before[name] = gpu.sample()
             if round_index == repeats[name] - 1:
-                after[name] = gpu.sample()
+                states[name] = gpu.sample()
+                if tick is not None:
+                    tick(name)
     return {
-        runnable.rung.name: _timing(runnable, times[runnable.rung.name], beside[runnable.rung.name], cache, verified[runnable.rung.name], after[runnable.rung.name])
-        for runnable in runnables
+        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name])
+        for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
     }
 
 
 def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
-    for _ in range(WARM_UPS - 1):
-        runnable.run()
+    """Rounds for a rung, from one timed run (verification ran it before); short rungs get their remaining warm-ups here."""
     estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
-    if estimate > seconds:
-        return 3  # a rung that takes longer than its whole budget: three are a median, and the spread says how good
+    if estimate > seconds / MIN_REPEATS:
+        return SLOW_REPEATS
+    for _ in range(WARM_UPS - 1):
+        estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
     return max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
 
 

@@ -1,0 +1,115 @@
+"""The command line: one file a command, loaded when it is asked for. Only this package prints and exits."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from ncu_toolkit import __version__
+from ncu_toolkit.errors import EXIT_OK, EXIT_USAGE, ToolkitError
+
+#: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
+COMMANDS: Final = {
+    "list": "Show the ladders, their rungs and ideas.",
+    "profile": "Verify, time and profile kernels of a ladder, and write their report.",
+    "bench": "Verify and time kernels without profiling them.",
+    "report": "Write the report of the recordings in the package and of the runs that lie here.",
+    "build": "Compile kernels and show their registers, spills and shared memory.",
+    "record": "Make a recording: profile and time ladders, scrub and compress what came of it.",
+    "calibrate": "Hold predictions against what the next rung achieved, ours and Nsight Compute's.",
+}
+#: Set to see a traceback in place of the one-line error.
+DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
+
+
+class Commands(click.Group):
+    """A group that imports a command's module only when that command runs or asks for help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise click.UsageError(f"no command '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; commands are {', '.join(COMMANDS)}"))
+        return super().resolve_command(ctx, args)
+
+
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    import importlib.metadata
+
+    click.echo(f"ncu-toolkit {__version__}")
+    for package in ("ncu-report", "plotly", "pandas", "cupy-cuda13x", "cuda-bindings"):
+        try:
+            click.echo(f"  {package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            click.echo(f"  {package} not installed")
+    ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the versions of ncu-toolkit and what it stands on.")
+def cli() -> None:
+    """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
+
+    On a machine with a GPU start with `ncu-toolkit profile --kernel vectorized --size 1024`; without one, with `ncu-toolkit report`.
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point: runs a command and turns every error into one line and its exit code."""
+    try:
+        code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else EXIT_OK)
+    except ToolkitError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        _complain(str(error))
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as exit_request:
+        sys.exit(exit_request.exit_code)
+    except click.ClickException as error:
+        hint = ""
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f". See `{error.ctx.command_path} --help`"
+        _complain(error.format_message().rstrip(".") + hint)
+        sys.exit(EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted; what was finished is kept")
+        sys.exit(130)
+    except BrokenPipeError:
+        # the reader of our output went away, as `| head` does: nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_OK)
+    except OSError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        sys.exit(3)
+
+
+def _complain(message: str) -> None:
+    one_line = " ".join(message.split())
+    safe = "".join(character if character.isprintable() else "�" for character in one_line)
+    click.echo(f"error: {safe}", err=True)

@@ -1,0 +1,112 @@
+"""What commands share: options, progress, the tables they print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import click
+
+from ncu_toolkit.errors import UsageProblem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_REPORTS = "reports"
+
+
+def console(stderr: bool = False) -> Any:
+    """A rich console; colours follow NO_COLOR and whether a terminal listens."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def choose_options(function: F) -> F:
+    """--kernel, --family, --all, --size, --dtype and --param."""
+    decorators = [
+        click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help="A rung by name; repeat it, or separate names by commas."),
+        click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name; repeat it, or separate names by commas."),
+        click.option("--all", "everything", is_flag=True, help="Every ladder."),
+        click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Problem size: 1024, 1024x512x2048, or a list of those."),
+        click.option("--dtype", metavar="TYPE", help="Element type, where the family has several."),
+        click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a tile parameter of a single kernel; repeat it."),
+    ]
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
+
+
+def output_option(function: F) -> F:
+    """--output: the folder of reports."""
+    return click.option(
+        "--output", "-o", "reports", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_REPORTS, show_default=True, help="Folder of reports."
+    )(function)
+
+
+def split(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Comma-separated and repeated values as one list; raises UsageProblem for an empty entry."""
+    entries = [entry.strip() for name in names for entry in name.split(",")]
+    if any(not entry for entry in entries):
+        raise UsageProblem(f"'{','.join(names)}' has an empty entry", "Separate names by single commas")
+    return tuple(entries)
+
+
+def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str, int]:
+    """NAME=VALUE pairs; raises UsageProblem for one that is not, or where more than one kernel is chosen."""
+    values = {}
+    for text in params:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip().lstrip("+-").isdigit():
+            raise UsageProblem(f"--param '{text}' is not NAME=INTEGER", "Write it as --param BM=64")
+        values[name.strip()] = int(value)
+    if values and len(kernels) != 1:
+        raise UsageProblem("--param goes with exactly one --kernel", "Name one kernel, or leave --param out")
+    return values
+
+
+class Progress:
+    """A session's reporter as progress bars on a terminal, or as plain lines where none listens."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._console = console(stderr=True)
+        self._bars = Bars(
+            TextColumn("{task.description:<16}"), BarColumn(bar_width=32), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[label]}", markup=False),
+            console=self._console, disable=not self._console.is_terminal,
+        )  # fmt: skip
+        self._task: Any = None
+        self._title = ""
+        self._done = self._total = 0
+        self._last = 0.0
+
+    def __enter__(self) -> Progress:
+        self._bars.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bars.__exit__(kind, error, trace)
+
+    def stage(self, title: str, total: int) -> None:
+        self._title, self._done, self._total = title, 0, total
+        if self._bars.disable:
+            self._console.print(f"{title}: {total} to do", markup=False)
+        self._task = self._bars.add_task(title, total=total, label="")
+
+    def step(self, label: str) -> None:
+        self._done += 1
+        if self._bars.disable:
+            now = time.monotonic()
+            if self._done == self._total or now - self._last > 5:
+                self._last = now
+                self._console.print(f"{self._title}: {self._done} of {self._total} ({label})", markup=False)
+            return
+        self._bars.update(self._task, advance=1, label=label)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"note: {text}", markup=False)

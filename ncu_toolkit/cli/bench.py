@@ -1,0 +1,96 @@
+"""`ncu-toolkit bench`: verify and time kernels, unprofiled."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import gpu, session, store
+from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split
+from ncu_toolkit.cli.profile import what
+from ncu_toolkit.session import Collected
+
+
+@click.command("bench")
+@choose_options
+@output_option
+@click.option("--cache", type=click.Choice(["warm", "flushed"]), help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]")
+@click.option("--format", "form", type=click.Choice(["text", "csv", "json"]), default="text", show_default=True, help="What to print; CSV and JSON files are written anyhow.")
+def command(
+    kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
+    reports: Path, cache: str | None, form: str,
+) -> None:  # fmt: skip
+    """Verify and time kernels without profiling them.
+
+    Times come from CUDA events: medians of many runs with their spread, the baseline run beside each, the order shuffled, clocks sampled.
+    A kernel that computes a wrong result is an error and is never ranked.
+    """
+    from ncu_toolkit import frames
+
+    names = split(kernels) if kernels else ()
+    overrides = parse_params(params, names)
+    chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
+    gpu.cupy()
+    collected = Collected()
+    chosen = session.runnable_here(chosen, collected)
+    folder = store.new_run_folder(reports, f"bench {what(names, chosen)}")
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    title = f"Timing of {what(names, chosen)} on {gpu.device().name}"
+    with Progress() as progress:
+        session.build_all(chosen, overrides, progress, collected)
+        try:
+            session.time_all(chosen, overrides, cache, progress, collected)
+            from ncu_toolkit.timing import measure_ceilings
+
+            collected.ceilings = measure_ceilings()
+        except KeyboardInterrupt:
+            collected.interrupted = True
+        session.save(folder, title, created, collected)
+    table = frames.timings_frame(collected.timings)
+    csv = table.to_csv(index=False)
+    store.write_atomic(folder / "timings.csv", csv.encode())
+    if form == "csv":
+        click.echo(csv, nl=False)
+    elif form == "json":
+        click.echo((folder / store.TIMINGS).read_text(encoding="utf-8"), nl=False)
+    else:
+        _show(collected, folder)
+    from ncu_toolkit.publish import publish_run
+
+    publish_run(folder, reports)
+    if collected.interrupted:
+        raise KeyboardInterrupt
+    if collected.failures:
+        raise collected.failures[0]
+
+
+def _show(collected: Collected, folder: Path) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from ncu_toolkit import units
+
+    screen = console()
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, timing in enumerate(collected.timings):
+        groups.setdefault((timing.family, timing.size), []).append(index)
+    for (family, size), indices in groups.items():
+        first = collected.timings[indices[0]]
+        by_rate = first.flops > 0 and family.startswith("gemm")
+        table = Table(title=f"{family} at {size} ({first.dtype}, {first.cache} L2)", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table.add_column("rung")
+        for column in ("median", "spread", "rate", "of baseline", "runs"):
+            table.add_column(column, justify="right")
+        for index in indices:
+            timing = collected.timings[index]
+            rate = units.si(timing.flop_rate, "FLOP/s") if by_rate else units.si(timing.byte_rate, "B/s")
+            against = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
+            table.add_row(timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, str(len(timing.times_us)))
+        screen.print(table)
+    for skipped in collected.skipped:
+        screen.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
+    for label, seconds in collected.costs.items():
+        screen.print(f"{label}: {units.duration(seconds * 1e6)}", markup=False)
+    screen.print(f"Files: {folder}", markup=False)

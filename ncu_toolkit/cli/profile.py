@@ -1,0 +1,81 @@
+"""`ncu-toolkit profile`: verify, time and profile kernels, and write their report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import gpu, session, store
+from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split
+from ncu_toolkit.collect import find_ncu
+from ncu_toolkit.session import Collected, Selection, with_predecessors
+
+
+@click.command("profile")
+@choose_options
+@output_option
+@click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with.")
+@click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing.")
+@click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True, help="What ncu does with caches before each pass: flush, or leave.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS", help="Give up on ncu after this long.")
+def command(
+    kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
+    reports: Path, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+) -> None:  # fmt: skip
+    """Verify, time and profile kernels of a ladder, and write their report.
+
+    Each kernel is held against a reference before anything is measured. The rung that a kernel is compared with is profiled too, so that
+    its page says what the step changed. The raw report stays beside the pages, for the Nsight Compute GUI.
+    """
+    names = split(kernels) if kernels else ()
+    overrides = parse_params(params, names)
+    chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
+    if not alone:
+        chosen = tuple(with_predecessors(selection) for selection in chosen)
+    gpu.cupy()
+    find_ncu()
+    collected = Collected()
+    chosen = session.runnable_here(chosen, collected)
+    folder = store.new_run_folder(reports, what(names, chosen))
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    title = f"{what(names, chosen)} on {gpu.device().name}"
+    with Progress() as progress:
+        session.build_all(chosen, overrides, progress, collected)
+        if not no_timing:
+            session.time_all(chosen, overrides, None, progress, collected)
+            from ncu_toolkit.timing import measure_ceilings
+
+            collected.ceilings = measure_ceilings()
+            session.save(folder, title, created, collected)
+        session.profile_all(chosen, overrides, folder, progress, collected, timeout=timeout, cache_control=cache_control)
+        session.save(folder, title, created, collected)
+    finish(folder, reports, collected)
+
+
+def what(names: tuple[str, ...], chosen: tuple[Selection, ...]) -> str:
+    """A short name for the run: what was asked for."""
+    if len(names) == 1:
+        return f"{names[0]} {' '.join(chosen[0].sizes)}"
+    return " ".join(selection.problem.family for selection in chosen)
+
+
+def finish(folder: Path, reports: Path, collected: Collected) -> None:
+    """Render a run's pages and the index, print its summary, and raise what went wrong on the way."""
+    from ncu_toolkit.publish import publish_run
+    from ncu_toolkit.render.text import summary
+
+    run = publish_run(folder, reports)
+    screen = console()
+    screen.print(summary(run))
+    screen.print(f"Report: {reports / 'index.html'}", markup=False)
+    if collected.interrupted:
+        missing = [case for case in collected.cases.values() if case.state == "not run"]
+        rungs = ",".join(dict.fromkeys(case.rung for case in missing))
+        sizes = ",".join(dict.fromkeys(case.size for case in missing))
+        if missing:
+            screen.print(f"Interrupted. The rest: ncu-toolkit profile --kernel {rungs} --size {sizes}", markup=False)
+        raise KeyboardInterrupt
+    if collected.failures:
+        raise collected.failures[0]

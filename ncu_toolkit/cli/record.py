@@ -1,0 +1,103 @@
+"""`ncu-toolkit record`: make a recording that can be shipped."""
+
+from __future__ import annotations
+
+import lzma
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import gpu, scrub, session, store
+from ncu_toolkit.cli._common import Progress, console, split
+from ncu_toolkit.collect import find_ncu
+from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.ladder import load_families
+from ncu_toolkit.session import Collected, Selection
+
+
+@click.command("record")
+@click.option("--family", "-f", "families", multiple=True, required=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas.")
+@click.option("--output", "-o", "target", type=click.Path(path_type=Path, file_okay=False), required=True, help="New folder for the recording.")
+@click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Sizes to profile.  [default: the family's recorded sizes]")
+@click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]")
+@click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
+@click.option("--stock-rules/--no-stock-rules", default=True, show_default=True, help="Also run Nsight Compute's own full set, for its rules' verdicts.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
+def command(
+    families: tuple[str, ...], target: Path, sizes: str | None, bench_sizes: str | None, dtype: str | None, stock_rules: bool, timeout: float
+) -> None:
+    """Make a recording: profile and time ladders, scrub and compress what came of it.
+
+    Host names, addresses and home folders are replaced, and machine code of libraries is blanked. Set NCU_TOOLKIT_SOURCE_ROOT=/src so that
+    line information names a neutral folder. A wrong kernel ends the recording: nothing of it is kept as finished.
+    """
+    if target.exists() and any(target.iterdir()):
+        raise UsageProblem(f"'{target}' is not empty", "Name a new folder: a recording is never overwritten")
+    names = split(families)
+    to_profile = session.select((), names, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
+    to_time = session.select((), names, False, bench_sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
+    gpu.cupy()
+    find_ncu()
+    collected = Collected()
+    to_profile = session.runnable_here(to_profile, collected)
+    collected.skipped.clear()  # the same rungs are skipped for both; list them once
+    to_time = session.runnable_here(to_time, collected)
+    target.mkdir(parents=True, exist_ok=True)
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    title = f"{', '.join(names)} on {gpu.device().name}"
+    with Progress() as progress:
+        session.build_all(to_profile, {}, progress, collected)
+        session.time_all(to_time, {}, None, progress, collected)
+        from ncu_toolkit.timing import measure_ceilings
+
+        collected.ceilings = measure_ceilings()
+        session.save(target, title, created, collected)
+        session.profile_all(to_profile, {}, target, progress, collected, timeout=timeout)
+        session.save(target, title, created, collected)
+        if stock_rules:
+            _stock(to_profile, target, progress, collected, timeout)
+        session.save(target, title, created, collected)
+    _pack(target)
+    if collected.failures:
+        raise collected.failures[0]
+    total = sum(path.stat().st_size for path in target.iterdir())
+    console().print(f"Recorded {title} in {target} ({total / 2**20:.1f} MiB)", markup=False)
+
+
+def _stock(chosen: tuple[Selection, ...], target: Path, progress: Progress, collected: Collected, timeout: float) -> None:
+    """A second run with Nsight Compute's full set; only its rules' verdicts are kept, in rules.json."""
+    from ncu_toolkit import ncu_rep
+
+    before = list(collected.reports)
+    session.profile_all(chosen, {}, target, progress, collected, timeout=timeout, set_name="full", stem="stock")
+    for name in [name for name in collected.reports if name not in before]:
+        tied = store.tie(ncu_rep.load_profiles(target / name, instructions=False), tuple(collected.cases.values()))
+        store.save_rules(target, tied)
+        (target / name).unlink()
+        collected.reports.remove(name)
+
+
+def _pack(target: Path) -> None:
+    """Scrub and compress the reports, drop logs and plans, and rename the files in the manifest."""
+    manifest = store.load_manifest(target)
+    kernels = {launch.kernel for family in load_families().values() for rung in family.rungs for launch in rung.launches}
+    names = scrub.machine_names()
+    packed = []
+    for name in manifest.report_files:
+        path = target / name
+        data = scrub.scrub(path.read_bytes(), names=names, keep_code_of=kernels).data
+        store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
+        path.unlink()
+        packed.append(f"{name}.xz")
+    for path in target.iterdir():
+        if path.suffix in (".log", ".jsonl") or path.name.endswith("-plan.json"):
+            path.unlink()
+    commands = tuple(_neutral(command) for command in manifest.commands)
+    store.write_json(target / store.MANIFEST, "run", replace(manifest, report_files=tuple(packed), commands=commands))
+
+
+def _neutral(command: str) -> str:
+    """A command line with folders reduced to their last component, so that it can be repeated and names no machine."""
+    return " ".join(Path(word).name if word.startswith("/") else word for word in command.split())

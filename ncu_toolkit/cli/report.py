@@ -1,0 +1,35 @@
+"""`ncu-toolkit report`: pages from the recordings in the package and the runs that lie here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import gpu
+from ncu_toolkit.cli._common import Progress, console, output_option
+from ncu_toolkit.publish import publish_recordings, rebuild_index
+from ncu_toolkit.store import recordings
+
+
+@click.command("report")
+@output_option
+def command(reports: Path) -> None:
+    """Write the report of the recordings in the package and of the runs that lie here.
+
+    Needs no GPU. Open index.html in the folder of reports afterwards.
+    """
+    reports.mkdir(parents=True, exist_ok=True)
+    with Progress() as progress:
+        progress.stage("Report", len(recordings()) + 1)
+        runs = publish_recordings(reports, progress.step)
+        index, broken = rebuild_index(reports, {f"recorded-{run.id}": run for run in runs})
+        progress.step("index")
+    screen = console()
+    for name, error in broken:
+        screen.print(f"left out {name}: {error}", markup=False)
+    for run in runs:
+        screen.print(f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}", markup=False)
+    screen.print(f"Open {index}", markup=False)
+    if gpu.available():
+        screen.print(f"This machine has a GPU ({gpu.device().name}): `make benchmark-heavy` profiles it.", markup=False)

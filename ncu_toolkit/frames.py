@@ -1,0 +1,69 @@
+"""Tidy pandas tables for people and notebooks: one row a launch, a metric, an instruction or a timing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas
+
+from ncu_toolkit.model import Profile, Timing
+
+
+def _key(profile: Profile) -> dict[str, object]:
+    row: dict[str, object] = {"file": profile.origin.file, "launch": profile.origin.key, "kernel": profile.launch.kernel}
+    if profile.context is not None:
+        row |= {"family": profile.context.family, "rung": profile.context.rung, "size": profile.context.size, "dtype": profile.context.dtype}
+    return row
+
+
+def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
+    """One row a launch: identity, shape, status, and every metric by its short name (missing ones are NaN)."""
+    rows = []
+    for profile in profiles:
+        launch = profile.launch
+        row = _key(profile) | {
+            "status": launch.status, "gpu": profile.device.name, "grid": "x".join(map(str, launch.grid)), "block": "x".join(map(str, launch.block)),
+            "shared_static": launch.shared_static, "shared_dynamic": launch.shared_dynamic,
+        }  # fmt: skip
+        rows.append(row | {name: reading.value for name, reading in profile.readings.items()})
+    return pandas.DataFrame(rows)
+
+
+def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
+    """One row a launch and metric: value, unit, and whether it is present, not collected, not available or undefined."""
+    rows = [
+        _key(profile) | {"metric": reading.name, "value": reading.value, "unit": reading.unit, "presence": reading.presence.value}
+        for profile in profiles
+        for reading in profile.readings.values()
+    ]
+    return pandas.DataFrame(rows)
+
+
+def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
+    """One row an instruction: SASS, source line, executions, samples in all and by stall reason, other counters."""
+    rows = []
+    for profile in profiles:
+        for instruction in profile.instructions:
+            row = _key(profile) | {
+                "address": instruction.address, "opcode": instruction.opcode, "sass": instruction.sass, "source_file": instruction.file, "line": instruction.line,
+                "executed": instruction.executed, "threads": instruction.threads, "samples": instruction.sample_count,
+            }  # fmt: skip
+            row |= {f"samples_{reason}": count for reason, count in instruction.samples.items()}
+            rows.append(row | dict(instruction.counters))
+    return pandas.DataFrame(rows)
+
+
+def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
+    """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks."""
+    rows = [
+        {
+            "family": timing.family, "rung": timing.rung, "size": timing.size, "dtype": timing.dtype, "cache": timing.cache, "median_us": timing.median_us,
+            "p10_us": timing.quantile_us(0.1), "p90_us": timing.quantile_us(0.9), "spread": timing.spread, "runs": len(timing.times_us),
+            "flop_per_s": timing.flop_rate, "byte_per_s": timing.byte_rate, "baseline_us": timing.baseline_us,
+            "of_baseline": timing.baseline_us / timing.median_us if timing.baseline_us else None, "sm_clock_mhz": timing.sm_clock_mhz,
+            "memory_clock_mhz": timing.memory_clock_mhz, "power_w": timing.power_w, "temperature_c": timing.temperature_c, "throttle": timing.throttle,
+            "verified_worst": timing.verified_worst,
+        }
+        for timing in timings
+    ]  # fmt: skip
+    return pandas.DataFrame(rows)

@@ -1,0 +1,52 @@
+"""Every rung right on random data at round and odd sizes, against its family's reference. Run on a machine with a GPU: `make test-gpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ncu_toolkit import gpu
+from ncu_toolkit.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.ladder import find_rung, load_families
+from ncu_toolkit.launch import Runnable, Workspace
+from ncu_toolkit.problems import families, problem_for
+
+pytestmark = pytest.mark.gpu
+
+
+def _cases() -> Iterator[tuple[str, str, str, str]]:
+    for name, family in load_families().items():
+        if name not in families():
+            continue
+        problem = problem_for(name)
+        for size in problem.test_sizes:
+            for dtype in problem.dtypes:
+                for rung in family.rung_names:
+                    yield name, rung, size, dtype
+
+
+@pytest.fixture(scope="module")
+def workspaces() -> dict[tuple[str, ...], Workspace]:
+    """The workspace of the last family, size, dtype and options: rungs follow each other on the same data."""
+    return {}
+
+
+@pytest.mark.parametrize(("family", "name", "size", "dtype"), list(_cases()))
+def test_right_result(family: str, name: str, size: str, dtype: str, workspaces: dict[tuple[str, ...], Workspace]) -> None:
+    if not gpu.available():
+        pytest.skip("no GPU here")
+    gpu.disable_tf32()
+    rung = find_rung(f"{family}/{name}")
+    problem = problem_for(family)
+    key = (family, size, dtype, repr(sorted(rung.problem.items())))
+    if key not in workspaces:
+        workspaces.clear()
+        gpu.cupy().get_default_memory_pool().free_all_blocks()
+        workspaces[key] = Workspace(problem, problem.parse_size(size), dtype, rung.problem, seed=7)
+    try:
+        runnable = Runnable(rung, workspaces[key])
+    except (EnvironmentProblem, UsageProblem) as refusal:
+        pytest.skip(f"refused by name: {refusal}")
+    for _ in range(3):  # a race moves between runs
+        assert all(verdict.passed for verdict in runnable.verify())
