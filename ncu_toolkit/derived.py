@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit import metrics, sass_flow
+from ncu_toolkit import attribution, metrics
 from ncu_toolkit.model import Presence, Profile, Reading
 
 SECTOR_BYTES: Final = 32
@@ -67,7 +67,7 @@ def describe(name: str) -> tuple[str, str, str]:
     prefix, _, rest = name.partition(":")
     if prefix == "stall_share" and rest in metrics.STALL_REASONS:
         return "fraction", f"Stall share: {rest.replace('_', ' ')}", f"Part of a warp's time. {metrics.STALL_REASONS[rest]}"
-    if prefix == "kind_share" and (rest in sass_flow.KINDS or rest == "other"):
+    if prefix == "kind_share" and (rest in attribution.KINDS or rest == "other"):
         return "fraction", f"Instructions: {rest}", f"Part of the executed warp instructions that are {rest} instructions."
     raise KeyError(name)
 
@@ -88,7 +88,7 @@ def _family(profile: Profile, name: str) -> float | None:
         shares = stall_shares(profile)
         return shares.get(rest, 0.0) if shares else None
     total = sum(row.warps for row in rows(profile))
-    return sum(row.warps for row in rows(profile) if sass_flow.kind(row.opcode) == rest) / total if total else None
+    return sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) == rest) / total if total else None
 
 
 #: Fewest PC samples from which shares are taken where the stall stack was not collected: the standard error of a 30% share is then 3 points.
@@ -114,11 +114,11 @@ def rows(profile: Profile) -> Iterator[Row]:
 
 
 def executed(profile: Profile, kinds: Iterable[str]) -> float | None:
-    """Warp instructions of the given kinds (sass_flow.KINDS), or None where the mix was not collected."""
+    """Warp instructions of the given kinds (attribution.KINDS), or None where the mix was not collected."""
     if not profile.mix.collected:
         return None
     wanted = set(kinds)
-    return sum(row.warps for row in rows(profile) if sass_flow.kind(row.opcode) in wanted)
+    return sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) in wanted)
 
 
 def _ratio(a: str, b: str) -> Callable[[Profile], float | None]:
@@ -202,16 +202,16 @@ def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
             return None
-        return sum(row.threads * sass_flow.width(row.opcode) for row in rows(profile) if sass_flow.base(row.opcode) in opcodes)
+        return sum(row.threads * attribution.width(row.opcode) for row in rows(profile) if attribution.base(row.opcode) in opcodes)
 
     return compute
 
 
 def _mean_width(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
-        found = [row for row in rows(profile) if sass_flow.base(row.opcode) in opcodes]
+        found = [row for row in rows(profile) if attribution.base(row.opcode) in opcodes]
         total = sum(row.warps for row in found)
-        return sum(row.warps * sass_flow.width(row.opcode) for row in found) / total if total else None
+        return sum(row.warps * attribution.width(row.opcode) for row in found) / total if total else None
 
     return compute
 
@@ -239,7 +239,7 @@ def tensor_flops(opcode: str) -> float | None:
     HGMMA and its kin are counted once for each of the four warps of the warpgroup. Sparse forms count the operations skipped as done.
     """
     name, *modifiers = opcode.split(".")
-    if sass_flow.kind(name) != "tensor":
+    if attribution.kind(name) != "tensor":
         return None
     for token in modifiers:
         wide = _TENSOR_SHAPE.match(token)
@@ -281,7 +281,7 @@ def _flops(precision: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
             return None
-        return sum(row.threads * table.get(sass_flow.base(row.opcode), 0) for row in rows(profile) if _is_arithmetic(row.opcode))
+        return sum(row.threads * table.get(attribution.base(row.opcode), 0) for row in rows(profile) if _is_arithmetic(row.opcode))
 
     return compute
 
@@ -289,7 +289,7 @@ def _flops(precision: str) -> Callable[[Profile], float | None]:
 def _tensor(profile: Profile) -> float | None:
     if not profile.mix.collected:
         return None
-    found = [(row.warps, tensor_flops(row.opcode)) for row in rows(profile) if sass_flow.kind(row.opcode) == "tensor"]
+    found = [(row.warps, tensor_flops(row.opcode)) for row in rows(profile) if attribution.kind(row.opcode) == "tensor"]
     return None if any(flops is None for _, flops in found) else sum(warps * flops for warps, flops in found if flops is not None)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ncu_toolkit import derived, sass_flow, units
+from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Comparison, Evidence, Finding, Instruction, Location, Profile, Ruled
 from ncu_toolkit.time_model import MEMORY, NOISE, Prediction, TimeModel
 
@@ -109,7 +109,7 @@ def blame(profile: Profile, reason: str, kinds: Sequence[str]) -> float:
     From PC samples traced to their producers; without samples, from executed counts of the kinds that can cause the reason; 1 where neither is there
     (the reason then belongs wholly to whoever asks, and the caller's confidence should say so).
     """
-    shares = sass_flow.waits(profile, reason)
+    shares = attribution.waits(profile, reason)
     if shares:
         return sum(shares.get(kind, 0.0) for kind in kinds)
     candidates = _CANDIDATES.get(reason)
@@ -121,8 +121,8 @@ def blame(profile: Profile, reason: str, kinds: Sequence[str]) -> float:
 
 
 _CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
-    "long_scoreboard": sass_flow.LONG_PRODUCERS,
-    "short_scoreboard": sass_flow.SHORT_PRODUCERS,
+    "long_scoreboard": attribution.LONG_PRODUCERS,
+    "short_scoreboard": attribution.SHORT_PRODUCERS,
     "mio_throttle": ("shared", "special", "shuffle", "constant", "global", "copy", "local"),
     "lg_throttle": ("global", "copy", "local", "atomic"),
 }
@@ -154,7 +154,7 @@ def locate(profile: Profile, weight: Callable[[Instruction], float], what: str, 
 def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3) -> tuple[Location, ...]:
     """The instructions to blame for a stall reason, restricted to `kinds` where given."""
     weights = {
-        i: w for i, w in sass_flow.weights_by_culprit(profile, reason).items() if not kinds or sass_flow.kind(profile.instructions[i].opcode) in kinds
+        i: w for i, w in attribution.weights_by_culprit(profile, reason).items() if not kinds or attribution.kind(profile.instructions[i].opcode) in kinds
     }
     return _locations(profile, weights, f"samples waiting on {reason.replace('_', ' ')}", count)
 

@@ -1,0 +1,191 @@
+"""Which instruction a warp waits for: a light data flow over SASS text, enough to attribute stall samples to their producers.
+
+PC sampling puts a throttle stall on the instruction that cannot issue, and a scoreboard stall on the *consumer* of the late result. To name
+the load (or the special function) that a warp waits for, the consumer's source registers are traced to the nearest earlier writer.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ncu_toolkit.model import Instruction, Profile
+
+#: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups them.
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "global": ("LDG", "STG", "LD", "ST"),
+    "copy": ("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UBLKRED"),
+    "local": ("LDL", "STL"),
+    "shared": ("LDS", "STS", "LDSM", "STSM"),
+    "atomic": ("ATOM", "ATOMG", "RED", "ATOMS", "REDG"),
+    "constant": ("LDC",),
+    "texture": ("TEX", "TLD", "TLD4", "TXQ", "SULD", "SUST", "SUATOM", "SURED", "TMML"),
+    "special": ("MUFU", "I2F", "F2I", "F2F", "FRND", "I2I", "POPC", "FLO", "BREV", "I2FP", "F2FP"),
+    "shuffle": ("SHFL", "VOTE", "MATCH", "REDUX"),
+    "fp64": ("DFMA", "DADD", "DMUL", "DSETP", "DMNMX"),
+    "fp32": ("FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2", "FMNMX", "FSETP", "FSEL", "FCHK", "FFMA32I", "FADD32I", "FMUL32I", "FSWZADD", "FSET"),
+    "fp16": ("HFMA2", "HADD2", "HMUL2", "HSETP2", "HSET2", "HMNMX2", "HFMA2_32I"),
+    "tensor": ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "QMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
+    "integer": (
+        "IADD", "IADD3", "IMAD", "ISETP", "LEA", "LOP", "LOP3", "SHF", "SHL", "SHR", "IABS", "IMNMX", "VIMNMX", "BMSK", "SGXT", "LOP32I", "IADD32I", "IMUL", "IDP", "PRMT",
+        "XMAD", "ISCADD", "PLOP3", "VIADD", "IADD2", "VIADDMNMX", "ISCADD32I",
+    ),
+    "uniform": ("UIADD3", "UIMAD", "UISETP", "ULEA", "ULOP3", "USHF", "UMOV", "USEL", "ULDC", "R2UR", "UPRMT", "UPLOP3", "UFLO", "UPOPC", "UVIADD", "USGXT", "UBMSK"),
+    "barrier": ("BAR", "DEPBAR", "LDGDEPBAR", "SYNCS", "WARPSYNC", "ERRBAR", "MEMBAR", "ARRIVES", "WARPGROUP", "NANOSLEEP", "UCGABAR_ARV", "UCGABAR_WAIT", "CCTLALL"),
+    "control": ("BRA", "BRX", "JMP", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "YIELD", "NOP", "KILL", "JMX", "BMOV", "WARPGROUPSET", "ACQBULK", "PREEXIT"),
+}  # fmt: skip
+_KIND_OF: Final = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
+
+#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO), per the profiler's stall documentation.
+LONG_PRODUCERS: Final = ("global", "copy", "local", "atomic", "texture")
+SHORT_PRODUCERS: Final = ("shared", "special", "shuffle", "constant", "atomic", "fp64")
+
+_REGISTER: Final = re.compile(r"(?<![\w.])R(\d+)(\.64)?(?!\w)")
+_WIDTHS: Final = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+_NO_DESTINATION: Final = frozenset(
+    ("STG", "ST", "STL", "STS", "STSM", "RED", "REDG", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "LDGDEPBAR", "BSYNC", "BSSY", "UBLKCP", "SUST", "MEMBAR", "CCTL", "SYNCS", "CALL", "RET", "NOP")
+)
+#: How far back a producer is looked for, in static instructions: the largest loop bodies of unrolled matrix products have about this many.
+REACH: Final = 4096
+
+
+def base(opcode: str) -> str:
+    """`LDG.E.128` gives `LDG`."""
+    return opcode.split(".", 1)[0]
+
+
+def kind(opcode: str) -> str:
+    """The group of KINDS an opcode belongs to, `other` for the rest."""
+    return _KIND_OF.get(base(opcode), "other")
+
+
+def width(opcode: str) -> int:
+    """Bytes a lane moves: 1, 2, 4 (default), 8, 16 or 32, from the mnemonic's modifiers."""
+    for token in opcode.split(".")[1:]:
+        if token in _WIDTHS:
+            return _WIDTHS[token]
+    return 4
+
+
+def operands(instruction: Instruction) -> tuple[frozenset[int], frozenset[int]]:
+    """(registers written, registers read) of one SASS line; wide operands expanded, uniform and predicate registers ignored."""
+    text = re.sub(r"^\s*(\{|@!?U?P\w+)\s*", "", instruction.sass)
+    _, _, rest = text.partition(" ")
+    parts = rest.split(",")
+    name = base(instruction.opcode)
+    group = kind(instruction.opcode)
+    span = max(1, width(instruction.opcode) // 4) if group in ("global", "local", "shared", "constant", "texture", "copy") else 2 if group == "fp64" else 4 if group == "tensor" else 1
+    if ".WIDE" in instruction.opcode or name == "CS2R":
+        span = 2
+    written: set[int] = set()
+    read: set[int] = set()
+    first = 0 if name not in _NO_DESTINATION else None
+    for position, part in enumerate(parts):
+        for match in _REGISTER.finditer(part):
+            register = int(match.group(1))
+            if position == first and "[" not in part:
+                written.update(range(register, register + span))
+                continue
+            address = "[" in part
+            length = 2 if match.group(2) else 1 if address else span if group in ("global", "local", "shared", "fp64", "tensor") else 1
+            read.update(range(register, register + length))
+    return frozenset(written), frozenset(read)
+
+
+class Flow:
+    """Register writers of one kernel, for tracing consumers to producers."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.instructions = instructions
+        self.reads: list[frozenset[int]] = []
+        self.writes: list[frozenset[int]] = []
+        self.writers: dict[int, list[int]] = {}
+        self.memory_readers: dict[int, list[int]] = {}
+        for index, instruction in enumerate(instructions):
+            written, read = operands(instruction)
+            self.reads.append(read)
+            self.writes.append(written)
+            for register in written:
+                self.writers.setdefault(register, []).append(index)
+            if kind(instruction.opcode) in (*LONG_PRODUCERS, *SHORT_PRODUCERS):
+                for register in read:
+                    self.memory_readers.setdefault(register, []).append(index)
+
+    def producer(self, index: int, register: int) -> int | None:
+        """Index of the nearest writer before `index`, wrapping to the end of the code once (a loop's previous iteration)."""
+        return _nearest_before(self.writers.get(register), index)
+
+    def producers(self, index: int, kinds: Iterable[str]) -> list[int]:
+        """The instructions of one of `kinds` that `index` waits for.
+
+        First the writers of its source registers; else earlier writers or readers of its destination, which the scoreboard also guards
+        (write after write, write after read); else, for a wait on a copy group, the nearest asynchronous copy.
+        """
+        wanted = set(kinds)
+        found = self._of_kind((_nearest_before(self.writers.get(register), index) for register in self.reads[index]), wanted)
+        if not found:
+            guarded = [_nearest_before(table.get(register), index) for register in self.writes[index] for table in (self.writers, self.memory_readers)]
+            found = self._of_kind(guarded, wanted)
+        if not found and "copy" in wanted and kind(self.instructions[index].opcode) == "barrier":
+            copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]
+            found = self._of_kind([_nearest_before(copies, index)], wanted)
+        return found
+
+    def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
+        return sorted({i for i in indices if i is not None and kind(self.instructions[i].opcode) in wanted})
+
+    def address_depends_on_load(self, index: int, depth: int = 6) -> bool:
+        """Whether a load's address comes, through at most `depth` integer instructions, from the result of another global load."""
+        frontier = {i for register in self.reads[index] if (i := self.producer(index, register)) is not None}
+        for _ in range(depth):
+            following: set[int] = set()
+            for i in frontier:
+                group = kind(self.instructions[i].opcode)
+                if group == "global":
+                    return True
+                if group in ("integer", "other"):
+                    following |= {j for register in self.reads[i] if (j := self.producer(i, register)) is not None}
+            if not following or following == frontier:
+                return False
+            frontier = following
+        return False
+
+
+def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
+    if not indices:
+        return None
+    at = bisect_left(indices, index)
+    if at > 0 and index - indices[at - 1] <= REACH:
+        return indices[at - 1]
+    return indices[-1] if indices[-1] >= index else None
+
+
+def waits(profile: Profile, reason: str) -> dict[str, float]:
+    """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited for. Empty without samples.
+
+    Scoreboard reasons are traced to producers; every other reason belongs to the instruction it is sampled at.
+    """
+    totals: dict[str, float] = {}
+    for index, weight in weights_by_culprit(profile, reason).items():
+        group = kind(profile.instructions[index].opcode)
+        totals[group] = totals.get(group, 0.0) + weight
+    total = sum(totals.values())
+    return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
+
+
+def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
+    """Samples of `reason` by index of the instruction responsible: the producer of a late result, or the throttled instruction itself."""
+    sampled = [(i, row.samples.get(reason, 0)) for i, row in enumerate(profile.instructions)]
+    sampled = [(i, n) for i, n in sampled if n]
+    if not sampled:
+        return {}
+    kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}.get(reason)
+    weights: dict[int, float] = {}
+    flow = Flow(profile.instructions) if kinds else None
+    for index, n in sampled:
+        culprits = flow.producers(index, kinds) if flow is not None and kinds is not None else [index]
+        for culprit in culprits or [index]:
+            weights[culprit] = weights.get(culprit, 0.0) + n / len(culprits or [index])
+    return weights

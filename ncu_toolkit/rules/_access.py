@@ -1,0 +1,36 @@
+"""What several rules ask about global memory accesses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import attribution, derived
+from ncu_toolkit.model import Profile
+from ncu_toolkit.rules._support import blame
+from ncu_toolkit.time_model import TimeModel
+
+#: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors needed. Misaligned rows (5 sectors for 4)
+#: and edge tiles stay below it.
+COALESCED: Final = 1 / 3
+
+
+def is_coalesced(profile: Profile) -> bool:
+    """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot be told."""
+    excess = derived.value(profile, "global_sector_excess")
+    return excess is None or excess <= COALESCED
+
+
+def global_waiting(profile: Profile, model: TimeModel) -> float:
+    """Share of a warp's time spent waiting on or queueing for global memory (not local, not asynchronous copies, not atomics)."""
+    return sum(model.waiting(reason) * blame(profile, reason, ("global", "texture")) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle"))
+
+
+def dependent_loads(profile: Profile) -> float:
+    """Part of the long-scoreboard waiting that is for loads whose address comes from another load. 0 where it cannot be told."""
+    weights = attribution.weights_by_culprit(profile, "long_scoreboard")
+    total = sum(weights.values())
+    if not total:
+        return 0.0
+    flow = attribution.Flow(profile.instructions)
+    loads = {i: w for i, w in weights.items() if attribution.kind(profile.instructions[i].opcode) == "global"}
+    return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total

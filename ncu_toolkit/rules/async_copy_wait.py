@@ -1,0 +1,87 @@
+"""A pipeline of asynchronous copies is too short: warps wait at the place where the copy should already have landed.
+
+What it is
+Asynchronous copies (cp.async, TMA) move tiles from global to shared memory while the warps compute on an earlier tile. The prefetch distance is how
+many tiles ahead a copy is issued. At distance zero the warp issues a copy and waits for it at once: a pipeline in name only.
+
+Why it costs time
+Each tile then costs the full latency of memory, with the arithmetic idle meanwhile.
+
+How to confirm
+LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the wait (DEPBAR, the barrier behind it, or an mbarrier test).
+
+What to change
+Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1), and give each stage a buffer and barrier of its own. Check that buffers do
+not alias.
+
+When the advice is wrong
+When memory bandwidth is the limit, a deeper pipeline only queues. More stages take shared memory, which may cost occupancy.
+
+Source
+CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "Efficient GEMM" (pipelining).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import attribution, derived, units
+from ncu_toolkit.model import Finding, Location, Profile, Ruled
+from ncu_toolkit.rules._support import SATURATED, WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
+
+ID: Final = "async-copy-wait"
+TITLE: Final = "Waiting for asynchronous copies"
+REQUIRES: Final = ("opcodes", "stalls")
+OPTIONAL: Final = ("dram_utilization",)
+#: Instructions behind a copy wait within which a barrier belongs to it: compilers put the block barrier right after DEPBAR, with few moves between.
+NEAR_WAIT: Final = 8
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    copies = derived.executed(profile, ("copy",))
+    if not copies:
+        return ruled_out(ID, "The kernel makes no asynchronous copies.")
+    at_barrier = _barrier_part(profile)
+    part = blame(profile, "long_scoreboard", ("copy",))
+    waiting = model.waiting("long_scoreboard") * part + model.waiting("barrier") * at_barrier + model.waiting("gmma") * 0.0
+    evidence = (stall_fact(profile, "long_scoreboard"), stall_fact(profile, "barrier"), fact(profile, "kind_share:copy"), fact(profile, "issue_active"))
+    if waiting < WEAK_STALL.value:
+        return ruled_out(ID, f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.", *evidence)
+    busiest, busy = model.busiest("fill", "l2", "dram")
+    if busy >= SATURATED.value:
+        return ruled_out(ID, f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.", *evidence)
+    removal = Removal("with copies issued early enough", stalls={"long_scoreboard": keep(part, 0.0), "barrier": keep(at_barrier, 0.0)})
+    return finding(
+        ID,
+        f"The kernel copies data ahead of time, but not far enough: {units.percent(waiting)} of a warp's time goes by waiting where the copy should have landed.",
+        model.without(removal),
+        evidence,
+        (
+            "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of younger groups).",
+            "Give every stage its own buffer and barrier, and check that they do not share one allocation.",
+        ),
+        "Stalls at the wait and its barrier vanish; if short scoreboard takes their place, shared memory is next.",
+        locations=_locations(profile),
+    )
+
+
+def _after_copy_wait(profile: Profile) -> set[int]:
+    """Indices of instructions at or shortly behind a wait for copies."""
+    waits = [i for i, row in enumerate(profile.instructions) if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")]
+    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(profile.instructions)))}
+
+
+def _barrier_part(profile: Profile) -> float:
+    """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for nothing then ties them to copies."""
+    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(profile.instructions)}
+    total = sum(samples.values())
+    near = _after_copy_wait(profile)
+    return sum(n for i, n in samples.items() if i in near) / total if total else 0.0
+
+
+def _locations(profile: Profile) -> tuple[Location, ...]:
+    """The waits, not the copies: long-scoreboard samples at barrier instructions, else the copies that are late."""
+    return locate_stall(profile, "long_scoreboard", ("barrier",)) or locate_stall(profile, "long_scoreboard", ("copy",)) or locate_stall(profile, "barrier")

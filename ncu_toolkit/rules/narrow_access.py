@@ -1,0 +1,87 @@
+"""Each lane moves a few bytes where sixteen would do, so too few bytes are under way to keep memory busy.
+
+What it is
+A load or store instruction can move 1 to 16 bytes a lane (32 on the newest GPUs). Moving 4 bytes at a time takes four instructions, four address
+computations and four slots in the load/store queue for what one 16-byte access does.
+
+Why it costs time
+By Little's law memory delivers at most (bytes in flight) / latency. The number of requests that an SM can have under way is limited, so narrow
+requests mean few bytes in flight, and bandwidth stays unused while warps wait. Each narrow request also costs issue slots.
+
+How to confirm
+The mean width of global loads is 4 bytes or less, accesses are coalesced, neither DRAM nor L2 is near its roof, and warps wait on global memory.
+
+What to change
+Load float4, int4 or uint4 (16-byte aligned): LDG.E.128 in the SASS. Let each thread handle several neighbouring elements, or several independent
+ones (unroll by 4) where alignment forbids wide loads.
+
+When the advice is wrong
+Gathers and pointer chases cannot be widened. A kernel already at the DRAM roof gains nothing. Sixteen bytes a lane need as many registers, and rows
+must be aligned.
+
+Source
+CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++ Programming Guide, "Device Memory Accesses".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced
+from ncu_toolkit.rules._support import WEAK_STALL, Threshold, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.time_model import Removal, TimeModel
+
+ID: Final = "narrow-access"
+TITLE: Final = "Narrow memory accesses"
+REQUIRES: Final = ("opcodes", "stalls")
+OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
+NARROW: Final = Threshold(4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)")
+WIDEST: Final = 16.0
+REUSE: Final = Threshold(4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    width = derived.value(profile, "load_bytes_per_lane") or derived.value(profile, "store_bytes_per_lane")
+    measured = fact(profile, "load_bytes_per_lane", "Bytes that a lane loads by one instruction.", NARROW, "<=")
+    if width is None:
+        return ruled_out(ID, "The kernel does not load from global memory.")
+    if width > NARROW.value:
+        return ruled_out(ID, "Loads are wider than four bytes a lane.", measured)
+    waiting = global_waiting(profile, model)
+    if waiting < WEAK_STALL.value:
+        return ruled_out(ID, f"Warps wait on global memory for only {units.percent(waiting)} of their time.", measured)
+    if not is_coalesced(profile):
+        return ruled_out(ID, "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first.", fact(profile, "global_sector_excess"))
+    chased = dependent_loads(profile)
+    if chased >= 0.5:
+        return ruled_out(ID, f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.", measured)
+    reuse = derived.value(profile, "load_reuse")
+    if reuse is not None and reuse >= REUSE.value:
+        return ruled_out(ID, "The same bytes are loaded many times; loading them once saves more than loading them wide.", fact(profile, "load_reuse"))
+    left = width / WIDEST
+    memory = derived.value(profile, "kind_share:global") or 0.0
+    throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
+    removal = Removal(
+        "with 16-byte accesses",
+        stalls={"long_scoreboard": keep(blame(profile, "long_scoreboard", ("global",)), left), "lg_throttle": throttle, "drain": left},
+        loads={"lsu": keep(memory, left), "mio": keep(memory, left)},
+        # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
+        instructions=keep(min(1.0, memory + (derived.value(profile, "kind_share:integer") or 0.0) + (derived.value(profile, "kind_share:control") or 0.0)), left),
+    )
+    return finding(
+        ID,
+        f"Each thread moves only {units.significant(width)} bytes by one memory instruction where 16 are possible, so too little data is under way at a time.",
+        model.without(removal),
+        (measured, fact(profile, "store_bytes_per_lane"), stall_fact(profile, "long_scoreboard"), stall_fact(profile, "lg_throttle"), fact(profile, "dram_utilization")),
+        (
+            "Load and store float4, int4 or uint4 where rows are 16-byte aligned, with a scalar path for the rest.",
+            "Let each thread work on four neighbouring elements, or issue four independent loads before the first use.",
+        ),
+        "LDG.E.128 and STG.E.128 in place of LDG.E and STG.E; a quarter of the load instructions; DRAM throughput up.",
+        confidence="medium",
+        locations=locate_stall(profile, "long_scoreboard", ("global",)),
+    )

@@ -1,0 +1,78 @@
+"""Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in several passes.
+
+What it is
+Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when its lanes use different banks or the same word; n lanes on
+different words of one bank take n passes. Wide accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
+
+Why it costs time
+Passes go through the one data stage that shared memory and L1 have in common, one a cycle. Extra passes delay the results (short scoreboard), and
+the instruction queue behind them fills (MIO throttle).
+
+How to confirm
+Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter also counts arbitration, so the per-instruction
+ideal is the better witness.
+
+What to change
+Pad the rows of the tile by one element (or by the vector width), swizzle the column with the row by XOR, or change which lane reads what, so that a
+column walk touches all banks.
+
+When the advice is wrong
+When shared memory is not what the warps wait for, conflicts cost nothing. A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
+
+Source
+CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared Memory" table (wavefronts and their ideal).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
+from ncu_toolkit.time_model import Removal, TimeModel
+
+ID: Final = "shared-bank-conflict"
+TITLE: Final = "Shared-memory bank conflicts"
+REQUIRES: Final = ("shared_conflict_excess",)
+OPTIONAL: Final = ("stalls", "l1_data_pipe_active", "shared_wavefronts")
+EXCESS: Final = Threshold(0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    excess = derived.value(profile, "shared_conflict_excess") or 0.0
+    measured = fact(profile, "shared_conflict_excess", "Passes through the banks that a conflict-free layout would not need.", EXCESS, ">")
+    if excess <= EXCESS.value:
+        return ruled_out(ID, "Shared memory is accessed in close to as few passes as possible.", measured)
+    left = 1 - excess
+    shared = ("shared",)
+    data = keep(_shared_part(profile), left)
+    removal = Removal(
+        "without bank conflicts",
+        stalls={reason: keep(blame(profile, reason, shared), left) for reason in ("short_scoreboard", "mio_throttle")},
+        loads={"l1_data": data, "l1": data, "l1_writeback": data},
+    )
+    ways = 1 / left
+    return finding(
+        ID,
+        f"Threads of a warp collide in shared memory: accesses take {units.ratio(ways)} as many passes as a conflict-free layout would.",
+        model.without(removal),
+        (measured, fact(profile, "shared_wavefronts"), fact(profile, "l1_data_pipe_active"), stall_fact(profile, "short_scoreboard"), stall_fact(profile, "mio_throttle")),
+        (
+            "Pad each row of the shared tile by one element (by four floats where it is read as float4).",
+            "Or XOR the column index with the row index when storing and when reading: no space lost, alignment kept.",
+        ),
+        "Wavefronts fall to the ideal at the lines named; short scoreboard and MIO throttle shrink.",
+        confidence="high" if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions) else "medium",
+        locations=locate(profile, lambda row: row.counters.get("shared_wavefronts", 0.0) - row.counters.get("shared_wavefronts_ideal", 0.0), "wavefronts beyond the ideal"),
+    )
+
+
+def _shared_part(profile: Profile) -> float:
+    """Part of the data stage's wavefronts that shared memory causes; all of them where the total is not known."""
+    wavefronts, busy, cycles = profile.value("shared_wavefronts"), profile.value("l1_data_pipe_active"), profile.value("sm_active_cycles")
+    if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
+        return 1.0
+    return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))

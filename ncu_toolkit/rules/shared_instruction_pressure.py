@@ -1,0 +1,89 @@
+"""Too many shared-memory instructions for the arithmetic they feed: the queue to the memory unit is full.
+
+What it is
+Every load and store of shared memory passes through the memory input/output (MIO) queue and the load/store pipe, which takes at most one warp
+instruction a cycle for the four schedulers together. A kernel that loads two operands for each multiply-add asks for twice what the pipe gives.
+
+Why it costs time
+The arithmetic pipes could do four warp instructions a cycle; they wait until the queue has room (MIO throttle) and until operands arrive (short
+scoreboard).
+
+How to confirm
+MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts to blame, the load/store pipe the busiest unit.
+
+What to change
+Fewer, wider, or more work for each load: keep an N x M patch of results in registers, so that N + M loads feed N x M multiply-adds; read four
+floats by LDS.128; keep the operand that does not change in a register; use shuffles where neighbours hold the value.
+
+When the advice is wrong
+A larger register patch costs registers and so occupancy; at 8x8 and wide loads the pipe is no longer the limit. Wide stores that conflict are slower
+than narrow ones that do not.
+
+Source
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard); Volkov, "Better Performance at Lower Occupancy".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._support import WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.time_model import Removal, TimeModel
+
+ID: Final = "shared-instruction-pressure"
+TITLE: Final = "Shared-memory instruction pressure"
+REQUIRES: Final = ("stalls",)
+OPTIONAL: Final = ("opcodes", "shared_conflict_excess", "lsu_pipe_active")
+#: What stays after one step: doubling one side of the register patch halves that operand's loads for each multiply-add, and a second step in the
+#: other direction does so again; one such step is what a prediction may count on where loads are wide already.
+STEP: Final = 0.5
+#: Narrow loads leave more: 4 bytes to 16 is a quarter of the instructions.
+WIDEST: Final = 16.0
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    shared = ("shared",)
+    parts = {reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")}
+    waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
+    if waiting < WEAK_STALL.value:
+        return ruled_out(ID, f"Warps wait on shared memory for only {units.percent(waiting)} of their time.", stall_fact(profile, "mio_throttle"), stall_fact(profile, "short_scoreboard"))
+    used = derived.executed(profile, shared)
+    if used == 0:
+        return ruled_out(ID, "The kernel does not use shared memory.")
+    conflict_free = 1 - (derived.value(profile, "shared_conflict_excess") or 0.0)
+    width = derived.value(profile, "shared_load_bytes_per_lane") or derived.value(profile, "shared_store_bytes_per_lane") or WIDEST
+    left = min(STEP, max(0.25, width / WIDEST))
+    # Conflicts are another rule's: only the passes that a conflict-free layout also needs are claimed here.
+    claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
+    part_of_pipe = _shared_part(profile)
+    removal = Removal(
+        f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
+        stalls=claimed,
+        loads=dict.fromkeys(("lsu", "mio"), keep(part_of_pipe, left)) | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, STEP)),
+        instructions=keep(derived.value(profile, "kind_share:shared") or 0.0, left),
+    )
+    return finding(
+        ID,
+        f"Threads load from shared memory so often that the queue to it is full: {units.percent(waiting)} of a warp's time goes by waiting for shared memory instead of computing.",
+        model.without(removal),
+        (
+            stall_fact(profile, "mio_throttle", WEAK_STALL), stall_fact(profile, "short_scoreboard"), fact(profile, "kind_share:shared"), fact(profile, "shared_load_bytes_per_lane"),
+            fact(profile, "shared_store_bytes_per_lane"), fact(profile, "lsu_pipe_active"), fact(profile, "shared_conflict_excess"),
+        ),
+        (
+            "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds.",
+            "Read and write shared memory 16 bytes at a time (float4: LDS.128, STS.128).",
+            "Keep the operand that stays the same in a register across the inner loop.",
+        ),
+        "Fewer LDS and STS for the same multiply-adds, LDS.128 among them; MIO throttle shrinks and issue slots fill.",
+        locations=locate_stall(profile, "mio_throttle", shared) or locate_stall(profile, "short_scoreboard", shared),
+    )  # fmt: skip
+
+
+def _shared_part(profile: Profile) -> float:
+    mine, all_of_them = derived.executed(profile, ("shared",)), derived.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
+    return mine / all_of_them if mine is not None and all_of_them else 1.0
