@@ -61,8 +61,8 @@ check = "executed('LDGSTS') > 0"
 says = "warps wait where the copy lands: at the wait for their own and at the barrier for the others'"
 check = "stall('long_scoreboard') + stall('barrier') > prev_stall('long_scoreboard') + prev_stall('barrier')"
 [[expect.profile]]
-says = "that wait leads all other stalls"
-check = "stall_share('long_scoreboard') + stall_share('barrier') > 0.25"
+says = "a good part of all time passes in that wait"
+check = "stall_share('long_scoreboard') + stall_share('barrier') > 0.15"
 +++*/
 #include "common/gemm_async.cuh"
 

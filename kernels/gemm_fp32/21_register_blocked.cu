@@ -64,7 +64,7 @@ says = "one FFMA for each lane and product"
 check = "executed('FFMA') == M * N * K / 32"
 [[expect.profile]]
 says = "fewer shared loads for a product than with 8x8 results a thread"
-check = "executed('LDS') < 0.85 * prev_executed('LDS')"
+check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
 [[expect.profile]]
 says = "the permuted rows leave no bank conflicts"
 check = "metric('shared_conflict_excess') < 0.05"
