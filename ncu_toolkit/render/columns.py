@@ -1,0 +1,223 @@
+"""The columns of a ladder's table: one entry each, from a rung at one size to a cell. Counters speak of the rung's longest launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.metrics import STALL_REASONS
+from ncu_toolkit.model import Diagnosis, Profile, matches_opcode
+from ncu_toolkit.problems import Problem
+from ncu_toolkit.render import palette
+from ncu_toolkit.render.book import Book, Entry
+from ncu_toolkit.render.safe import visible
+from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text, why_missing
+
+NOT_PROFILED: Final = "this rung was not profiled at this size"
+NOT_TIMED: Final = "this rung was not timed at this size"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A column and how its cells come about. `memory_only`/`flop_only` columns are left out of the other kind of ladder."""
+
+    column: Column
+    cell: Callable[[Book, Entry, str], Cell]
+
+
+def rate_of(entry: Entry, kind: str) -> float | None:
+    """Useful FLOP/s or compulsory B/s at the median unprofiled time; None where not timed."""
+    if entry.timing is None:
+        return None
+    return entry.timing.flop_rate if kind == "flop" else entry.timing.byte_rate
+
+
+def rate_unit(kind: str) -> str:
+    return "FLOP/s" if kind == "flop" else "B/s"
+
+
+def rate_kind(problem: Problem | None, entries: list[Entry]) -> str:
+    """What a ladder is ranked by: the problem says; a family this version does not know goes by FLOPs where it has any."""
+    if problem:
+        return problem.rate
+    return "flop" if any(entry.flops for entry in entries) else "byte"
+
+
+def _name(book: Book, entry: Entry, _kind: str) -> Cell:
+    badges = []
+    if entry.kind != "step":
+        badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", "", entry.kind))[2]))
+    if len(entry.profiles) > 1:
+        badges.append((f"{len(entry.profiles)} launches", "the rung takes several launches; counters are those of the longest"))
+    main = entry.main
+    href = f"{book.slugs[id(main)]}.html" if main else ""
+    title = visible(entry.info.title) if entry.info else ""
+    return Cell(visible(entry.label), visible(entry.label), title, href, badges=tuple(badges))
+
+
+def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
+    timing = entry.timing
+    if timing is None:
+        return missing(NOT_TIMED)
+    title = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}; 10th to 90th percentile {units.duration(timing.quantile_us(0.1))} to {units.duration(timing.quantile_us(0.9))}"
+    return number(timing.median_us, "us", title=title)
+
+
+def _rate(_book: Book, entry: Entry, kind: str) -> Cell:
+    return number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)
+
+
+def _baseline(book: Book, entry: Entry, _kind: str) -> Cell:
+    baseline = book.baseline_us(entry)
+    if entry.timing is None:
+        return missing(NOT_TIMED)
+    if baseline is None:
+        return missing("the baseline was not timed at this size")
+    how = "interleaved with these repeats" if entry.timing.baseline_us else "timed by itself"
+    share = baseline / entry.timing.median_us
+    return number(share, "fraction", title=f"baseline {units.duration(baseline)}, {how}", bar=share)
+
+
+def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cell:
+    """A registry or derived figure of a profile; the reason where it is not there."""
+    if profile is None:
+        return missing(NOT_PROFILED)
+    reading = derived.reading(profile, name)
+    unit, label, meaning = derived.describe(name)
+    if reading.value is None:
+        return missing(why_missing(reading) if not derived.inputs(name) or name in derived.inputs(name) else f"{label}: its inputs ({', '.join(derived.inputs(name))}) were not collected")
+    return number(reading.value, unit, title=meaning, bar=reading.value if bar and unit == "fraction" else None)
+
+
+def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry, str], Cell]:
+    return lambda _book, entry, _kind: figure_cell(entry.main, name, bar=bar)
+
+
+def limiter_words(profile: Profile) -> str:
+    """What limits the resident blocks, in words; empty where the report does not say."""
+    return " and ".join(derived.BLOCK_LIMITS[name] for name in derived.occupancy_limiters(profile))
+
+
+def _theoretical(_book: Book, entry: Entry, _kind: str) -> Cell:
+    return figure_cell(entry.main, "theoretical_occupancy")
+
+
+def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
+    if entry.main is None:
+        return missing(NOT_PROFILED)
+    words = limiter_words(entry.main)
+    return text(words, "the resource of which an SM runs out first") if words else missing("the report holds no block limits")
+
+
+def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry, str], Cell]:
+    def cell(_book: Book, entry: Entry, _kind: str) -> Cell:
+        if entry.main is None:
+            return missing(NOT_PROFILED)
+        if not entry.main.mix.collected:
+            return missing("instructions by opcode were not collected")
+        opcodes = entry.main.mix.opcodes
+        found = {name: n for name, n in opcodes.items() if matches_opcode(name, pattern) and not (without and matches_opcode(name, without))}
+        detail = ", ".join(f"{visible(name)} {units.count(n)}" for name, n in sorted(found.items(), key=lambda item: -item[1])[:6])
+        return Cell(compact(sum(found.values())), sum(found.values()), detail or "none executed", tone="" if found else "muted")
+
+    return cell
+
+
+def compact(value: float) -> str:
+    """A count with three digits and a prefix: 134 M; small ones in full."""
+    return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
+
+
+def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
+    if entry.main is None:
+        return missing(NOT_PROFILED)
+    shares = derived.stall_shares(entry.main)
+    waits = {reason: share for reason, share in shares.items() if reason != "selected"}
+    if not waits:
+        return missing("neither the stall stack nor enough PC samples were collected")
+    reason = max(waits, key=lambda r: waits[r])
+    return Cell(f"{reason.replace('_', ' ')} {units.percent(waits[reason], 2)}", reason, STALL_REASONS.get(reason, ""))
+
+
+def verdict_cell(diagnosis: Diagnosis) -> Cell:
+    """The bottleneck's id, with its sentence on hover."""
+    primary = diagnosis.primary
+    return Cell(visible(primary.bottleneck), visible(primary.bottleneck), visible(primary.summary), tone="good" if primary.good else "", code=True)
+
+
+def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
+    return verdict_cell(book.diagnosis(entry.main)) if entry.main else missing(NOT_PROFILED)
+
+
+def next_step(book: Book, entry: Entry) -> Entry | None:
+    """The rung that is held against this one and removes a bottleneck of it (the first such in the ladder)."""
+    ladder = book.families[entry.family][entry.variant]
+    return next((other for other in ladder if other.info and other.info.removes and (before := book.before(other)) and before.rung == entry.rung), None)
+
+
+def achieved(before: Entry, after: Entry) -> float | None:
+    """Measured speedup of a step from unprofiled times; None where one is not timed."""
+    if before.timing is None or after.timing is None:
+        return None
+    return before.timing.median_us / after.timing.median_us
+
+
+def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
+    """The speedup predicted from the slow rung's profile alone for removing that bottleneck, with its rank (1 is the verdict); None where not found."""
+    if before.main is None:
+        return None
+    for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
+        if finding.bottleneck == removes:
+            return finding.speedup, rank
+    return None
+
+
+def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
+    after = next_step(book, entry)
+    if after is None or after.info is None:
+        return missing("no rung removes a bottleneck of this one")
+    if entry.main is None:
+        return missing(NOT_PROFILED)
+    guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
+    left = f"≤ {units.ratio(guess[0])}" if guess else "not found"
+    right = units.ratio(got) if got else "not timed"
+    title = f"{after.info.removes}: predicted bound from this profile alone → achieved by {after.label}"
+    return Cell(f"{left} → {right}", got, visible(title))
+
+
+def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = True) -> Column:
+    return Column(key, label, title, unit, numeric)
+
+
+COLUMNS: Final[tuple[Spec, ...]] = (
+    Spec(_column("rung", "Rung", "The kernel, linked to its page", numeric=False), _name),
+    Spec(_column("time", "Time", "Median of unprofiled runs, CUDA events", "us"), _time),
+    Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
+    Spec(_column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"), _baseline),
+    Spec(_column("registers", "Registers", "Registers per thread", "count"), _figure("registers_per_thread")),
+    Spec(_column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"), _theoretical),
+    Spec(_column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"), _figure("achieved_occupancy")),
+    Spec(_column("limiter", "Limited by", "What limits the occupancy", numeric=False), _limiter),
+    Spec(_column("lds", "LDS", "Warp-level shared loads narrower than 128 bits a lane", "count"), _opcodes("LDS", "LDS.128")),
+    Spec(_column("lds128", "LDS.128", "Warp-level shared loads of 128 bits a lane", "count"), _opcodes("LDS.128")),
+    Spec(_column("sts", "STS", "Warp-level shared stores narrower than 128 bits a lane", "count"), _opcodes("STS", "STS.128")),
+    Spec(_column("sts128", "STS.128", "Warp-level shared stores of 128 bits a lane", "count"), _opcodes("STS.128")),
+    Spec(_column("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count"), _opcodes("LDGSTS|UTMALDG")),
+    Spec(_column("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count"), _opcodes("HMMA|HGMMA|UTCHMMA")),
+    Spec(_column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"), _figure("shared_conflict_excess")),
+    Spec(_column("dram", "DRAM", "Device-memory throughput of its peak, while profiled", "fraction"), _figure("dram_utilization", bar=True)),
+    Spec(_column("l2", "L2", "L2 tag throughput of its peak, while profiled", "fraction"), _figure("l2_utilization", bar=True)),
+    Spec(_column("l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"), _figure("l1_data_pipe_active", bar=True)),
+    Spec(_column("stall", "Top stall", "What warps wait for most, of their time", numeric=False), _top_stall),
+    Spec(_column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False), _bottleneck),
+    Spec(_column("predicted", "Predicted → achieved", "Bound predicted for the bottleneck that a later rung removes, and what that rung achieved", "ratio"), _prediction),
+)
+
+
+def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
+    """The sortable table of one ladder at one size."""
+    columns = tuple(Column(s.column.key, s.column.label, s.column.title, s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""), s.column.numeric) for s in COLUMNS)
+    rows = tuple(tuple(spec.cell(book, entry, kind) for spec in COLUMNS) for entry in entries)
+    return Table(key, caption, columns, rows, sortable=True)

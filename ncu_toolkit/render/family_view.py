@@ -1,0 +1,216 @@
+"""One ladder as a view: the sentence, and for each size the charts and the table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.problems import Problem
+from ncu_toolkit.render import charts
+from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
+from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.roofs import Roof, RoofName, best, roofs
+from ncu_toolkit.render.safe import slug, visible
+from ncu_toolkit.render.views import Cell, Chart, FamilyView, Panel, Table, missing, number, plain_table, text
+
+#: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand in the table.
+_SHOWN_REASONS: Final = 9
+LEVELS: Final = {"dram": ("DRAM", "dram_bytes"), "l2": ("L2", "l2_bytes"), "l1": ("L1", "l1_global_bytes")}
+
+
+def family_view(book: Book, family: str) -> FamilyView:
+    """The ladder `family` of a run."""
+    variants = book.families[family]
+    problem = problem_of(family)
+    kind = rate_kind(problem, [entry for entries in variants.values() for entry in entries])
+    known = roofs(book.run.device, book.run.ceilings, book.run.profiles)
+    many_types = len({variant.dtype for variant in variants}) > 1
+    panels = tuple(_panel(book, family, variant, entries, kind, problem, known, many_types) for variant, entries in variants.items())
+    first = primary(book, family)
+    sized = [chart for chart in (_sizes_chart(family, variants, kind),) if chart]
+    tables = [table for table in (_library_table(family, variants),) if table]
+    title = problem.title if problem else family.replace("_", " ")
+    return FamilyView(family, visible(title), visible(problem.story) if problem else "", _sentence(book, variants[first], first, kind, problem, known), panels, tuple(sized), tuple(tables))
+
+
+def primary(book: Book, family: str) -> Variant:
+    """The size to show first: the largest that was both profiled and timed, else the largest."""
+    variants = book.families[family]
+    full = [v for v, entries in variants.items() if any(e.profiles for e in entries) and any(e.timing for e in entries)]
+    return (full or list(variants))[-1]
+
+
+def variant_label(variant: Variant, many_types: bool) -> str:
+    return visible(f"{variant.size} · {variant.dtype}" if many_types else variant.size)
+
+
+def _roof_name(problem: Problem | None, kind: str) -> RoofName:
+    if problem is None:
+        return "fp32" if kind == "flop" else "dram"
+    return "dram" if problem.roof == "copy" else problem.roof
+
+
+def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> str:
+    timed = [(entry, rate) for entry in entries if (rate := rate_of(entry, kind)) and entry.kind == "step"]
+    if not timed:
+        return f"{len(entries)} kernels profiled at {visible(variant.size)}; none timed in this run."
+    first, start = timed[0]
+    top, end = max(timed, key=lambda pair: pair[1])
+    unit = rate_unit(kind)
+    words = f"From {visible(first.label)} at {units.si(start, unit)} to {visible(top.label)} at {units.si(end, unit)}, {units.ratio(end / start)} faster, at size {visible(variant.size)}"
+    baseline, roof = book.baseline_us(top), best(known, _roof_name(problem, kind))
+    against = []
+    if baseline and top.timing:
+        name = book.baseline(top)
+        against.append(f"{units.percent(baseline / top.timing.median_us)} of {visible(name.label) if name else 'the library'}")
+    if roof:
+        against.append(f"{units.percent(end / roof.rate)} of the {roof.label} roof")
+    return f"{words}: {' and '.join(against)}." if against else f"{words}."
+
+
+def _panel(book: Book, family: str, variant: Variant, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...], many_types: bool) -> Panel:
+    key = slug(f"{family}-{variant.size}-{variant.dtype}")
+    label = variant_label(variant, many_types)
+    drawn = (
+        _ladder_chart(book, key, label, entries, kind, problem, known),
+        _stall_chart(key, label, entries),
+        _roofline_chart(key, label, entries, known, _roof_name(problem, kind)),
+        _traffic_chart(key, label, entries),
+    )
+    notes = []
+    caches = sorted({entry.timing.cache for entry in entries if entry.timing})
+    if caches:
+        notes.append(f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; throughputs and stalls come from the profiled run, whose clocks and caches differ.")
+    smallest = min((entry.compulsory_bytes for entry in entries if entry.compulsory_bytes), default=None)
+    if smallest and book.run.device.l2_bytes and smallest < book.run.device.l2_bytes:
+        notes.append(f"The data ({units.si(smallest, 'B')}) fit in the L2 ({units.si(book.run.device.l2_bytes, 'B')}).")
+    caption = f"{problem.title if problem else family}, size {label}"
+    return Panel(key, label, ladder_table(book, f"{key}-table", visible(caption), entries, kind), tuple(chart for chart in drawn if chart), tuple(notes))
+
+
+def _ladder_chart(book: Book, key: str, label: str, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> Chart | None:
+    unit = rate_unit(kind)
+    bars, rows = [], []
+    for entry in entries:
+        rate, timing = rate_of(entry, kind), entry.timing
+        if rate and timing:
+            low, high = rate * timing.median_us / timing.quantile_us(0.9), rate * timing.median_us / max(timing.quantile_us(0.1), 1e-9)
+            bars.append(charts.Bar(entry.label, rate, low, high, entry.kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}"))
+            rows.append([text(entry.label), text(entry.kind), number(rate, unit), number(low, unit), number(high, unit)])
+        else:
+            rows.append([text(entry.label), text(entry.kind), *[missing(NOT_TIMED)] * 3])
+    if not bars:
+        return None
+    lines = []
+    base = next((book.baseline(entry) for entry in entries if book.baseline(entry)), None)
+    base_rate = rate_of(base, kind) if base else None
+    if base and base_rate:
+        lines.append((f"{base.label} {units.si(base_rate, unit)}", base_rate, "dash"))
+    lines.extend((f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot") for roof in known if roof.name == _roof_name(problem, kind) and roof.unit == unit)
+    rows.extend([text(name), text("line"), number(rate, unit), missing("a line has no spread"), missing("a line has no spread")] for name, rate, _ in lines)
+    table = plain_table(f"{key}-ladder-data", f"Rates at {label}", ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"], rows, numeric=(2, 3, 4))
+    top = max(bars, key=lambda bar: bar.rate)
+    summary = f"Rate of each rung at size {label}; the fastest is {visible(top.label)} with {units.si(top.rate, unit)}. Whiskers are the 10th to 90th percentile of the repeats."
+    figure = charts.ladder(bars, unit, lines)
+    return Chart(f"{key}-ladder", "The ladder", summary, figure, table, figure["layout"]["height"])
+
+
+def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
+    stacks = [(entry.label, dict(entry.main.stalls.reasons)) for entry in entries if entry.main and entry.main.stalls]
+    if not stacks:
+        return None
+    # A reason counts by its largest share of any rung's stack, so that those of the fast rungs are not drowned by the slow ones' long waits.
+    weight = {reason: max(stack.get(reason, 0.0) / (sum(stack.values()) or 1.0) for _, stack in stacks) for _, stack in stacks for reason in stack}
+    ranked = sorted(weight, key=lambda reason: -weight[reason])[:_SHOWN_REASONS]
+    order = [r for r in ("selected", "not_selected") if r in ranked] + [r for r in ranked if r not in ("selected", "not_selected")]
+    figure = charts.stalls(stacks, order)
+    rows = []
+    everything = sorted(weight, key=lambda reason: -weight[reason])
+    for entry in entries:
+        stack = dict(entry.main.stalls.reasons) if entry.main and entry.main.stalls else None
+        rows.append([text(entry.label), *(number(stack.get(reason, 0.0), "cycles/inst") if stack is not None else missing(NOT_PROFILED) for reason in everything)])
+    table = plain_table(f"{key}-stalls-data", f"Cycles per issued instruction at {label}", ["Rung", *(r.replace("_", " ") for r in everything)], rows, numeric=range(1, len(everything) + 1))
+    summary = f"Where a warp's time goes between two instructions, rung after rung, at size {label}: cycles per issued instruction by stall reason. Selected is the cycle that issues; the rest is waiting."
+    return Chart(f"{key}-stalls", "Stall migration", summary, figure, table, figure["layout"]["height"])
+
+
+def _levels(entry: Entry) -> dict[str, float]:
+    """Bytes of the whole rung by memory level; a level that one launch lacks is left out."""
+    found = {}
+    for level, (_, name) in LEVELS.items():
+        values = [derived.value(profile, name) for profile in entry.profiles if profile.launch.complete]
+        if values and None not in values:
+            found[level] = sum(value for value in values if value is not None)
+    return found
+
+
+def _roofline_chart(key: str, label: str, entries: list[Entry], known: tuple[Roof, ...], arithmetic: str) -> Chart | None:
+    points, rows = [], []
+    for entry in entries:
+        rate, levels = rate_of(entry, "flop"), _levels(entry)
+        if not rate or not entry.flops or not levels:
+            continue
+        intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
+        points.append(charts.Point(entry.label, rate, intensity, entry.kind))
+        rows.append([text(entry.label), number(rate, "FLOP/s"), *(number(intensity.get(level), "", "this level's traffic was not collected") for level in LEVELS)])
+    if not points or not known:
+        return None
+    rows.extend([text(roof.label, roof.how), number(roof.rate, roof.unit, title=roof.how), *[missing("a roof has no intensity")] * 3] for roof in known)
+    table = plain_table(f"{key}-roofline-data", f"Roofline at {label}: useful FLOPs over bytes moved", ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"], rows, numeric=(1, 2, 3, 4))
+    figure = charts.roofline(points, known, arithmetic)
+    summary = f"Roofline at size {label}: unprofiled FLOP/s against useful FLOPs per byte that the profiler counted at DRAM (L2 and L1 in the legend). Solid roofs were measured in this run, dashed ones are the device's peaks."
+    return Chart(f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"])
+
+
+def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
+    data, rows = [], []
+    for entry in entries:
+        levels, compulsory = _levels(entry), entry.compulsory_bytes
+        if levels and compulsory:
+            data.append((entry.label, {level: moved / compulsory for level, moved in levels.items() if moved > 0}))
+            rows.append([text(entry.label), number(compulsory, "B"), *(number(levels.get(level), "B", "not collected") for level in LEVELS)])
+    if not data:
+        return None
+    table = plain_table(f"{key}-traffic-data", f"Bytes moved at {label}", ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())], rows, numeric=(1, 2, 3, 4))
+    figure = charts.traffic(data)
+    summary = f"Bytes that each memory level moved at size {label}, over the fewest that the problem needs: each input read once, each output written once."
+    return Chart(f"{key}-traffic", "Memory traffic over compulsory", summary, figure, table, figure["layout"]["height"])
+
+
+def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -> Chart | None:
+    lines: dict[tuple[str, str], list[tuple[float, str, float]]] = {}
+    kinds: dict[str, str] = {}
+    types = {variant.dtype for variant in variants}
+    for variant, entries in variants.items():
+        for entry in entries:
+            rate = rate_of(entry, kind)
+            if rate:
+                lines.setdefault((entry.label, variant.dtype), []).append((variant.volume, variant.size, rate))
+                kinds[entry.label] = entry.kind
+    if len({variant.volume for variant in variants}) < 2 or not lines:
+        return None
+    unit = rate_unit(kind)
+    series = [(f"{label} ({dtype})" if len(types) > 1 else label, kinds[label], points) for (label, dtype), points in lines.items()]
+    sizes = sorted({(position, size) for _, _, points in series for position, size, _ in points})
+    rows: list[list[Cell]] = []
+    for label, _, points in series:
+        at = {position: rate for position, _, rate in points}
+        rows.append([text(label), *(number(at.get(position), unit, NOT_TIMED) for position, _ in sizes)])
+    key = slug(f"{family}-sizes")
+    table = plain_table(f"{key}-data", "Rate by size", ["Rung", *(visible(size) for _, size in sizes)], rows, numeric=range(1, len(sizes) + 1))
+    figure = charts.by_size(series, unit)
+    return Chart(key, "Rate by size", "Rate of each rung over the problem size, unprofiled. Choose rungs in the legend.", figure, table, figure["layout"]["height"])
+
+
+def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table | None:
+    """Which kernels the library picked for each size."""
+    rows = []
+    for variant, entries in variants.items():
+        for entry in entries:
+            if entry.timing and entry.timing.kernels:
+                rows.extend([text(entry.label), text(f"{variant.size} {variant.dtype}"), number(i, "count"), text(name, code=True), number(entry.timing.median_us, "us")] for i, name in enumerate(entry.timing.kernels, 1))
+    if not rows:
+        return None
+    return plain_table(slug(f"{family}-library"), "Kernels that the library launched", ["Rung", "Size", "Launch", "Kernel", ("Time", "of all launches of the call together")], rows, numeric=(2, 4))
+
+

@@ -1,0 +1,83 @@
+"""Text from report files is untrusted: these functions make it harmless for each place it is shown. HTML itself is escaped by the templates."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Final
+
+#: Longest name, path or message shown in full.
+LONGEST: Final = 4000
+
+#: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters, byte-order mark.
+_INVISIBLE: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
+_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$@-])")
+
+
+def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
+    """`text` with control and invisible characters spelled out (`\\x1b`, `\\u202e`), cut at `longest` with its true length stated.
+
+    Args:
+        keep: control characters to leave as they are (`"\\n\\t"` for source text).
+    """
+    cut = text if len(text) <= longest else text[:longest]
+    shown = cut if cut.isprintable() and cut.isascii() else "".join(c if c in keep or not _hidden(c) else _spelled(c) for c in cut)
+    return shown if len(text) <= longest else f"{shown}… ({len(text)} characters)"
+
+
+def _hidden(character: str) -> bool:
+    return character in _INVISIBLE or unicodedata.category(character) in ("Cc", "Cs", "Cf", "Co", "Cn")
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def plot_text(text: str) -> str:
+    """Text for a Plotly label, which reads a few HTML tags and entities."""
+    return visible(text, 200).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def markdown(text: str) -> str:
+    """Text for a Markdown paragraph or table cell, on one line, with nothing in it read as markup."""
+    return _MARKDOWN.sub(r"\\\1", visible(text)).strip()
+
+
+def markdown_code(text: str) -> str:
+    """Text as Markdown inline code, whatever backticks it holds; pipes are escaped for table cells."""
+    shown = visible(text).replace("|", "\\|")
+    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def csv_rows(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as CSV (RFC 4180, LF). Text that a spreadsheet would run as a formula is prefixed with an apostrophe; numbers stay numbers."""
+    return "".join(",".join(_csv_cell(cell) for cell in row) + "\n" for row in rows)
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | float):
+        return repr(value)
+    text = visible(str(value))
+    if text[:1] in ("=", "+", "-", "@") or text[:2] in ("\\x"):
+        text = "'" + text
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r\'') else text
+
+
+def slug(text: str, longest: int = 80) -> str:
+    """A file name part of `a-z 0-9 _ -`: nothing in `text` can name another folder, a device or a hidden file."""
+    plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
+    return plain[:longest].rstrip("-") or "x"
+
+
+def script_json(data: Any) -> str:
+    """JSON for a `<script type="application/json">` block: no character in it can end the block or open a comment."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,254 @@
+"""What is shown, as plain values: all formatting is decided here and in the builders, so that HTML, terminal, Markdown and JSON cannot disagree.
+
+A `Cell` carries the text people read and the value that machines sort by and export, in the column's unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ncu_toolkit import units
+from ncu_toolkit.metrics import REGISTRY
+from ncu_toolkit.model import Presence, Profile, Reading
+from ncu_toolkit.render.safe import visible
+
+Tone = Literal["", "good", "bad", "warn", "muted"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value as shown. `missing` cells say in `title` why there is nothing."""
+
+    text: str
+    value: float | str | None = None
+    title: str = ""
+    href: str = ""
+    tone: Tone = ""
+    bar: float | None = None
+    """Fraction (0-1) drawn as a bar behind the number."""
+    missing: bool = False
+    badges: tuple[tuple[str, str], ...] = ()
+    """Short marks after the text, each with its explanation."""
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `unit` is that of the cells' values, `title` explains the heading."""
+
+    key: str
+    label: str
+    title: str = ""
+    unit: str = ""
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its caption. `sortable` tables get sorting, copying and a CSV."""
+
+    key: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sortable: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Plotly figure (`data` and `layout`, as plain JSON) with the table of what it draws."""
+
+    key: str
+    title: str
+    summary: str
+    """One sentence that says what the chart shows: also its text alternative."""
+    figure: Mapping[str, Any]
+    table: Table
+    height: int = 420
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A labelled value of a header or a definition list."""
+
+    label: str
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One size (and dtype) of a family: its charts and its table."""
+
+    key: str
+    label: str
+    table: Table
+    charts: tuple[Chart, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FamilyView:
+    """One ladder. `sentence` says where it starts and ends, against the library and against the roof."""
+
+    name: str
+    title: str
+    story: str
+    sentence: str
+    panels: tuple[Panel, ...]
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """One bottleneck in words, with its evidence and what to do."""
+
+    bottleneck: str
+    summary: str
+    confidence: str
+    good: bool
+    predicted: Cell
+    arithmetic: tuple[str, ...]
+    advice: tuple[str, ...]
+    look_for: str
+    evidence: Table
+    locations: Table | None = None
+
+
+@dataclass(frozen=True)
+class StepView:
+    """What a rung did to the one before: `change` in words, the code difference, and predicted against achieved."""
+
+    before: Cell
+    change: str
+    became: str
+    facts: tuple[Fact, ...]
+    moved: Table | None = None
+    diff: tuple[tuple[str, str], ...] = ()
+    """Lines of the source difference: kind ("+", "-", " ", "@") and text."""
+
+
+@dataclass(frozen=True)
+class HotSpots:
+    """SASS and source of one launch for the browser's paged view, and its hottest lines as a plain table."""
+
+    data: Mapping[str, Any]
+    hottest: Table
+    note: str
+
+
+@dataclass(frozen=True)
+class PageView:
+    """The page of one launch, of a rung or of anybody's report."""
+
+    slug: str
+    title: str
+    kicker: str
+    idea: str
+    kind: str
+    facts: tuple[Fact, ...]
+    status: str
+    """Empty for a complete launch, else why its data are not."""
+    findings: tuple[FindingView, ...] = ()
+    considered: Table | None = None
+    notes: tuple[str, ...] = ()
+    bounds: Table | None = None
+    step: StepView | None = None
+    claim: tuple[Fact, ...] = ()
+    checks: Table | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    """By section: stalls, traffic, mix, widths, occupancy, rules, metrics."""
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    hotspots: HotSpots | None = None
+    commands: tuple[str, ...] = ()
+    files: tuple[Fact, ...] = ()
+    siblings: tuple[Fact, ...] = ()
+    """The same rung at other sizes, and its other launches."""
+    previous: Cell | None = None
+    following: Cell | None = None
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch as data, for JSON: the same verdict that the page shows."""
+
+    file: str
+    key: str
+    kernel: str
+    status: str
+    duration_us: float | None
+    page: str
+    findings: tuple[Mapping[str, Any], ...]
+    context: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A whole run."""
+
+    id: str
+    title: str
+    created: str
+    live: bool
+    facts: tuple[Fact, ...]
+    sentence: str
+    families: tuple[FamilyView, ...]
+    launches: Table | None
+    """Launches that are no rung, grouped by kernel; None where there are none."""
+    skipped: Table | None
+    calibration: tuple[Table, ...]
+    costs: Table | None
+    commands: tuple[str, ...]
+    files: tuple[Fact, ...]
+    pages: tuple[PageView, ...]
+    records: tuple[LaunchRecord, ...]
+
+
+def text(value: str, title: str = "", *, href: str = "", tone: Tone = "", code: bool = False) -> Cell:
+    """A cell of untrusted text."""
+    shown = visible(value)
+    return Cell(shown, shown, title, href, tone, code=code)
+
+
+def missing(why: str) -> Cell:
+    """`n/a`, with the reason on hover."""
+    return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True)
+
+
+def number(value: float | None, unit: str, why: str = "", *, title: str = "", tone: Tone = "", bar: float | None = None, href: str = "") -> Cell:
+    """A cell of a number in one of the registry's units; `why` is said where there is none."""
+    if value is None or not math.isfinite(value):
+        return missing(why or "no value")
+    return Cell(units.quantity(value, unit), value, title, href, tone, None if bar is None else min(1.0, max(0.0, bar)))
+
+
+def why_missing(reading: Reading) -> str:
+    """The reason why a metric has no value, as hover text."""
+    entry = REGISTRY.get(reading.name)
+    label = entry.label if entry else reading.name
+    if reading.presence is Presence.NOT_AVAILABLE:
+        return f"{label} is not available on this architecture"
+    if reading.presence is Presence.UNDEFINED:
+        return f"{label} was collected, but the profiler gave no finite number (a ratio over zero)"
+    return f"{label} was not collected in this report"
+
+
+def metric_cell(profile: Profile, name: str, *, title: str = "", bar: bool = False) -> Cell:
+    """A metric of a profile as a cell, with its meaning or the reason for its absence on hover."""
+    reading = profile.reading(name)
+    entry = REGISTRY.get(name)
+    unit = reading.unit or (entry.unit if entry else "")
+    if reading.value is None:
+        return missing(why_missing(reading))
+    return number(reading.value, unit, title=title, bar=reading.value if bar and unit == "fraction" else None)
+
+
+def plain_table(key: str, caption: str, labels: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]], *, numeric: Sequence[int] = (), note: str = "") -> Table:
+    """A table from labels (or pairs of label and explanation); `numeric` are the indices of number columns."""
+    pairs = [(label, "") if isinstance(label, str) else label for label in labels]
+    columns = tuple(Column(label.lower(), label, title, "", i in numeric) for i, (label, title) in enumerate(pairs))
+    return Table(key, caption, columns, tuple(tuple(row) for row in rows), note=note)
