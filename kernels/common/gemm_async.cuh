@@ -4,7 +4,7 @@
 #include "common/gemm_registers.cuh"
 
 // A keeps its row-major order in shared memory, because only then is a copy 16 bytes wide: a tile is M rows of K floats, and a thread
-// reads quartets of its rows along k. Eight neighbouring rows at the same k would start in only K / 4 different places of the 128-byte
+// reads quartets of its rows along k. Eight neighbouring rows at the same k would start in only 32 / K different places of the 128-byte
 // bank row, so the quartets of a row are permuted by the number of the bank row it lies in. Any eight rows from a multiple of 8 then cover
 // all 32 banks once, for the reads; the copies fill whole rows and cannot conflict.
 template <int TILE_K>

@@ -72,7 +72,8 @@ static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "eve
 __device__ __forceinline__ constexpr int a_place(int k, int quartet) { return k * BM + ((quartet ^ (k / 4 * (32 / BK) % 8)) * 4); }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void multiply(const float* A, const float* B, float* C, int M, int N, int K, int m0, int n0, float* a_tile, float* b_tile) {
+__device__ __forceinline__ void multiply(const float* A, const float* B, float* C, int M, int N, int K, int m0, int n0,
+                                         float* a_tile, float* b_tile) {
     const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
     // The thread's first row and column; it owns quartets of rows 32 apart and quartets of columns 16 apart.
     const int thread_row = warp / (BN / WN) * WM + lane / 4 * 4, thread_column = warp % (BN / WN) * WN + lane % 4 * 4;

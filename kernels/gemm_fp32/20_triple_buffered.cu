@@ -76,7 +76,8 @@ __device__ __forceinline__ void multiply(const float* A, const float* B, float* 
     const int thread_row = warp / (BN / WN) * WM + lane / 4, thread_column = warp % (BN / WN) * WN + lane % 4 * 4;
     float sum[TM][TN] = {};
     const int steps = (K - 1) / BK + 1;
-    // Starts the copies of a k-step into the stage that begins `stage` floats into the tiles. A step beyond K has none, but still is a group to count.
+    // Starts the copies of a k-step into the stage that begins `stage` floats into the tiles.
+    // A step beyond K has none, but still is a group to count.
     auto copy = [&](int step, int stage) {
         if (step < steps) copy_tiles<ALIGNED, BM, BN, BK, THREADS>(shared_address(tiles + stage), A, B, M, N, K, m0, n0, step * BK);
         cp_async_commit();
