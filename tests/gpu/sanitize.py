@@ -1,0 +1,73 @@
+"""compute-sanitizer (memcheck, racecheck, initcheck) over every rung at its small test sizes: `make sanitize`.
+
+One process a family, dtype and tool; the sanitizer names the kernel of each error. Exit code 0 clean, 3 no sanitizer or GPU, 5 errors found.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ncu_toolkit import gpu
+from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK
+from ncu_toolkit.ladder import load_families
+from ncu_toolkit.problems import problem_for
+from ncu_toolkit.target import Plan, PlannedCase, read_progress, write_plan
+
+TOOLS = ("memcheck", "racecheck", "initcheck")
+#: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
+SMALL_BYTES = 3e6
+
+
+def main(chosen: list[str]) -> int:
+    tool = shutil.which("compute-sanitizer")
+    if tool is None or not gpu.available():
+        print("error: compute-sanitizer or a GPU is missing here. Run this on a machine with the CUDA toolkit and a GPU", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    device = gpu.device()
+    dirty = 0
+    for name, family in load_families().items():
+        if chosen and name not in chosen:
+            continue
+        problem = problem_for(name)
+        rungs = [rung for rung in family.rungs if not rung.library and not rung.unsupported_on(device.cc)]
+        for dtype in problem.dtypes:
+            cases = [
+                PlannedCase(name, rung.name, size, dtype)
+                for size in problem.test_sizes
+                for rung in rungs
+                if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem) <= SMALL_BYTES
+            ]
+            for check in TOOLS:
+                dirty += _run(tool, check, f"{name} {dtype}", cases)
+    print(f"{'clean' if not dirty else f'{dirty} runs with errors'}")
+    return EXIT_KERNEL if dirty else EXIT_OK
+
+
+def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = Path(scratch) / "plan.json"
+        progress = Path(scratch) / "progress.jsonl"
+        write_plan(Plan(tuple(cases), str(progress), str(Path(scratch) / "stop")), plan)
+        words = [tool, "--tool", check, "--error-exitcode", "99", "--print-limit", "20", sys.executable, "-m", "ncu_toolkit.target", str(plan)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        steps = read_progress(progress)
+    text = done.stdout + done.stderr
+    ran = sum(step.state == "profiled" for step in steps)
+    failed = [step for step in steps if step.state == "failed"]
+    kernels = sorted(set(re.findall(r"\bat (?:void )?([A-Za-z_]\w*)\(", text)) | set(re.findall(r"in (?:kernel )?([A-Za-z_]\w*)(?: \+|\()", text)))
+    summary = next((line.strip("= ") for line in reversed(text.splitlines()) if "SUMMARY" in line), f"no summary, exit code {done.returncode}")
+    print(f"{check:10} {label:24} {ran} cases: {summary}" + (f" in {', '.join(kernels)}" if done.returncode else ""), flush=True)
+    for step in failed[:5]:
+        print(f"    {cases[step.case].label}: {step.message}")
+    if done.returncode:
+        print("\n".join("    " + line for line in text.splitlines() if line.startswith("=========") and line.strip("= "))[:4000])
+    return int(done.returncode != 0 or bool(failed) or ran == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
