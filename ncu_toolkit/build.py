@@ -20,9 +20,8 @@ from pathlib import Path
 
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import Rung, kernels_root
-from ncu_toolkit.toolchain import Tool, find_tool
+from ncu_toolkit.toolchain import CACHE_VARIABLE, Tool, cache_folder, find_tool, replace_file
 
-CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
 SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 #: Longest a single nvcc call may take, in seconds. The slowest rung takes a few.
@@ -88,15 +87,6 @@ class BuildOutcome:
     request: BuildRequest
     cubin: Cubin | None = None
     error: ToolkitError | None = None
-
-
-def cache_folder() -> Path:
-    """$NCU_TOOLKIT_CACHE, else $XDG_CACHE_HOME/ncu-toolkit, else ~/.cache/ncu-toolkit."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ncu-toolkit"
 
 
 def parse_arch(text: str) -> tuple[int, int]:
@@ -315,12 +305,7 @@ def _stage(files: Mapping[Path, str], source: Path, root: Path, stage: Path) -> 
             copy = target / path.relative_to(base)
             if copy.is_file() and copy.read_text(encoding="utf-8", errors="replace") == text:
                 continue
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=copy.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, copy)
+            replace_file(copy, text.encode())
     except OSError as error:
         raise _cannot_write(target, error) from error
     return target / source.resolve().relative_to(base), target

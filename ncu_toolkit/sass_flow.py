@@ -1,191 +1,296 @@
-"""Which instruction a warp waits for: a light data flow over SASS text, enough to attribute stall samples to their producers.
+"""Control flow of a disassembled function: basic blocks, natural loops, and what one iteration of a loop moves and computes.
 
-PC sampling puts a throttle stall on the instruction that cannot issue, and a scoreboard stall on the *consumer* of the late result. To name
-the load (or the special function) that a warp waits for, the consumer's source registers are traced to the nearest earlier writer.
+Everything here is read from the code alone. Predicated instructions count as executed; a loop whose body branches counts every path once.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from ncu_toolkit.model import Instruction, Profile
-
-#: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups them.
-KINDS: Final[dict[str, tuple[str, ...]]] = {
-    "global": ("LDG", "STG", "LD", "ST"),
-    "copy": ("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UBLKRED"),
-    "local": ("LDL", "STL"),
-    "shared": ("LDS", "STS", "LDSM", "STSM"),
-    "atomic": ("ATOM", "ATOMG", "RED", "ATOMS", "REDG", "REDUX", "CCTL"),
-    "constant": ("LDC",),
-    "texture": ("TEX", "TLD", "TLD4", "TXQ", "SULD", "SUST", "SUATOM", "SURED", "TMML"),
-    "special": ("MUFU", "I2F", "F2I", "F2F", "FRND", "I2I", "POPC", "FLO", "BREV", "I2FP", "F2FP"),
-    "shuffle": ("SHFL", "VOTE", "MATCH"),
-    "fp64": ("DFMA", "DADD", "DMUL", "DSETP", "DMNMX"),
-    "fp32": ("FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2", "FMNMX", "FSETP", "FSEL", "FCHK", "FFMA32I", "FADD32I", "FMUL32I", "FSWZADD", "FSET"),
-    "fp16": ("HFMA2", "HADD2", "HMUL2", "HSETP2", "HSET2", "HMNMX2", "HFMA2_32I"),
-    "tensor": ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "QMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
-    "integer": (
-        "IADD", "IADD3", "IMAD", "ISETP", "LEA", "LOP", "LOP3", "SHF", "SHL", "SHR", "IABS", "IMNMX", "VIMNMX", "BMSK", "SGXT", "LOP32I", "IADD32I", "IMUL", "IDP", "PRMT",
-        "XMAD", "ISCADD", "PLOP3", "VIADD", "IADD2", "VIADDMNMX", "ISCADD32I",
-    ),
-    "uniform": ("UIADD3", "UIMAD", "UISETP", "ULEA", "ULOP3", "USHF", "UMOV", "USEL", "ULDC", "R2UR", "UPRMT", "UPLOP3", "UFLO", "UPOPC", "UVIADD", "USGXT", "UBMSK"),
-    "barrier": ("BAR", "DEPBAR", "LDGDEPBAR", "SYNCS", "WARPSYNC", "ERRBAR", "MEMBAR", "ARRIVES", "WARPGROUP", "NANOSLEEP", "UCGABAR_ARV", "UCGABAR_WAIT", "CCTLALL"),
-    "control": ("BRA", "BRX", "JMP", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "YIELD", "NOP", "KILL", "JMX", "BMOV", "WARPGROUPSET", "ACQBULK", "PREEXIT"),
-}  # fmt: skip
-_KIND_OF: Final = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
-
-#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO), per the profiler's stall documentation.
-LONG_PRODUCERS: Final = ("global", "copy", "local", "atomic", "texture")
-SHORT_PRODUCERS: Final = ("shared", "special", "shuffle", "constant", "atomic", "fp64")
-
-_REGISTER: Final = re.compile(r"(?<![\w.])R(\d+)(\.64)?(?!\w)")
-_WIDTHS: Final = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
-_NO_DESTINATION: Final = frozenset(
-    ("STG", "ST", "STL", "STS", "STSM", "RED", "REDG", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "LDGDEPBAR", "BSYNC", "BSSY", "UBLKCP", "SUST", "MEMBAR", "CCTL", "SYNCS", "CALL", "RET", "NOP")
+from ncu_toolkit.sass import (
+    ATOMICS,
+    BULK,
+    GLOBAL_LOADS,
+    GLOBAL_STORES,
+    LOCAL,
+    MATRIX,
+    SHARED_LOADS,
+    SHARED_STORES,
+    Function,
+    SassInstruction,
+    access_bytes,
+    flops,
 )
-#: How far back a producer is looked for, in static instructions: the largest loop bodies of unrolled matrix products have about this many.
-REACH: Final = 4096
+
+#: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register allocation and spilling", 1982).
+LOOP_WEIGHT = 10
+#: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this is not written.
+PIPELINE_ROUNDS = 8
+
+_JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
+_ENDS = frozenset({"EXIT", "RET", "KILL"})
+_REGISTER = re.compile(r"(?<![A-Z])R(\d+)(\.64)?")
 
 
-def base(opcode: str) -> str:
-    """`LDG.E.128` gives `LDG`."""
-    return opcode.split(".", 1)[0]
+@dataclass(frozen=True)
+class Block:
+    """A basic block: its instructions and the blocks that may follow, by index."""
+
+    index: int
+    instructions: tuple[SassInstruction, ...]
+    successors: tuple[int, ...]
 
 
-def kind(opcode: str) -> str:
-    """The group of KINDS an opcode belongs to, `other` for the rest."""
-    return _KIND_OF.get(base(opcode), "other")
+@dataclass(frozen=True)
+class Loop:
+    """A natural loop. `depth` is 1 for an outermost one; `innermost` says that no other loop lies within."""
+
+    header: int
+    """Address of the first instruction of its header."""
+    blocks: frozenset[int]
+    instructions: tuple[SassInstruction, ...]
+    """Its body in address order, inner loops included."""
+    depth: int
+    innermost: bool
+
+    @cached_property
+    def mix(self) -> Counter[str]:
+        """Instructions of one iteration by opcode with modifiers."""
+        return Counter(i.opcode for i in self.instructions)
+
+    def count(self, pattern: str) -> int:
+        return sum(i.matches(pattern) for i in self.instructions)
+
+    def bytes_of(self, opcodes: Iterable[str]) -> int:
+        """Bytes one thread moves in an iteration with instructions of these base opcodes."""
+        wanted = set(opcodes)
+        return sum(access_bytes(i) for i in self.instructions if i.base in wanted)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one thread in an iteration."""
+        return sum(flops(i) for i in self.instructions)
+
+    @property
+    def global_bytes(self) -> int:
+        return self.bytes_of(GLOBAL_LOADS | GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"}))
+
+    @property
+    def shared_load_bytes(self) -> int:
+        return self.bytes_of(SHARED_LOADS)
+
+    @property
+    def shared_store_bytes(self) -> int:
+        return self.bytes_of(SHARED_STORES)
+
+    @property
+    def local_bytes(self) -> int:
+        return self.bytes_of(LOCAL)
+
+    @property
+    def bulk_copies(self) -> int:
+        """Copies whose size the code does not say (TMA); byte figures do not hold them."""
+        return sum(i.base in BULK for i in self.instructions)
+
+    @property
+    def flops_per_global_byte(self) -> float | None:
+        """Arithmetic per byte of global memory as requested, before any cache; None where the loop moves none, or moves it in bulk."""
+        return self.flops / self.global_bytes if self.global_bytes and not self.bulk_copies else None
+
+    @property
+    def flops_per_shared_byte(self) -> float | None:
+        """Arithmetic per byte loaded from shared memory; None where it loads none."""
+        return self.flops / self.shared_load_bytes if self.shared_load_bytes else None
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        return loads_in_flight(self.instructions)
+
+    @property
+    def source_lines(self) -> tuple[tuple[str, int, int], ...]:
+        """(file, line, instructions) of the body, most instructions first."""
+        counts = Counter((i.file, i.line) for i in self.instructions if i.file)
+        return tuple((file, line, n) for (file, line), n in counts.most_common())
 
 
-def width(opcode: str) -> int:
-    """Bytes a lane moves: 1, 2, 4 (default), 8, 16 or 32, from the mnemonic's modifiers."""
-    for token in opcode.split(".")[1:]:
-        if token in _WIDTHS:
-            return _WIDTHS[token]
-    return 4
+@dataclass(frozen=True)
+class InFlight:
+    """Most global loads, and most bytes, that one thread can have outstanding in a loop."""
+
+    loads: int
+    bytes: int
 
 
-def operands(instruction: Instruction) -> tuple[frozenset[int], frozenset[int]]:
-    """(registers written, registers read) of one SASS line; wide operands expanded, uniform and predicate registers ignored."""
-    text = re.sub(r"^\s*(\{|@!?U?P\w+)\s*", "", instruction.sass)
-    _, _, rest = text.partition(" ")
-    parts = rest.split(",")
-    name = base(instruction.opcode)
-    group = kind(instruction.opcode)
-    span = max(1, width(instruction.opcode) // 4) if group in ("global", "local", "shared", "constant", "texture", "copy") else 2 if group == "fp64" else 4 if group == "tensor" else 1
-    if ".WIDE" in instruction.opcode or name == "CS2R":
-        span = 2
-    written: set[int] = set()
-    read: set[int] = set()
-    first = 0 if name not in _NO_DESTINATION else None
-    for position, part in enumerate(parts):
-        for match in _REGISTER.finditer(part):
-            register = int(match.group(1))
-            if position == first and "[" not in part:
-                written.update(range(register, register + span))
-                continue
-            address = "[" in part
-            length = 2 if match.group(2) else 1 if address else span if group in ("global", "local", "shared", "fp64", "tensor") else 1
-            read.update(range(register, register + length))
-    return frozenset(written), frozenset(read)
+def blocks_of(function: Function) -> tuple[Block, ...]:
+    """The basic blocks in address order; the first is the entry. A call is taken to return; an indirect branch goes where nvdisasm says."""
+    code = function.instructions
+    starts = {code[0].address} if code else set()
+    for i, instruction in enumerate(code):
+        starts.update(instruction.targets)
+        if (_is_jump(instruction) or instruction.base in _ENDS) and i + 1 < len(code):
+            starts.add(code[i + 1].address)
+    groups: list[list[SassInstruction]] = []
+    for instruction in code:
+        if instruction.address in starts:
+            groups.append([])
+        groups[-1].append(instruction)
+    index = {group[0].address: i for i, group in enumerate(groups)}
+    blocks = []
+    for i, group in enumerate(groups):
+        last = group[-1]
+        following = [index[t] for t in last.targets if t in index] if _is_jump(last) else []
+        if not _never_falls_through(last) and i + 1 < len(groups):
+            following.append(i + 1)
+        blocks.append(Block(i, tuple(group), tuple(dict.fromkeys(following))))
+    return tuple(blocks)
 
 
-class Flow:
-    """Register writers of one kernel, for tracing consumers to producers."""
+def loops_of(function: Function) -> tuple[Loop, ...]:
+    """The natural loops reachable from the entry, by address of their header. Loops that share a header are one; irreducible cycles are none."""
+    blocks = blocks_of(function)
+    if not blocks:
+        return ()
+    dominators = _dominators(blocks)
+    predecessors: dict[int, list[int]] = {b.index: [] for b in blocks}
+    for block in blocks:
+        for s in block.successors:
+            predecessors[s].append(block.index)
+    bodies: dict[int, set[int]] = {}
+    for block in blocks:
+        for header in block.successors:
+            if header in dominators.get(block.index, ()):
+                bodies.setdefault(header, {header}).update(_body(header, block.index, predecessors, dominators))
+    loops = []
+    for header, body in sorted(bodies.items()):
+        depth = sum(body <= other for other in bodies.values())
+        innermost = not any(other < body for other in bodies.values())
+        instructions = tuple(i for index in sorted(body) for i in blocks[index].instructions)
+        loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost))
+    return tuple(loops)
 
-    def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self.instructions = instructions
-        self.reads: list[frozenset[int]] = []
-        self.writes: list[frozenset[int]] = []
-        self.writers: dict[int, list[int]] = {}
-        self.memory_readers: dict[int, list[int]] = {}
-        for index, instruction in enumerate(instructions):
-            written, read = operands(instruction)
-            self.reads.append(read)
-            self.writes.append(written)
-            for register in written:
-                self.writers.setdefault(register, []).append(index)
-            if kind(instruction.opcode) in (*LONG_PRODUCERS, *SHORT_PRODUCERS):
-                for register in read:
-                    self.memory_readers.setdefault(register, []).append(index)
 
-    def producer(self, index: int, register: int) -> int | None:
-        """Index of the nearest writer before `index`, wrapping to the end of the code once (a loop's previous iteration)."""
-        return _nearest_before(self.writers.get(register), index)
+def hot_loops(function: Function) -> tuple[Loop, ...]:
+    """The innermost loops, those likely to take most time first: LOOP_WEIGHT ** depth times the instructions in the body."""
+    innermost = [loop for loop in loops_of(function) if loop.innermost]
+    return tuple(sorted(innermost, key=lambda loop: -len(loop.instructions) * LOOP_WEIGHT**loop.depth))
 
-    def producers(self, index: int, kinds: Iterable[str]) -> list[int]:
-        """The instructions of one of `kinds` that `index` waits for.
 
-        First the writers of its source registers; else earlier writers or readers of its destination, which the scoreboard also guards
-        (write after write, write after read); else, for a wait on a copy group, the nearest asynchronous copy.
-        """
-        wanted = set(kinds)
-        found = self._of_kind((_nearest_before(self.writers.get(register), index) for register in self.reads[index]), wanted)
-        if not found:
-            guarded = [_nearest_before(table.get(register), index) for register in self.writes[index] for table in (self.writers, self.memory_readers)]
-            found = self._of_kind(guarded, wanted)
-        if not found and "copy" in wanted and kind(self.instructions[index].opcode) == "barrier":
-            copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]
-            found = self._of_kind([_nearest_before(copies, index)], wanted)
-        return found
+def _is_jump(instruction: SassInstruction) -> bool:
+    return instruction.base in _JUMPS
 
-    def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
-        return sorted({i for i in indices if i is not None and kind(self.instructions[i].opcode) in wanted})
 
-    def address_depends_on_load(self, index: int, depth: int = 6) -> bool:
-        """Whether a load's address comes, through at most `depth` integer instructions, from the result of another global load."""
-        frontier = {i for register in self.reads[index] if (i := self.producer(index, register)) is not None}
-        for _ in range(depth):
-            following: set[int] = set()
-            for i in frontier:
-                group = kind(self.instructions[i].opcode)
-                if group == "global":
-                    return True
-                if group in ("integer", "other"):
-                    following |= {j for register in self.reads[i] if (j := self.producer(i, register)) is not None}
-            if not following or following == frontier:
-                return False
-            frontier = following
+def _never_falls_through(instruction: SassInstruction) -> bool:
+    """An unconditional jump or end. A jump is conditional by its predicate or by an operand: `BRA.DIV UR4, …`, `BRA.U !UP0, …`, `BRA P1, …`."""
+    if instruction.predicate:
         return False
+    if instruction.base in _ENDS or instruction.base in ("BRX", "JMX", "BRXU", "JMXU"):
+        return True
+    return instruction.base in ("BRA", "JMP") and "," not in instruction.operands
 
 
-def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
-    if not indices:
-        return None
-    at = bisect_left(indices, index)
-    if at > 0 and index - indices[at - 1] <= REACH:
-        return indices[at - 1]
-    return indices[-1] if indices[-1] >= index else None
+def _dominators(blocks: Sequence[Block]) -> dict[int, set[int]]:
+    """Dominators of each block reachable from the entry, by iteration to the fixed point in reverse post-order."""
+    order: list[int] = []
+    seen = {0}
+    stack = [(0, iter(blocks[0].successors))]
+    while stack:
+        node, successors = stack[-1]
+        following = next((s for s in successors if s not in seen), None)
+        if following is None:
+            order.append(node)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(blocks[following].successors)))
+    order.reverse()
+    predecessors: dict[int, list[int]] = {n: [] for n in order}
+    for n in order:
+        for s in blocks[n].successors:
+            predecessors[s].append(n)
+    dominators = {n: set(order) for n in order}
+    dominators[0] = {0}
+    changed = True
+    while changed:
+        changed = False
+        for n in order[1:]:
+            meet = set.intersection(*(dominators[p] for p in predecessors[n])) | {n}
+            if meet != dominators[n]:
+                dominators[n], changed = meet, True
+    return dominators
 
 
-def waits(profile: Profile, reason: str) -> dict[str, float]:
-    """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited for. Empty without samples.
+def _body(header: int, tail: int, predecessors: dict[int, list[int]], reachable: dict[int, set[int]]) -> set[int]:
+    """Blocks from which `tail` is reached without passing `header`."""
+    body, waiting = {header, tail}, [tail]
+    while waiting:
+        node = waiting.pop()
+        if node == header:
+            continue
+        for p in predecessors[node]:
+            if p in reachable and p not in body:
+                body.add(p)
+                waiting.append(p)
+    return body
 
-    Scoreboard reasons are traced to producers; every other reason belongs to the instruction it is sampled at.
+
+def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
+    """Most global loads that one thread has outstanding at once, replaying a loop's body until a pipeline would be full.
+
+    A load to registers is outstanding until an instruction names one of its registers. Asynchronous copies (LDGSTS) are outstanding until
+    DEPBAR leaves fewer groups pending than theirs; with mbarriers in place of DEPBAR, only until the end of the iteration, since the code
+    does not say how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait sooner.
     """
-    totals: dict[str, float] = {}
-    for index, weight in weights_by_culprit(profile, reason).items():
-        group = kind(profile.instructions[index].opcode)
-        totals[group] = totals.get(group, 0.0) + weight
-    total = sum(totals.values())
-    return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
+    registers: dict[int, tuple[frozenset[int], int]] = {}
+    groups: list[list[int]] = []
+    open_group: list[int] = []
+    waits_by_group = any(i.base == "DEPBAR" for i in body)
+    best_loads = best_bytes = 0
+    for serial, instruction in enumerate(list(body) * PIPELINE_ROUNDS):
+        if serial % len(body) == 0 and not waits_by_group:
+            groups, open_group = [], []
+        touched = _registers(instruction)
+        for key in [k for k, (wanted, _) in registers.items() if wanted & touched]:
+            del registers[key]
+        if instruction.base == "LDGSTS":
+            open_group.append(access_bytes(instruction))
+        elif instruction.base == "LDGDEPBAR":
+            groups.append(open_group)
+            open_group = []
+        elif instruction.base == "DEPBAR":
+            kept = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
+            pending = int(kept[1], 16) if kept else 0
+            groups = groups[len(groups) - pending :] if pending < len(groups) else groups
+        elif instruction.base in GLOBAL_LOADS:
+            registers[serial] = (_destination(instruction), access_bytes(instruction))
+        copies = [size for group in groups for size in group] + open_group
+        best_loads = max(best_loads, len(registers) + len(copies))
+        best_bytes = max(best_bytes, sum(size for _, size in registers.values()) + sum(copies))
+    return InFlight(best_loads, best_bytes)
 
 
-def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
-    """Samples of `reason` by index of the instruction responsible: the producer of a late result, or the throttled instruction itself."""
-    sampled = [(i, row.samples.get(reason, 0)) for i, row in enumerate(profile.instructions)]
-    sampled = [(i, n) for i, n in sampled if n]
-    if not sampled:
-        return {}
-    kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}.get(reason)
-    weights: dict[int, float] = {}
-    flow = Flow(profile.instructions) if kinds else None
-    for index, n in sampled:
-        culprits = flow.producers(index, kinds) if flow is not None and kinds is not None else [index]
-        for culprit in culprits or [index]:
-            weights[culprit] = weights.get(culprit, 0.0) + n / len(culprits or [index])
-    return weights
+def _destination(load: SassInstruction) -> frozenset[int]:
+    """Registers that a load writes: from its first one, as many as its width takes."""
+    found = _REGISTER.search(load.operands.partition("[")[0])
+    first = int(found[1]) if found else -1
+    return frozenset(range(first, first + max(1, access_bytes(load) // 4))) if found else frozenset()
+
+
+def _registers(instruction: SassInstruction) -> frozenset[int]:
+    """Registers that an instruction reads or writes; vectors of stores and matrix instructions by their width."""
+    named: set[int] = set()
+    span = 4 if instruction.base in MATRIX else 1
+    if instruction.base in GLOBAL_STORES | SHARED_STORES | LOCAL | GLOBAL_LOADS | SHARED_LOADS:
+        span = max(1, access_bytes(instruction) // 4)
+    if instruction.base.startswith("D"):
+        span = max(span, 2)
+    outside = re.sub(r"\[[^\]]*\]", "", instruction.operands)
+    for found in _REGISTER.finditer(outside):
+        named.update(range(int(found[1]), int(found[1]) + span))
+    for address in re.findall(r"\[[^\]]*\]", instruction.operands):
+        for found in _REGISTER.finditer(address):
+            named.update(range(int(found[1]), int(found[1]) + (2 if found[2] else 1)))
+    return frozenset(named)
