@@ -44,9 +44,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     copies = derived.executed(profile, ("copy",))
     if not copies:
         return ruled_out(ID, "The kernel makes no asynchronous copies.")
-    at_barrier = _barrier_part(profile)
+    at_barrier = barrier_part(profile)
     part = blame(profile, "long_scoreboard", ("copy",))
-    waiting = model.waiting("long_scoreboard") * part + model.waiting("barrier") * at_barrier + model.waiting("gmma") * 0.0
+    waiting = model.waiting("long_scoreboard") * part + model.waiting("barrier") * at_barrier
     evidence = (stall_fact(profile, "long_scoreboard"), stall_fact(profile, "barrier"), fact(profile, "kind_share:copy"), fact(profile, "issue_active"))
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.", *evidence)
@@ -74,7 +74,7 @@ def _after_copy_wait(profile: Profile) -> set[int]:
     return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(profile.instructions)))}
 
 
-def _barrier_part(profile: Profile) -> float:
+def barrier_part(profile: Profile) -> float:
     """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for nothing then ties them to copies."""
     samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(profile.instructions)}
     total = sum(samples.values())

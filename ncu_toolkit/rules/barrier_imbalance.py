@@ -1,0 +1,61 @@
+"""Warps of a block wait at a barrier for a slower sibling.
+
+What it is
+__syncthreads() holds every warp of the block until the last arrives. When one warp has more to do (a reduction's last warp, a loader warp, a serial part by
+thread 0), the others wait for it.
+
+Why it costs time
+Waiting warps issue nothing. With few blocks on the SM there is nobody else to run.
+
+How to confirm
+Barrier stalls are a large part of a warp's time, at particular BAR instructions, and what precedes them is uneven.
+
+What to change
+Fewer barriers (__syncwarp or shuffles within a warp), equal work before each, smaller blocks so that more of them overlap, split arrive and wait, and no
+serial part by one thread between barriers.
+
+When the advice is wrong
+When all warps wait for the same late load, the barrier only shows the latency: prefetch. When a copy's wait stands before the barrier, see async-copy-wait.
+
+Source
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide, "Synchronization Functions".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._support import WEAK_STALL, abstain, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules.async_copy_wait import barrier_part
+from ncu_toolkit.time_model import Removal, TimeModel
+
+ID: Final = "barrier-imbalance"
+TITLE: Final = "Waiting at barriers"
+REQUIRES: Final = ("stalls",)
+OPTIONAL: Final = ("issue_active", "opcodes")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    measured = stall_fact(profile, "barrier", WEAK_STALL)
+    own = 1 - barrier_part(profile)
+    waiting = model.waiting("barrier") * own
+    if waiting < WEAK_STALL.value:
+        return ruled_out(ID, f"Warps wait at barriers for only {units.percent(waiting)} of their time.", measured)
+    return finding(
+        ID,
+        f"Warps stand at barriers, waiting for the slowest of their block, for {units.percent(waiting)} of their time.",
+        model.without(Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})),
+        (measured, fact(profile, "issue_active"), fact(profile, "active_warps"), fact(profile, "kind_share:barrier")),
+        (
+            "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest waits.",
+            "Replace block barriers by __syncwarp or shuffles where only a warp exchanges data.",
+            "Use smaller blocks, so that other blocks run while one waits.",
+        ),
+        "Barrier stalls shrink, issue slots fill.",
+        confidence="high" if waiting >= 0.3 else "medium",
+        locations=locate_stall(profile, "barrier"),
+    )

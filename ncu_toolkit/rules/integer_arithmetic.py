@@ -1,0 +1,100 @@
+"""Index arithmetic, division and modulo take more instructions than the work itself.
+
+What it is
+Addresses, bounds and loop counters are computed with integer instructions. Integer division and modulo by a value not known at compile time have no instruction:
+each is a sequence of some twenty, through the special-function pipe; 64-bit ones take many times that.
+
+Why it costs time
+Integer instructions take the same issue slots as useful ones, and most run on a pipe of half the FP32 rate.
+
+How to confirm
+More than half of the executed instructions are integer ones, and issue slots or the integer pipe are busy, or the chain of a division is waited for. I2F, MUFU.RCP and F2I close
+together mark a division.
+
+What to change
+Divide by compile-time constants or powers of two (shift and mask); move index computation out of the loop and step addresses; use 32-bit indices; let blockIdx and threadIdx carry the
+dimensions instead of dividing a flat index; unroll, so that several elements share an address.
+
+When the advice is wrong
+Where integers are the work (hashing, sorting, integer sums), they are not overhead. A kernel at a memory roof gains nothing.
+
+Source
+CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programming Guide, "Arithmetic Instructions".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import attribution, derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
+from ncu_toolkit.time_model import Removal, TimeModel
+
+ID: Final = "integer-arithmetic"
+TITLE: Final = "Integer arithmetic"
+REQUIRES: Final = ("opcodes",)
+OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "stalls")
+MANY: Final = Threshold(0.5, "more integer instructions than all others together")
+#: Integer instructions that useful work may bring along, one for each memory, floating-point, shuffle or matrix instruction: an address step or a loop step.
+ALLOWED_FOR_EACH: Final = 1.0
+USEFUL: Final = ("global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    total = sum(row.warps for row in derived.rows(profile))
+    divisions = _divisions(profile)
+    integer = derived.executed(profile, ("integer",)) or 0.0
+    overhead = integer + (derived.executed(profile, ("special",)) or 0.0 if divisions else 0.0)
+    measured = fact(profile, "kind_share:integer", "", MANY, ">=")
+    if not total or (overhead / total < MANY.value and not (divisions and overhead / total >= MANY.value / 2)):
+        return ruled_out(ID, "Integer instructions are less than half of what is executed.", measured)
+    useful = derived.executed(profile, USEFUL) or 0.0
+    kept = min(overhead, ALLOWED_FOR_EACH * useful)
+    gone = (overhead - kept) / total
+    left = kept / overhead if overhead else 1.0
+    removal = Removal(
+        "with one integer instruction for each useful one",
+        stalls={"short_scoreboard": keep(blame(profile, "short_scoreboard", ("special",)) if divisions else 0.0, left), "math_pipe_throttle": left},
+        loads={"alu": left, "fmaheavy": left, "xu": left if divisions else 1.0, "fma": keep(_on_fma(profile), left)},
+        instructions=1 - gone,
+    )
+    how = "integer divisions or modulo operations among them" if divisions else "mostly addresses and indices"
+    return finding(
+        ID,
+        f"{units.percent(overhead / total)} of the instructions are integer arithmetic around the actual work, {how}.",
+        model.without(removal),
+        (measured, fact(profile, "kind_share:special"), fact(profile, "alu_pipe_active"), fact(profile, "issue_active"), stall_fact(profile, "wait")),
+        (
+            "Replace division and modulo by shifts and masks, by a compile-time constant, or by 2-D and 3-D block and thread indices.",
+            "Compute the base address once before the loop and step it by a constant; use 32-bit indices where they are large enough.",
+            "Unroll, so that several elements share one address computation.",
+        ),
+        "Fewer IMAD, LOP3, ISETP and SHF for the same loads; no I2F or F2I around the indices.",
+        confidence="high" if divisions else "low",
+        locations=locate(profile, _cost, "integer instructions executed"),
+    )
+
+
+def _divisions(profile: Profile) -> bool:
+    """Whether a division by an unknown integer is executed: its reciprocal is made from an integer (I2F) and turned back (F2I), both in the mix."""
+    back = sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith("F2I"))
+    into = sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith("I2F"))
+    reciprocals = sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith("MUFU.RCP"))
+    integer = derived.executed(profile, ("integer",)) or 0.0
+    return min(back, into, reciprocals) * 40 > integer > 0
+
+
+def _on_fma(profile: Profile) -> float:
+    """Part of the FMA pipe's instructions that are integer multiply-adds."""
+    multiply = sum(row.warps for row in derived.rows(profile) if row.opcode.split(".")[0] == "IMAD")
+    floats = derived.executed(profile, ("fp32",)) or 0.0
+    return multiply / (multiply + floats) if multiply else 0.0
+
+
+def _cost(row: object) -> float:
+
+
+    return float(getattr(row, "executed", 0) or 0) if attribution.kind(getattr(row, "opcode", "")) == "integer" else 0.0

@@ -1,0 +1,91 @@
+"""Too few warps are resident on each SM to hide latency, and a resource of the launch says how many fit.
+
+What it is
+An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and barriers; the scarcest decides. Theoretical occupancy is
+that number of warps over the most the SM can hold.
+
+Why it costs time
+Each waiting warp leaves the scheduler to the others. With few warps all of them wait at the same time, and the scheduler idles.
+
+How to confirm
+Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards, wait), and no unit is near its peak.
+
+What to change
+The limiter named: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer buffers), block size (more, smaller blocks, or a size that
+divides the SM's warps), block slots (larger blocks).
+
+When the advice is wrong
+High occupancy is a means. Kernels with much independent work in each warp run best at 12-25%: if issue slots or a pipe are busy, leave it. Cutting
+registers until they spill costs more than it brings.
+
+Source
+CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy"; Nsight Compute's Occupancy rules (below 80% theoretical).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
+
+ID: Final = "low-occupancy"
+TITLE: Final = "Low occupancy"
+REQUIRES: Final = ("theoretical_occupancy", "stalls")
+OPTIONAL: Final = ("issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps", "block_limit_blocks")
+LOW: Final = Threshold(0.5, "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta")
+#: Waiting that more warps would overlap; barriers and full queues are not among it.
+HIDDEN_BY_WARPS: Final = ("long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction", "imc_miss", "selected", "dispatch_stall")
+ADVICE: Final = {
+    "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of blocks you want on an SM.",
+    "block_limit_shared": "Use less shared memory a block: smaller tiles, fewer stages, narrower types, or one larger block that shares the tile.",
+    "block_limit_warps": "Choose a block size that divides the SM's warps evenly (128 or 256 threads rather than 768 or 1024).",
+    "block_limit_blocks": "Use larger blocks: the SM's block slots are full before its warps are.",
+    "block_limit_barriers": "Use fewer named barriers a block.",
+}  # fmt: skip
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    occupancy = derived.value(profile, "theoretical_occupancy") or 0.0
+    measured = fact(profile, "theoretical_occupancy", "", LOW, "<")
+    if occupancy >= LOW.value or occupancy <= 0:
+        return ruled_out(ID, "The launch's resources allow enough warps.", measured)
+    waves = profile.value("waves")
+    if waves is not None and waves < 1:
+        return ruled_out(ID, "The grid does not even fill the blocks that fit: see grid-too-small.", measured, fact(profile, "waves"))
+    busiest, busy = model.busiest()
+    if busy >= SATURATED.value:
+        words = RESOURCES[busiest][2]
+        return ruled_out(ID, f"{words} are {units.percent(busy)} busy: more warps would not help.", measured, fact(profile, "issue_active"))
+    limiters = derived.occupancy_limiters(profile)
+    factor = _gain(profile, limiters, occupancy)
+    overlapped = model.waiting(*HIDDEN_BY_WARPS)
+    removal = Removal(
+        f"with {units.ratio(factor)} as many warps",
+        # Waiting that warps hide is spread over more of them; what more warps do not overlap stays whole.
+        stalls=dict.fromkeys(HIDDEN_BY_WARPS, 1 / factor) if factor > 1 else {},
+    )
+    words = " and ".join(derived.BLOCK_LIMITS[name] for name in limiters) or "its resources"
+    return finding(
+        ID,
+        f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; while they wait ({units.percent(overlapped)} of their time for "
+        "results) nobody else can run.",
+        model.without(removal),
+        (measured, *(fact(profile, name) for name in limiters), fact(profile, "active_warps"), fact(profile, "issue_active"), fact(profile, "registers_per_thread")),
+        tuple(ADVICE[name] for name in limiters) or ("Collect the Occupancy section to see what limits the blocks.",),
+        "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill.",
+        confidence="medium",
+    )
+
+
+def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> float:
+    """How many times the warps would fit if the limiter named did not limit: the next limiter decides, at most a full SM."""
+    now = derived.value(profile, "blocks_per_sm")
+    others = [v for name in derived.BLOCK_LIMITS if name not in limiters and (v := profile.value(name)) is not None]
+    if "block_limit_warps" in limiters or not now or not others:
+        return 1 / occupancy
+    return max(1.0, min(1 / occupancy, min(others) / now))
