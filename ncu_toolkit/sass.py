@@ -263,7 +263,7 @@ def check_signature(expected: SassExpectation, functions: Sequence[Function], re
     problems = []
     for pattern in expected.present:
         if not any(matches_opcode(opcode, pattern) for opcode in counts):
-            problems.append(f"{pattern} is promised, but the code has none; of the same opcode it has {_relatives(pattern, counts)}")
+            problems.append(f"{pattern} is promised, but the code has none; nearest are {_relatives(pattern, counts)}")
     for pattern in expected.absent:
         found = {opcode: n for opcode, n in counts.items() if matches_opcode(opcode, pattern)}
         if found:
@@ -276,8 +276,8 @@ def check_signature(expected: SassExpectation, functions: Sequence[Function], re
 
 
 def _relatives(pattern: str, counts: Mapping[str, int]) -> str:
-    bases = {alternative.strip().partition(".")[0] for alternative in pattern.split("|")}
-    return _listed({opcode: n for opcode, n in counts.items() if opcode.partition(".")[0] in bases}) or "none"
+    bases = tuple(alternative.strip().partition(".")[0] for alternative in pattern.split("|"))
+    return _listed({opcode: n for opcode, n in counts.items() if opcode.startswith(bases)}) or "none"
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -118,7 +118,8 @@ def test_bytes_of_an_access(opcode: str, size: int) -> None:
     ("opcode", "operands", "expected"),
     [
         ("FFMA", "R0, R1, R2, R3", 2), ("FADD.FTZ", "", 1), ("HFMA2.MMA", "R9, R1, R2, R3", 4), ("HFMA2.MMA", "R9, -RZ, RZ, 0, 0", 0),
-        ("DFMA", "", 2), ("HMMA.16816.F32.BF16", "", 128), ("HMMA.1688.F32", "", 64), ("DMMA.884", "", 16), ("HGMMA.64x128x16.F32.BF16", "", 2048), ("IMAD", "", 0),
+        ("DFMA", "", 2),
+        ("HMMA.16816.F32.BF16", "", 128), ("HMMA.1688.F32", "", 64), ("DMMA.884", "", 16), ("HGMMA.64x128x16.F32.BF16", "", 2048), ("IMAD", "", 0),
         ("HMMA.884.F32.F32.STEP0", "", 0),
     ],
 )  # fmt: skip
@@ -207,8 +208,8 @@ def test_signature_says_what_was_found() -> None:
     code = [function("LDS R2, [R3]\nLDS R4, [R5]\nSTL [R6], R4\nEXIT")]
     assert sass.check_signature(SassExpectation(("LDS",), ("LDG",), 32), code, {"k": 32}) == []
     assert sass.check_signature(SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code, {"k": 32}) == [
-        "LDS.128 is promised, but the code has none; of the same opcode it has 2 x LDS",
-        "HMMA is promised, but the code has none; of the same opcode it has none",
+        "LDS.128 is promised, but the code has none; nearest are 2 x LDS",
+        "HMMA is promised, but the code has none; nearest are none",
         "STL must be absent, but the code has 1 x STL",
         "k uses 32 registers, at most 30 are promised",
     ]
