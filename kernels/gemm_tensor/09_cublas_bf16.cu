@@ -3,7 +3,7 @@ title = "cuBLAS"
 idea = "The library's 16-bit matrix product with fp32 accumulation, by whichever kernel it picks for the size. It is timed in turns with every rung, on the same data and the same row-major B."
 kind = "baseline"
 library = "cublas"
-compared_with = "wgmma_persistent"
+compared_with = ""
 removes = ""
 minimum_cc = "8.0"
 
