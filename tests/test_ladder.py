@@ -9,6 +9,9 @@ import pytest
 
 from ncu_toolkit import ladder
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.expressions import check_syntax
+from ncu_toolkit.ladder_header import CHECK_FUNCTIONS
+from ncu_toolkit.problems import families, problem_for
 
 HEADER = """\
 title = "A step"
@@ -276,3 +279,38 @@ def test_finding_is_fast_with_a_hundred_files(tmp_path: Path) -> None:
 def test_shipped_ladders_are_sound() -> None:
     assert ladder.load_families()
     assert [str(p) for p in ladder.check_ladders()] == []
+
+
+def shipped() -> list[Path]:
+    return [path for path in ladder.rung_files() if path.parent.name in families()]
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
+    """Every name in a header exists: arguments, dimensions, parameters; and launches resolve at every size that the family names."""
+    rung = ladder.load_rung(path)
+    problem = problem_for(rung.family)
+    rung.with_parameters()
+    resolved = 0
+    for text in dict.fromkeys((*problem.test_sizes, *problem.bench_sizes, *problem.record_sizes)):
+        size, dtype = problem.parse_size(text), problem.dtypes[0]
+        scalars = {name: scalar.value for name, scalar in problem.scalars(size, dtype, rung.problem).items()}
+        arrays = problem.arrays(size, dtype, rung.problem)
+        try:
+            launches = rung.launch_geometry(scalars, {}, 132)
+        except UsageProblem:
+            continue  # a size the rung refuses by name; at least one must remain
+        resolved += 1
+        scratch, maps = rung.scratch_counts(scalars, {}, 132), rung.tensor_map_boxes(scalars, {}, 132)
+        for launch in launches:
+            unknown = set(launch.args) - {*arrays, *scalars, *scratch, *maps}
+            assert not unknown, f"{rung.label}: args {sorted(unknown)} are neither arrays, scalars, scratch nor tensor maps of {rung.family}"
+        assert {spec.array for spec in rung.tensor_maps} <= set(arrays)
+        known = {*scalars, *rung.parameters, *size.as_dict(), "sm_count", "time_us", "prev_time_us"}
+        for check in rung.expect.profile:
+            unread = check_syntax(check.check, CHECK_FUNCTIONS) - known
+            assert not unread, f"{rung.label}: expect.profile '{check.check}' reads unknown {sorted(unread)}"
+        for expectation in rung.expect.profile:
+            for wanted in expectation.sizes:
+                problem.parse_size(wanted)
+    assert resolved
