@@ -161,6 +161,7 @@ def inputs(file: str, action: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.corpus
 @needs_corpus
 def test_agrees_with_every_report() -> None:
     checked = 0
@@ -188,6 +189,7 @@ def table(action: Any, name: str) -> dict[int, float]:
     return {int(keys.as_double(i)): metric.as_double(i) for i in range(metric.num_instances())}
 
 
+@pytest.mark.corpus
 @needs_corpus
 def test_what_if_tables_agree_with_every_report() -> None:
     compared = 0
