@@ -20,6 +20,17 @@ def is_coalesced(profile: Profile) -> bool:
     return excess is None or excess <= COALESCED
 
 
+#: Bytes of distinct sectors over bytes asked for by lanes, below which loads are mostly broadcasts of one value to all lanes: one sector of four is
+#: a pure broadcast of 4-byte values, two and more are a matrix product's mix of a broadcast and a distinct operand; this is half way between.
+BROADCAST: Final = 1.5 / 4
+
+
+def is_broadcast(profile: Profile) -> bool:
+    """Whether global loads mostly give one value to all lanes, so that their number matters and not their bytes; false where it cannot be told."""
+    sectors, asked = derived.value(profile, "global_load_sectors"), derived.value(profile, "lane_load_bytes")
+    return sectors is not None and bool(asked) and sectors * derived.SECTOR_BYTES / (asked or 1.0) < BROADCAST
+
+
 def global_waiting(profile: Profile, model: TimeModel) -> float:
     """Share of a warp's time spent waiting on or queueing for global memory (not local, not asynchronous copies, not atomics)."""
     return sum(model.waiting(reason) * blame(profile, reason, ("global", "texture")) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle"))

@@ -27,8 +27,8 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import is_coalesced
-from ncu_toolkit.rules._support import WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._access import is_broadcast, is_coalesced
+from ncu_toolkit.rules._support import BUSY, WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "global-instruction-pressure"
@@ -43,8 +43,13 @@ STEP: Final = 0.5
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
-    part = blame(profile, "lg_throttle", ("global", "copy"))
-    waiting = model.waiting("lg_throttle") * part
+    kinds = ("global", "copy")
+    part = blame(profile, "lg_throttle", kinds)
+    # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the busy unit and each brings one value for all lanes.
+    queued = is_broadcast(profile) and model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
+    late = blame(profile, "long_scoreboard", kinds) if queued else 0.0
+    throttled = blame(profile, "mio_throttle", kinds)
+    waiting = model.waiting("lg_throttle") * part + model.waiting("long_scoreboard") * late + model.waiting("mio_throttle") * throttled
     measured = stall_fact(profile, "lg_throttle", WEAK_STALL)
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, f"Warps queue for global memory for only {units.percent(waiting)} of their time.", measured)
@@ -55,8 +60,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     memory = derived.value(profile, "kind_share:global") or 0.0
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer global-memory instructions",
-        stalls={"lg_throttle": keep(part, left)},
-        loads=dict.fromkeys(("lsu", "mio", "l1_tag"), left),
+        stalls={"lg_throttle": keep(part, left), "long_scoreboard": keep(late, left), "mio_throttle": keep(throttled, left)},
+        loads=dict.fromkeys(("lsu", "mio", "l1_tag"), left) | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
         instructions=keep(memory, left),
     )
     return finding(

@@ -49,8 +49,8 @@ ID: Final = "memory-latency"
 TITLE: Final = "Memory latency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps", "dram_utilization")
-#: Loads in flight a warp where there was one: eight 4-byte values take eight registers, which any kernel with a free eighth of 64 can afford.
-IN_FLIGHT: Final = 8
+#: Loads in flight a warp where there was one: the usual first step, an unroll by four, for four registers.
+IN_FLIGHT: Final = 4
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:

@@ -30,7 +30,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced
+from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_broadcast, is_coalesced
 from ncu_toolkit.rules._support import (
     BUSY,
     WEAK_STALL,
@@ -67,6 +67,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "Loads ask for few bytes twice.", measured)
     if not is_coalesced(profile):
         return ruled_out(ID, "Lanes are scattered, which inflates the traffic: coalesce first, then count again.", fact(profile, "global_sector_excess"))
+    if is_broadcast(profile):
+        return ruled_out(ID, "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure.", measured)
     if dependent_loads(profile) >= 0.5:
         return ruled_out(ID, "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic.", measured)
     waiting = global_waiting(profile, model) if model.stalls else 1.0

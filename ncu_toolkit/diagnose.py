@@ -1,0 +1,198 @@
+"""One profile -> why it is slow. Runs every rule, ranks what they find by predicted time saved, and always has a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ncu_toolkit import derived, time_model, units
+from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
+from ncu_toolkit.rules import load_rules, unknown
+
+#: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
+RESIDUAL: Final = 0.02
+
+
+def diagnose(profile: Profile) -> Diagnosis:
+    """The verdict on one launch: findings ranked, everything considered kept, never empty.
+
+    A roof reached with useful work comes first: nothing that remains can bring much there. Otherwise the largest predicted saving does.
+    """
+    if not profile.launch.complete:
+        return Diagnosis((_incomplete(profile),), (), {}, (profile.launch.status,))
+    model = time_model.build(profile)
+    findings: list[Finding] = []
+    considered: list[Ruled] = []
+    for rule in load_rules().values():
+        outcome = rule.find(profile, model)
+        if isinstance(outcome, Finding):
+            findings.append(outcome)
+        elif outcome.bottleneck != "unknown":
+            considered.append(outcome)
+    if not findings:
+        findings.append(unknown.verdict(profile, model))
+    findings.sort(key=_rank)
+    return Diagnosis(tuple(findings), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
+
+
+_CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
+
+
+def _rank(finding: Finding) -> tuple[bool, float, int, str]:
+    return (not finding.good, -finding.saved, _CONFIDENCE[finding.confidence], finding.bottleneck)
+
+
+def _incomplete(profile: Profile) -> Finding:
+    return Finding(
+        "unknown",
+        f"There is nothing to diagnose: this launch is {profile.launch.status}.",
+        "high",
+        (),
+        1.0,
+        ("No time was measured.",),
+        (
+            "Run the program by itself first and see that it ends without an error (compute-sanitizer finds illegal accesses).",
+            f"Then record it again: {unknown.command(())}",
+        ),
+        "A launch with a grid size and a duration.",
+    )
+
+
+def _notes(profile: Profile, model: time_model.TimeModel) -> list[str]:
+    notes = []
+    absent = unknown.sections_to_collect(profile)
+    if absent:
+        notes.append(f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {unknown.command(absent)}")
+    stack = profile.stalls
+    if stack is not None and stack.residual is not None and stack.latency and abs(stack.residual) / stack.latency > RESIDUAL:
+        notes.append(f"The stall reasons add up to {units.significant(stack.total)} of {units.significant(stack.latency)} cycles an instruction; the rest was lost between replay passes.")
+    if not model.stalls and profile.samples:
+        notes.append(f"Only {sum(profile.samples.values())} samples: too few for shares of waiting.")
+    return notes
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure before and after. `before` or `after` is None where that profile does not hold it."""
+
+    name: str
+    label: str
+    unit: str
+    before: float | None
+    after: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.after / self.before if self.before and self.after is not None else None
+
+
+@dataclass(frozen=True)
+class StepExplanation:
+    """What a step from one kernel to the next changed, and what that did."""
+
+    speedup: float | None
+    """Time before over time after, both under the profiler; None where either has no time."""
+    was: Finding
+    became: Finding
+    predicted: Finding | None
+    """What the diagnosis of the earlier kernel predicted for the cause that the step removes (its first finding where none is declared)."""
+    changes: tuple[Change, ...]
+    stalls: tuple[Change, ...]
+    """Cycles of waiting for one unit of the same work, by reason, largest change first: stall cycles an instruction times instructions."""
+    text: tuple[str, ...]
+    """Sentences in plain English, in reading order."""
+
+
+#: What a step is described by, in the order it is told. The opcode patterns are those of `InstructionMix.executed`.
+FIGURES: Final = (
+    "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request", "st_sectors_per_request", "global_sector_excess",
+    "shared_conflict_excess", "shared_wavefronts", "local_sectors", "l1_global_bytes", "l2_bytes", "dram_bytes", "load_bytes_per_lane", "shared_load_bytes_per_lane", "shared_store_bytes_per_lane",
+    "lanes_predicated_on", "fma_pipe_active", "tensor_pipe_active", "lsu_pipe_active", "dram_utilization",
+)  # fmt: skip
+OPCODES: Final = ("LDG", "LDG.128", "STG", "LDGSTS", "LDS", "LDS.128", "STS", "STS.128", "LDSM", "FFMA", "HMMA", "HGMMA", "DFMA", "MUFU", "SHFL", "BAR", "ATOMG", "RED", "LDL", "STL")
+#: A figure that moved by less than this is not worth a sentence.
+MOVED: Final = 0.1
+
+
+def explain_step(before: Profile, after: Profile, removes: str = "", diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> StepExplanation:
+    """What changed between two rungs, which stall or traffic fell, what the bottleneck became, and predicted against achieved.
+
+    `removes` is the bottleneck that the step is meant to remove. Times are those under the profiler, for both.
+    """
+    first, second = diagnosed(before), diagnosed(after)
+    predicted = next((f for f in first.findings if f.bottleneck == removes), None) if removes else first.primary
+    changes = tuple(_changes(before, after))
+    stalls = tuple(_stall_changes(before, after))
+    t0, t1 = before.duration_us, after.duration_us
+    speedup = t0 / t1 if t0 and t1 else None
+    return StepExplanation(speedup, first.primary, second.primary, predicted, changes, stalls, tuple(_sentences(speedup, first, second, predicted, removes, changes, stalls)))
+
+
+def _changes(before: Profile, after: Profile) -> list[Change]:
+    changes = []
+    for name in FIGURES:
+        unit, label, _ = derived.describe(name)
+        pair = derived.value(before, name), derived.value(after, name)
+        if pair != (None, None):
+            changes.append(Change(name, label, unit, *pair))
+    for opcode in OPCODES:
+        counts = [float(p.mix.executed(opcode)) if p.mix.collected else None for p in (before, after)]
+        if any(counts):
+            changes.append(Change(opcode, f"{opcode} instructions", "count", counts[0], counts[1]))
+    return changes
+
+
+def _stall_changes(before: Profile, after: Profile) -> list[Change]:
+    rows = []
+    for reason in derived.stall_shares(before) | derived.stall_shares(after):
+        pair = _waited(before, reason), _waited(after, reason)
+        if None not in pair and any(pair):
+            rows.append(Change(f"stall_{reason}", reason.replace("_", " "), "us", *pair))
+    rows.sort(key=lambda change: -abs((change.after or 0.0) - (change.before or 0.0)))
+    return rows
+
+
+def _waited(profile: Profile, reason: str) -> float | None:
+    """Microseconds of the launch in which an average warp was in `reason`."""
+    shares = derived.stall_shares(profile)
+    return shares.get(reason, 0.0) * profile.duration_us if shares and profile.duration_us else None
+
+
+def _sentences(
+    speedup: float | None, first: Diagnosis, second: Diagnosis, predicted: Finding | None, removes: str, changes: tuple[Change, ...], stalls: tuple[Change, ...]
+) -> list[str]:
+    titles = {name: rule.TITLE for name, rule in load_rules().items()}
+    lines = []
+    if speedup is None:
+        lines.append("Times are missing, so the step cannot be judged.")
+    elif abs(speedup - 1) < time_model.NOISE:
+        lines.append("The step did not change the time.")
+    else:
+        lines.append(f"The step is {units.ratio(speedup)} faster." if speedup > 1 else f"The step is {units.ratio(1 / speedup)} slower.")
+    moved = [change for change in changes if (ratio := change.ratio) is not None and abs(ratio - 1) > MOVED and not change.name.endswith("active")]
+    appeared = [change for change in changes if not change.before and change.after]
+    if moved or appeared:
+        told = [f"{change.label} {units.quantity(change.before, change.unit)} → {units.quantity(change.after, change.unit)}" for change in [*moved, *appeared]]
+        lines.append("What changed: " + "; ".join(told[:8]) + ".")
+    falling = [change for change in stalls if (change.after or 0) < (change.before or 0)][:2]
+    if falling:
+        told = [f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)" for change in falling]
+        lines.append("The waiting that fell most: " + " and ".join(told) + ".")
+    was, became = first.primary, second.primary
+    if was.bottleneck == became.bottleneck:
+        lines.append(f"The bottleneck is still: {titles[became.bottleneck].lower()}.")
+    else:
+        lines.append(f"The bottleneck was {titles[was.bottleneck].lower()} and became {titles[became.bottleneck].lower()}.")
+    if speedup is not None and predicted is not None:
+        achieved = 1 - 1 / speedup if speedup > 0 else 0.0
+        lines.append(
+            f"Removing {titles[predicted.bottleneck].lower()} was predicted to bring at most {units.ratio(predicted.speedup)} ({units.percent(predicted.saved)} of the time); "
+            f"the step brought {units.ratio(speedup)} ({units.percent(achieved)})."
+        )
+    elif removes and predicted is None and removes in titles:
+        lines.append(f"The diagnosis of the earlier kernel did not name {titles[removes].lower()}, which this step removes.")
+    return lines
+
+
+__all__ = ["Change", "StepExplanation", "diagnose", "explain_step"]

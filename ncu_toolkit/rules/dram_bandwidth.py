@@ -1,0 +1,79 @@
+"""Device memory delivers as fast as it can.
+
+What it is
+The kernel moves bytes to and from device memory (HBM or GDDR) at close to the rate that memory can sustain, about nine tenths of its peak.
+
+Why it costs time
+Time is then bytes over bandwidth. Arithmetic, latency and occupancy no longer matter.
+
+How to confirm
+DRAM throughput above 80% of peak. Whether that is good depends on the bytes: compare them with the fewest that the problem needs.
+
+What to change
+If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours, use a smaller type, or leave it. If it is more: reuse through tiles, coalesce, stop
+spilling, keep what is used again in L2.
+
+When the advice is wrong
+Traffic of write-backs or of a cold cache under the profiler can exceed what an unprofiled launch moves.
+
+Source
+Williams et al., "Roofline: An Insightful Visual Performance Model"; Nsight Compute Kernel Profiling Guide, "Roofline Charts".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import COALESCED
+from ncu_toolkit.rules._roof import COMPULSORY, NEAR_DRAM, roof
+from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
+from ncu_toolkit.rules.launch_overhead import CHAIN
+from ncu_toolkit.time_model import TimeModel
+
+ID: Final = "dram-bandwidth"
+TITLE: Final = "DRAM bandwidth"
+REQUIRES: Final = ()
+OPTIONAL: Final = ("dram_utilization", "dram_bus_active", "dram_bytes", "lane_bytes", "global_sector_excess")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if "dram" not in model.loads:
+        return abstain(ID, missing(profile, ("dram_utilization",)))
+    busy = model.busy("dram")
+    name = "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
+    measured = fact(profile, name, "", NEAR_DRAM, ">=")
+    if busy < NEAR_DRAM.value:
+        return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
+    wasteful, sure = _waste(profile)
+    evidence = (measured, fact(profile, "dram_bytes"), fact(profile, "dram_per_compulsory", "", COMPULSORY, "<="), fact(profile, "global_sector_excess"), fact(profile, "lane_bytes"))
+    if wasteful:
+        return roof(
+            ID, f"Device memory is {units.percent(busy)} busy, but {wasteful}: busy is not the same as useful.", model, evidence,
+            ("Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",),
+            "Fewer DRAM bytes for the same result.", good=False, confidence="medium",
+        )  # fmt: skip
+    return roof(
+        ID, f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver, and nothing else limits it.", model, evidence,
+        ("Nothing to mend in this kernel. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",),
+        "DRAM throughput near 90 % of peak, bytes near the compulsory ones.", good=True, confidence="high" if sure else "medium",
+    )  # fmt: skip
+
+
+def _waste(profile: Profile) -> tuple[str, bool]:
+    """What makes the traffic more than needed ("" where nothing does), and whether that could be told from the problem itself."""
+    if profile.context and profile.context.launch_count >= CHAIN.value:
+        return f"{profile.context.launch_count} launches pass the data through memory where one could keep them in registers", True
+    ratio = derived.value(profile, "dram_per_compulsory")
+    if ratio is not None:
+        return (f"the traffic is {units.ratio(ratio)} the bytes that the problem needs" if ratio > COMPULSORY.value else ""), True
+    excess, local = derived.value(profile, "global_sector_excess"), derived.value(profile, "local_sectors")
+    moved, asked = derived.value(profile, "dram_bytes"), derived.value(profile, "lane_bytes")
+    if excess is not None and excess > COALESCED:
+        return f"{units.percent(excess)} of the sectors would not be needed if lanes lay side by side", False
+    if local and local * derived.SECTOR_BYTES > (derived.value(profile, "l1_global_bytes") or 0.0) / 4:
+        return "a large part of the traffic is spilled or indexed local variables", False
+    if moved and asked and moved > asked * COMPULSORY.value:
+        return f"memory moves {units.ratio(moved / asked)} the bytes that threads ask for", False
+    return "", False

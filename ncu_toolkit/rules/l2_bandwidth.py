@@ -1,0 +1,70 @@
+"""The L2 cache, or the link from it to the SMs, delivers as fast as it can.
+
+What it is
+All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device memory, through a crossbar with a limit of its own.
+
+Why it costs time
+Time is then bytes through L2 over its bandwidth.
+
+How to confirm
+L2 or its link near its peak while DRAM is not. Good only where those bytes are compulsory: data resident in L2 that each SM must see once.
+
+What to change
+Larger tiles, so that each SM fetches each byte less often; blocks that share data scheduled together (tile order, clusters with multicast); smaller types.
+
+When the advice is wrong
+On data resident in L2 from an earlier kernel this roof is better than DRAM's.
+
+Source
+Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchical roofline (Yang et al.).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import derived, units
+from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._roof import COMPULSORY, NEAR, roof
+from ncu_toolkit.rules._support import abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
+
+ID: Final = "l2-bandwidth"
+TITLE: Final = "L2 bandwidth"
+REQUIRES: Final = ()
+OPTIONAL: Final = ("l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes", "lane_bytes")
+#: What stays when the tile grows by two in each direction: each operand is fetched half as often.
+LARGER_TILE: Final = 0.5
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    name, busy = model.busiest("l2", "fill")
+    if not name:
+        return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
+    evidence = (fact(profile, "l2_utilization", "", NEAR, ">="), fact(profile, "l2_throughput"), fact(profile, "l1_fill_active", "", NEAR, ">="), fact(profile, "l2_bytes"), fact(profile, "l2_hit_rate"))
+    if busy < NEAR.value:
+        return ruled_out(ID, f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
+    if model.busy("dram") >= busy:
+        return ruled_out(ID, "Device memory is busier.", *evidence)
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    moved = derived.value(profile, "l2_bytes")
+    floor = compulsory or derived.value(profile, "lane_bytes")
+    excess = derived.value(profile, "global_sector_excess") or 0.0
+    reuse = derived.value(profile, "load_reuse")
+    once = moved is not None and floor is not None and moved <= floor * COMPULSORY.value and excess <= 0.1 and (compulsory is not None or (reuse or 1.0) < 2)
+    if once:
+        return roof(
+            ID, f"This kernel is good: it moves each byte once, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.", model, evidence,
+            ("Nothing to mend in this kernel; fuse it with its neighbours to move fewer bytes.",),
+            "The same bytes, and L2 still the busiest.", good=True, confidence="high" if compulsory else "medium",
+        )  # fmt: skip
+    removal = Removal("with tiles twice as large in each direction", loads={"l2": LARGER_TILE, "fill": LARGER_TILE}, stalls={"long_scoreboard": LARGER_TILE, "lg_throttle": LARGER_TILE})
+    return finding(
+        ID,
+        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with bytes that are fetched more than once.",
+        model.without(removal),
+        evidence,
+        ("Use larger tiles, or let the blocks of a cluster share what one of them fetched.", "Order the tiles so that blocks running together use the same data."),
+        "Fewer L2 bytes for the same result.",
+        confidence="medium",
+    )

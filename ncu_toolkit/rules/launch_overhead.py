@@ -1,0 +1,87 @@
+"""The launch itself costs as much as the work in it.
+
+What it is
+Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code and parameters, spreading blocks, waiting for the last store. A kernel that does
+microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to memory what the next one reads back.
+
+Why it costs time
+The GPU is idle, or starting up, between pieces of work.
+
+How to confirm
+The duration is a few microseconds, while every resource would need only a fraction of it; or the problem is solved by many launches.
+
+What to change
+Fuse neighbouring kernels; batch many small problems into one launch; capture the sequence in a CUDA graph; use a persistent kernel.
+
+When the advice is wrong
+A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems) for what happens between launches: this profile sees one kernel.
+
+Source
+CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit import units
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.rules._support import Threshold, abstain, fact, facts, missing, ruled_out
+from ncu_toolkit.time_model import FLOOR_US, RESOURCES, TimeModel, achievable
+
+ID: Final = "launch-overhead"
+TITLE: Final = "Launch overhead"
+REQUIRES: Final = ("duration",)
+OPTIONAL: Final = ("waves",)
+#: Microseconds between back-to-back small kernels that the profiler does not see (source above).
+BETWEEN_US: Final = 2.2
+SHORT: Final = Threshold(10.0, "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time")
+SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
+
+
+CHAIN: Final = Threshold(3.0, "three or more launches for one result: two are often needed, as for a reduction's partial sums")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    duration = profile.duration_us or 0.0
+    launches = profile.context.launch_count * profile.context.repeat if profile.context else 1
+    chain = launches >= CHAIN.value
+    measured = fact(profile, "duration", "", SHORT, "<")
+    counted = Evidence("launches", "Launches", float(launches), "count", "Kernel launches that together do the job.", CHAIN.value, ">=", CHAIN.source) if launches > 1 else None
+    if duration >= SHORT.value and not chain:
+        return ruled_out(ID, f"It runs for {units.duration(duration)}, many times what a launch costs.", measured, counted)
+    useful = _useful_us(model)
+    useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
+    # One kernel in place of a chain starts once and passes over the data once, so each launch is left with its share of that.
+    now, fused = duration + BETWEEN_US, (FLOOR_US + BETWEEN_US + useful) / launches if chain else FLOOR_US + useful
+    saved = max(0.0, 1 - fused / now)
+    if saved < SHARE.value:
+        return ruled_out(ID, f"Work fills {units.percent(1 - saved)} of the time from launch to launch.", measured, counted)
+    speedup = 1 / (1 - saved)
+    arithmetic = (
+        f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches.",
+        f"The busiest unit needs {units.duration(useful)} for the work of this launch.",
+        f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} at most, {units.percent(saved)} of the time saved.",
+    )
+    many = f"one of {launches} launches that together do the job" if chain else "a few microseconds of work"
+    return Finding(
+        ID,
+        f"This kernel is {many}: " + ("each starts anew and passes over the data again." if chain else "starting and ending it costs as much as what it computes."),
+        "high" if chain else "low",
+        facts(measured, counted, fact(profile, "waves")),
+        speedup,
+        arithmetic,
+        (
+            "Fuse it with the kernels before and after it, so that intermediate results stay in registers.",
+            "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
+        ),
+        "Fewer launches for the same result, and each longer.",
+    )
+
+
+def _useful_us(model: TimeModel) -> float | None:
+    times = [model.microseconds(load / achievable(name, model.utilization(name) or 0.0)) for name, load in model.loads.items() if name in RESOURCES]
+    known = [time for time in times if time is not None]
+    return max(known) if known else None
