@@ -32,11 +32,11 @@ class Ncu:
     def stock_sections(self) -> Path | None:
         """Its own section folder, where it is found beside the binary."""
         here = Path(self.path).resolve()
-        for parent in here.parents:
-            for candidate in (parent / "sections", *parent.glob("nsight-compute*/sections")):
-                if (candidate / "SpeedOfLight.section").is_file():
-                    return candidate
-        return None
+        release = ".".join(self.version.split(".")[:3])
+        candidates = [parent / "sections" for parent in here.parents]
+        candidates += [folder / "sections" for parent in here.parents for folder in parent.glob(f"nsight-compute*{release}*")]
+        candidates.append(Path("/opt/nvidia/nsight-compute") / release / "sections")
+        return next((folder for folder in candidates if (folder / "SpeedOfLight.section").is_file()), None)
 
 
 def find_ncu() -> Ncu:

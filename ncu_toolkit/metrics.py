@@ -141,6 +141,14 @@ _PIPES: Final[tuple[Metric, ...]] = (
     _pct("constant_cache_active", "idc__request_cycles_active" + _ELAPSED, "Constant cache busy", "Cycles in which the indexed constant cache served requests."),
 )  # fmt: skip
 
+_FLOPS: Final[tuple[Metric, ...]] = tuple(
+    Metric(
+        f"threads_{op}", (f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum",), "count", f"{op.upper()} thread instructions",
+        f"Executions of {op.upper()} by threads that were not predicated off; a multiply-add counts once here and as two FLOP in rates.", "", (7, 5),
+    )
+    for op in ("ffma", "fadd", "fmul", "hfma", "hadd", "hmul", "dfma", "dadd", "dmul")
+)  # fmt: skip
+
 _MEMORY: Final[tuple[Metric, ...]] = (
     Metric("dram_read_bytes", ("dram__bytes_read.sum",), "B", "DRAM read", "Bytes read from device memory.", "low", (7, 0), (10, 3)),
     Metric("dram_write_bytes", ("dram__bytes_write.sum",), "B", "DRAM written", "Bytes written to device memory.", "low", (7, 0), (10, 3)),
@@ -196,11 +204,11 @@ _PEAKS: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 #: Metrics by the section of our set that collects them (see sections.py); the order is the sections' order in the GUI.
-GROUPS: Final[dict[str, tuple[Metric, ...]]] = {"time": (*_TIME, *_LAUNCH), "issue": _ISSUE, "pipes": _PIPES, "memory": (*_MEMORY, *_PEAKS)}
+GROUPS: Final[dict[str, tuple[Metric, ...]]] = {"time": (*_TIME, *_LAUNCH), "issue": _ISSUE, "pipes": (*_PIPES, *_FLOPS), "memory": (*_MEMORY, *_PEAKS)}
 
-#: Read where a report has them, but too dear in passes for our own set (measured on an H200: sm__throughput 3, l1tex__throughput 1), or
-#: filled in by the profiler itself.
-READ_ONLY: Final = frozenset({"sm_throughput", "l1_throughput", "passes"})
+#: Read where a report has them, but too dear in passes for our own set (measured on an H200: sm__throughput 3, l1tex__throughput 1,
+#: sm__mio_inst_issued 1), or filled in by the profiler itself.
+READ_ONLY: Final = frozenset({"sm_throughput", "l1_throughput", "mio_active", "passes"})
 
 _METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 REGISTRY: Final[dict[str, Metric]] = {metric.name: metric for metric in _METRICS}

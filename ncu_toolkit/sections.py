@@ -12,8 +12,8 @@ from ncu_toolkit import metrics
 
 SET_NAME: Final = "ladder"
 
-_TITLES: Final = {
-    "time": ("NcuToolkitTime", "ncu-toolkit: Time and Launch", "Duration, clocks, how evenly the SMs worked, launch shape and what limits occupancy."),
+_TITLES: Final[dict[str, tuple[str, str, str]]] = {
+    "time": ("NcuToolkitTime", "ncu-toolkit: Time and Launch", "Duration, clocks, balance of the SMs, launch shape and what limits occupancy."),
     "issue": ("NcuToolkitIssue", "ncu-toolkit: Issue and Stalls", "How often the schedulers issued, and what warps waited for: the full stall stack in cycles per instruction."),
     "pipes": ("NcuToolkitPipes", "ncu-toolkit: Pipes", "How busy each arithmetic and memory-issue pipe was."),
     "memory": ("NcuToolkitMemory", "ncu-toolkit: Memory", "Traffic and hit rates of DRAM, L2 and L1; sectors per request; shared-memory wavefronts and conflicts."),
@@ -26,6 +26,7 @@ _SOURCE: Final = (
     "group:smsp__pcsamp_warp_stall_reasons", "group:smsp__pcsamp_warp_stall_reasons_not_issued",
     "memory_l2_theoretical_sectors_global", "memory_l2_theoretical_sectors_global_ideal", "memory_l2_theoretical_sectors_local",
     "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "memory_l1_tag_requests_global",
+    metrics.OPCODE_METRIC, metrics.OPCODE_THREADS_METRIC,
 )  # fmt: skip
 
 

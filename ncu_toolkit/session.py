@@ -19,6 +19,7 @@ from ncu_toolkit.ladder import Family, Rung, comparison_of, find_family, find_ru
 from ncu_toolkit.model import Timing
 from ncu_toolkit.problems import Problem, problem_for
 from ncu_toolkit.runs import Ceilings, Skipped
+from ncu_toolkit.sections import SET_NAME
 from ncu_toolkit.store import CaseRecord, Manifest
 from ncu_toolkit.target import Plan, PlannedCase, Step, read_progress, write_plan
 from ncu_toolkit.toolchain import toolchain_description
@@ -241,7 +242,7 @@ def _refused(record: CaseRecord, error: ToolkitError, collected: Collected) -> N
 
 def profile_all(
     selections: Sequence[Selection], overrides: Mapping[str, int], folder: Path, reporter: Reporter, collected: Collected,
-    *, timeout: float = DEFAULT_TIMEOUT, set_name: str = "ladder", cache_control: str = "all", stem: str = "profile",
+    *, timeout: float = DEFAULT_TIMEOUT, set_name: str = SET_NAME, cache_control: str = "all", stem: str = "profile",
 ) -> None:  # fmt: skip
     """Profile every case in one ncu run, restricted to the launches under study; wrong rungs are left out.
 
@@ -256,6 +257,8 @@ def profile_all(
     sections = [section_folder()]
     if ncu.stock_sections is not None:
         sections.append(ncu.stock_sections)
+    elif set_name != SET_NAME:
+        raise EnvironmentProblem(f"ncu's own section files are not found beside '{ncu.path}', and the set '{set_name}' is in them", "Set NCU to the ncu of an installation that has them")
     request = collect.Request(
         output=folder / stem,
         command=(sys.executable, "-m", "ncu_toolkit.target", str(plan_path)),
@@ -279,7 +282,7 @@ def profile_all(
     package_parent = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
     outcome = collect.run(words, folder / stem, folder / f"{stem}.log", timeout=timeout, tick=tick, request_stop=stop.touch, environment={"PYTHONPATH": path})
-    collected.costs["profiling"] = outcome.seconds
+    collected.costs[f"profiling ({set_name})"] = outcome.seconds
     collected.interrupted = outcome.interrupted
     stop.unlink(missing_ok=True)
     _settle(planned, progress, collected)

@@ -41,7 +41,7 @@ box = ["BK", "BN"]
 swizzle = 128
 
 [expect.sass]
-present = ["HGMMA.64x", "UTMALDG.2D", "SYNCS"]
+present = ["HGMMA", "UTMALDG.2D", "SYNCS"]
 absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
 max_registers = 255
 

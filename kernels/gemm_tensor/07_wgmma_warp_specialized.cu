@@ -47,7 +47,7 @@ box = ["BK", "BN"]
 swizzle = 128
 
 [expect.sass]
-present = ["HGMMA.64x", "UTMALDG.2D", "SYNCS", "USETMAXREG"]
+present = ["HGMMA", "UTMALDG.2D", "SYNCS", "USETMAXREG"]
 absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
 max_registers = 168
 

@@ -56,7 +56,7 @@ box = ["BK", "ceil_div(BN, CLUSTER)"]
 swizzle = 128
 
 [expect.sass]
-present = ["HGMMA.64x", "UTMALDG.2D", "UBLKCP", "SYNCS", "USETMAXREG"]
+present = ["HGMMA", "UTMALDG.2D", "UBLKCP", "SYNCS", "USETMAXREG"]
 absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
 max_registers = 168
 

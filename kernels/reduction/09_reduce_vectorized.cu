@@ -50,7 +50,7 @@ count = "1"
 zeroed = false
 
 [expect.sass]
-present = ["LDG.E.128", "SHFL.DOWN", "BAR.SYNC", "ATOM"]
+present = ["LDG.E.128", "SHFL.DOWN", "BAR.SYNC", "ATOM|ATOMG"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]

@@ -5,6 +5,7 @@ One process a family, dtype and tool; the sanitizer names the kernel of each err
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -54,7 +55,8 @@ def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
         progress = Path(scratch) / "progress.jsonl"
         write_plan(Plan(tuple(cases), str(progress), str(Path(scratch) / "stop")), plan)
         words = [tool, "--tool", check, "--error-exitcode", "99", "--print-limit", "20", sys.executable, "-m", "ncu_toolkit.target", str(plan)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
         steps = read_progress(progress)
     text = done.stdout + done.stderr
     ran = sum(step.state == "profiled" for step in steps)
