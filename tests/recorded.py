@@ -1,0 +1,64 @@
+"""The shipped recordings as runs, for tests. Parsing them takes many seconds, so the result is kept between tests, workers and runs of pytest.
+
+The copy is used only while the recording and every module that takes part in reading it are byte for byte what they were.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import lzma
+import os
+import pickle
+from functools import lru_cache
+from pathlib import Path
+
+from ncu_toolkit import store
+from ncu_toolkit.model import Profile
+from ncu_toolkit.runs import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "recorded"
+READERS = ("framing", "metrics", "model", "ncu_rep", "runs", "serialize", "store", "target")
+FOLDERS = store.recordings()
+#: The recording of the FP32 ladder that the tests of single modules read.
+FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)
+
+
+def _digest(folder: Path) -> str:
+    state = hashlib.sha256()
+    for path in sorted([*folder.iterdir(), *(ROOT / "ncu_toolkit" / f"{name}.py" for name in READERS)]):
+        state.update(path.name.encode() + path.read_bytes())
+    return state.hexdigest()[:32]
+
+
+@lru_cache
+def run_of(folder: Path) -> Run:
+    """A recording's run."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    kept = CACHE / f"{folder.name}-{_digest(folder)}.pickle"
+    with (CACHE / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker parses, the others wait for its copy
+        if not kept.is_file():
+            for old in CACHE.glob(f"{folder.name}-*.pickle"):
+                old.unlink()
+            temporary = kept.with_suffix(".making")
+            temporary.write_bytes(pickle.dumps(store.load_run(folder, live=False)))
+            os.replace(temporary, kept)
+    run = pickle.loads(kept.read_bytes())
+    assert isinstance(run, Run)
+    return run
+
+
+@lru_cache
+def report_bytes() -> bytes:
+    """The FP32 recording's report, unpacked."""
+    assert FP32 is not None
+    return lzma.decompress((FP32 / "profile.ncu-rep.xz").read_bytes())
+
+
+def profile(run: Run, rung: str, size: str) -> Profile:
+    """The longest launch of a rung at a size."""
+    found = [p for p in run.profiles if p.context is not None and (p.context.rung, p.context.size) == (rung, size)]
+    assert found, f"{run.id} holds no profile of {rung} at {size}"
+    return max(found, key=lambda p: p.duration_us or 0.0)

@@ -1,0 +1,85 @@
+"""Do the recordings bear out what the kernels' headers say, and the story of the FP32 ladder? Failures carry the measured figures."""
+
+from __future__ import annotations
+
+import pytest
+import recorded
+
+from ncu_toolkit import derived, expectations
+from ncu_toolkit.expectations import Outcome
+from ncu_toolkit.runs import Run
+
+OUTCOMES = [(folder.name, outcome) for folder in recorded.FOLDERS for outcome in expectations.outcomes(recorded.run_of(folder))]
+
+
+@pytest.mark.parametrize(("folder", "outcome"), OUTCOMES, ids=lambda value: value if isinstance(value, str) else f"{value.rung}-{value.size}-{value.says}")
+def test_header_check(folder: str, outcome: Outcome) -> None:
+    assert outcome.passed, f"{folder}: {outcome}"
+
+
+def test_headers_make_checks() -> None:
+    assert OUTCOMES, "no recording has a rung with a dynamic signature: nothing above was tested"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    assert recorded.FP32 is not None, "the recording of the FP32 ladder is missing"
+    return recorded.run_of(recorded.FP32)
+
+
+SIZES = ("1024", "4096")
+
+
+def shares(run: Run, rung: str, size: str) -> dict[str, float]:
+    """Stall shares without the warp's own issuing, largest first."""
+    found = derived.stall_shares(recorded.profile(run, rung, size))
+    return {reason: share for reason, share in sorted(found.items(), key=lambda item: -item[1]) if reason != "selected"}
+
+
+def listing(shares: dict[str, float]) -> str:
+    return ", ".join(f"{reason} {share:.3f}" for reason, share in list(shares.items())[:5])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_smem_tiled_is_limited_by_mio_throttle(run: Run, size: str) -> None:
+    found = shares(run, "smem_tiled", size)
+    assert next(iter(found)) == "mio_throttle", listing(found)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_mini_tile_waits_for_shared_memory(run: Run, size: str) -> None:
+    found = shares(run, "mini_tile", size)
+    both = found["short_scoreboard"] + found["mio_throttle"]
+    assert both > 0.3, listing(found)
+    assert recorded.profile(run, "mini_tile", size).mix.executed("STS.128") == 0, "its stores are scalar"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_vectorized_turns_scalar_stores_into_128_bit_ones(run: Run, size: str) -> None:
+    before, after = recorded.profile(run, "mini_tile", size).mix, recorded.profile(run, "vectorized", size).mix
+    assert before.executed("STS") > 0
+    assert after.executed("STS.128") == after.executed("STS") == before.executed("STS") / 4
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_broken_pipeline_waits_where_its_copy_lands(run: Run, size: str) -> None:
+    def landing(rung: str) -> float:
+        stalls = recorded.profile(run, rung, size).stalls
+        assert stalls is not None
+        return stalls.cycles("long_scoreboard") + stalls.cycles("barrier")
+
+    broken, mended = landing("async_copy_broken"), landing("async_copy")
+    assert broken > 1.4 * mended, f"long_scoreboard + barrier: {broken:.3f} cycles an instruction broken, {mended:.3f} mended"
+    assert recorded.profile(run, "async_copy", size).mix.executed("LDGSTS") > 0
+
+
+def test_every_rung_does_the_multiplications_once(run: Run) -> None:
+    wrong = {}
+    for profile in run.profiles:
+        assert profile.context is not None
+        dims = profile.context.dims
+        products = dims["M"] * dims["N"] * dims["K"]
+        threads = profile.mix.executed_threads("FFMA") + 2 * profile.mix.executed_threads("FFMA2")
+        if profile.context.rung != "cublas" and threads != products:
+            wrong[f"{profile.context.rung} at {profile.context.size}"] = (threads, products)
+    assert not wrong, f"(thread-level FFMA, M * N * K) differ: {wrong}"
