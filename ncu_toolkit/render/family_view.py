@@ -64,7 +64,7 @@ def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, pro
         name = book.baseline(top)
         against.append(f"{units.percent(baseline / top.timing.median_us)} of {visible(name.label) if name else 'the library'}")
     if roof:
-        against.append(f"{units.percent(end / roof.rate)} of the {roof.label} roof")
+        against.append(f"{units.percent(end / roof.rate)} of {roof.words}")
     return f"{words}: {' and '.join(against)}." if against else f"{words}."
 
 
@@ -204,7 +204,7 @@ def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -
 
 def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table | None:
     """Which kernels the library picked for each size."""
-    rows = []
+    rows: list[list[Cell]] = []
     for variant, entries in variants.items():
         for entry in entries:
             if entry.timing and entry.timing.kernels:

@@ -38,21 +38,24 @@ class Roof:
     how: str
 
     @property
+    def words(self) -> str:
+        """For a sentence: "the measured FP32 roof"."""
+        names = {"fp32": "FP32", "tensor": "tensor", "dram": "DRAM", "l2": "L2", "l1": "L1"}
+        return f"the measured {names[self.name]} roof" if self.measured else f"the device's {names[self.name]} peak"
+
+    @property
     def unit(self) -> str:
         return "FLOP/s" if self.name in ("fp32", "tensor") else "B/s"
 
 
 def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) -> tuple[Roof, ...]:
     """Every roof that is known for a device, measured ones first. L2's comes from the profiles' own traffic and utilisation."""
-    found = [
-        Roof(name, label, rate, True, how)
-        for name, label, rate, how in (
+    measured: tuple[tuple[RoofName, str, float | None, str], ...] = (
             ("fp32", "FP32, measured", ceilings.fp32, "a loop of independent FFMA instructions, in this run"),
             ("tensor", "Tensor, measured", ceilings.tensor, "the library's largest 16-bit matrix product, in this run"),
             ("dram", "DRAM, measured", ceilings.copy, "a large device-to-device copy in this run, bytes read and written"),
-        )
-        if rate
-    ]
+    )
+    found = [Roof(name, label, rate, True, how) for name, label, rate, how in measured if rate]
     clock = device.max_sm_hz
     where = f"{device.sm_count} SMs at {clock / 1e9:.2f} GHz"
     if clock and device.sm_count and device.cc in FP32_LANES:

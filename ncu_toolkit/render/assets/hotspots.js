@@ -1,0 +1,205 @@
+// Source and SASS side by side. Only the lines in view are in the document, so ten thousand instructions scroll as fast as ten.
+(function () {
+  "use strict";
+  const ROW = 20, MARGIN = 12;
+  const make = (tag, cls, text) => { const node = document.createElement(tag); if (cls) node.className = cls; if (text !== undefined) node.textContent = text; return node; };
+  const percent = (part, whole) => (whole && part ? `${(100 * part / whole).toPrecision(part / whole >= 0.0995 ? 3 : 2)} %` : "");
+  const si = (n) => { if (n === null || n === undefined) return ""; for (const [f, p] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (n >= f) return `${(n / f).toPrecision(3)} ${p}`; return String(n); };
+
+  // A list that draws the rows in view. `rows` are numbers; `paint(node, row)` fills a node.
+  class List {
+    constructor(label, paint, onChoose) {
+      this.rows = []; this.paint = paint; this.onChoose = onChoose; this.at = -1;
+      this.node = make("div", "list");
+      this.inner = make("div", "list-inner");
+      this.node.append(this.inner);
+      this.node.tabIndex = 0;
+      this.node.setAttribute("role", "listbox");
+      this.node.setAttribute("aria-label", label);
+      this.nodes = new Map();
+      this.node.addEventListener("scroll", () => this.update(), { passive: true });
+      this.node.addEventListener("click", (event) => { const line = event.target.closest(".line"); if (line) this.choose(Number(line.dataset.at), false); });
+      this.node.addEventListener("keydown", (event) => {
+        const page = Math.max(1, Math.floor(this.node.clientHeight / ROW) - 1);
+        const move = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
+        if (event.key === "Enter" && this.at >= 0) { this.onChoose(this.rows[this.at], true); return; }
+        if (move === undefined || !this.rows.length) return;
+        event.preventDefault();
+        this.choose(Math.max(0, Math.min(this.rows.length - 1, (this.at < 0 ? 0 : this.at + move))), true);
+      });
+      new ResizeObserver(() => this.update()).observe(this.node);
+    }
+    set(rows) { this.rows = rows; this.at = -1; this.inner.style.height = `${rows.length * ROW}px`; this.node.setAttribute("aria-setsize", rows.length); this.refresh(); }
+    refresh() { this.nodes.forEach((node) => node.remove()); this.nodes.clear(); this.update(); }
+    update() {
+      const first = Math.max(0, Math.floor(this.node.scrollTop / ROW) - MARGIN);
+      const last = Math.min(this.rows.length, Math.ceil((this.node.scrollTop + this.node.clientHeight) / ROW) + MARGIN);
+      this.nodes.forEach((node, at) => { if (at < first || at >= last) { node.remove(); this.nodes.delete(at); } });
+      for (let at = first; at < last; at++) {
+        if (this.nodes.has(at)) continue;
+        const node = make("div", "line");
+        node.style.top = `${at * ROW}px`;
+        node.dataset.at = at;
+        node.setAttribute("role", "option");
+        node.setAttribute("aria-posinset", at + 1);
+        node.setAttribute("aria-setsize", this.rows.length);
+        node.id = `${this.id}-${at}`;
+        this.paint(node, this.rows[at]);
+        if (at === this.at) this.mark(node);
+        this.nodes.set(at, node);
+        this.inner.append(node);
+      }
+    }
+    mark(node) { node.classList.add("chosen"); node.setAttribute("aria-selected", "true"); this.node.setAttribute("aria-activedescendant", node.id); }
+    choose(at, reveal) {
+      this.at = at;
+      if (reveal) this.reveal(at, false);
+      this.onChoose(this.rows[at], false);
+      this.refresh();
+    }
+    reveal(at, centre) {
+      const top = at * ROW, height = this.node.clientHeight;
+      if (centre ? top < this.node.scrollTop + ROW || top > this.node.scrollTop + height - 2 * ROW : false) this.node.scrollTop = Math.max(0, top - height / 2);
+      else if (top < this.node.scrollTop) this.node.scrollTop = top;
+      else if (top + ROW > this.node.scrollTop + height) this.node.scrollTop = top + ROW - height;
+      this.update();
+    }
+  }
+
+  function build(host, data) {
+    const count = data.sass.length, ranked = data.total > 0;
+    const weight = (i) => (ranked ? (data.samples[i] ? data.samples[i].reduce((a, b) => a + b, 0) : 0) : data.executed[i] || 0);
+    const weights = Array.from({ length: count }, (_, i) => weight(i));
+    const whole = weights.reduce((a, b) => a + b, 0), hottest = Math.max(...weights.length ? weights.slice(0, 50000) : [0], 1);
+    // Source lines: weight and instructions of each.
+    const lines = data.sources.map(() => new Map());
+    for (let i = 0; i < count; i++) {
+      if (data.file[i] < 0) continue;
+      const found = lines[data.file[i]].get(data.line[i]) || { weight: 0, rows: [] };
+      found.weight += weights[i];
+      found.rows.push(i);
+      lines[data.file[i]].set(data.line[i], found);
+    }
+    const fileWeight = lines.map((map) => Array.from(map.values()).reduce((a, l) => a + l.weight, 0));
+    let file = fileWeight.length ? fileWeight.indexOf(Math.max(...fileWeight)) : -1;
+    let related = new Set(), relatedLine = -1;
+    const opened = new Set();
+
+    const heat = (cell, value, most) => { cell.textContent = percent(value, whole); if (value) cell.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.6 * value / most).toFixed(3)})`; };
+    const sass = new List("SASS instructions", (node, row) => {
+      if (row < 0) { const [from, to] = folds.get(row); node.classList.add("fold"); node.textContent = `${to - from} instructions without samples (choose to unfold)`; return; }
+      const share = make("span", "heat");
+      heat(share, weights[row], hottest);
+      node.append(share, make("span", "no", String(row)), make("span", "ex", si(data.executed[row])), make("span", "tx", data.sass[row]));
+      if (related.has(row)) node.classList.add("related");
+    }, (row) => {
+      if (row < 0) { opened.add(row); fill(); return; }
+      describe(row);
+      related = new Set([row]);
+      if (data.file[row] >= 0) {
+        if (data.file[row] !== file) { file = data.file[row]; picker.value = file; source.set(sourceRows()); }
+        relatedLine = data.line[row];
+        const at = source.rows.indexOf(relatedLine);
+        if (at >= 0) source.reveal(at, true);
+      } else relatedLine = -1;
+      source.refresh();
+    });
+    const lineMost = Math.max(1, ...lines.map((map) => Math.max(0, ...Array.from(map.values(), (l) => l.weight))));
+    const source = new List("Source lines", (node, line) => {
+      const found = lines[file].get(line), share = make("span", "heat");
+      if (found) heat(share, found.weight, lineMost);
+      node.append(share, make("span", "no", String(line)), make("span", "tx", data.sources[file][line - 1] ?? "(source not in the report)"));
+      if (line === relatedLine) node.classList.add("related");
+    }, (line) => {
+      const found = lines[file].get(line);
+      relatedLine = line;
+      related = new Set(found ? found.rows : []);
+      if (found) {
+        if (folded.checked || search.value) { const hidden = found.rows.filter((row) => !sass.rows.includes(row)); if (hidden.length) { folded.checked = false; search.value = ""; fill(); } }
+        const heaviest = found.rows.reduce((a, b) => (weights[b] > weights[a] ? b : a));
+        sass.reveal(sass.rows.indexOf(heaviest), true);
+        describe(heaviest);
+      }
+      sass.refresh();
+    });
+    const ns = host.dataset.ns;
+    sass.id = `${ns}sass`; source.id = `${ns}source`;
+
+    const tools = make("div", "hot-tools"), search = make("input"), sort = make("select"), folded = make("input"), tally = make("span", "muted"), picker = make("select");
+    const labelled = (text, control, after) => { const label = make("label"); label.append(...(after ? [control, text] : [text, control])); return label; };
+    search.type = "search"; search.placeholder = "LDS.128, R12, …";
+    search.setAttribute("aria-label", "Find in SASS");
+    for (const [value, text] of [["program", "program order"], ["hot", "hottest first"]]) sort.append(new Option(text, value));
+    folded.type = "checkbox"; folded.checked = ranked && count > 120;
+    tally.setAttribute("role", "status");
+    data.files.forEach((name, i) => picker.append(new Option(`${name.split("/").pop()} ${percent(fileWeight[i], whole)}`, i)));
+    picker.value = file;
+    tools.append(labelled("Find ", search), labelled("Order ", sort), ...(ranked ? [labelled(" fold what has no samples", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
+    const grid = make("div", "hot-grid"), detail = make("div", "hot-detail muted", "Choose a line to see its samples by stall reason. Arrow keys move.");
+    detail.setAttribute("aria-live", "polite");
+    const pane = (title, list) => { const box = make("div", "hot-pane"); box.append(make("h4", "", title), list.node); return box; };
+    if (file >= 0) grid.append(pane("Source: share of samples, line", source)); else grid.classList.add("alone");
+    grid.append(pane(`SASS: share of ${ranked ? "samples" : "executions"}, index, warp-level executions`, sass));
+    host.append(tools, grid, detail);
+
+    let folds = new Map();
+    function fill() {
+      const wanted = search.value.trim().toUpperCase();
+      let rows = Array.from({ length: count }, (_, i) => i).filter((i) => !wanted || data.sass[i].toUpperCase().includes(wanted));
+      const hits = rows.length;
+      folds = new Map();
+      if (sort.value === "hot") rows.sort((a, b) => weights[b] - weights[a] || a - b);
+      if (folded.checked && !wanted) {
+        if (sort.value === "hot") rows = rows.filter((i) => weights[i] > 0);
+        else {
+          const shown = [];
+          for (let i = 0; i < rows.length;) {
+            let j = i;
+            while (j < rows.length && weights[j] === 0) j++;
+            if (j - i > 3 && !opened.has(-i - 1)) { folds.set(-i - 1, [i, j]); shown.push(-i - 1); i = j; } else if (j > i) { while (i < j) shown.push(i++); } else shown.push(i++);
+          }
+          rows = shown;
+        }
+      }
+      tally.textContent = wanted ? `${hits} of ${count} instructions` : `${count} instructions`;
+      sass.set(rows);
+    }
+    const sourceRows = () => {
+      if (file < 0) return [];
+      if (data.sources[file].length) return Array.from({ length: data.sources[file].length }, (_, i) => i + 1);
+      return Array.from(lines[file].keys()).sort((a, b) => a - b);
+    };
+    function describe(row) {
+      detail.replaceChildren();
+      detail.classList.remove("muted");
+      const head = make("p");
+      head.append(make("code", "", data.sass[row]), ` at 0x${data.address[row]}`, data.file[row] >= 0 ? `, ${data.files[data.file[row]].split("/").pop()}:${data.line[row]}` : "", data.executed[row] !== null ? `, executed ${si(data.executed[row])} times by a warp` : "");
+      detail.append(head);
+      const parts = data.reasons.map((reason, i) => [reason, data.samples[row] ? data.samples[row][i] : 0]).filter(([, n]) => n).sort((a, b) => b[1] - a[1]);
+      const words = parts.map(([reason, n]) => `${reason} ${n} (${percent(n, weights[row])})`);
+      for (const counter of data.counters) if (counter.values[row]) words.push(`${counter.name} ${si(counter.values[row])}`);
+      detail.append(make("p", "", words.length ? words.join(" · ") : "no samples"));
+    }
+    search.addEventListener("input", fill);
+    sort.addEventListener("change", fill);
+    folded.addEventListener("change", () => { opened.clear(); fill(); });
+    picker.addEventListener("change", () => { file = Number(picker.value); source.set(sourceRows()); });
+    fill();
+    source.set(sourceRows());
+    if (whole) {
+      let top = 0;
+      for (let i = 1; i < count; i++) if (weights[i] > weights[top]) top = i;
+      sass.reveal(Math.max(0, sass.rows.indexOf(top)), true);
+      if (file >= 0 && data.file[top] === file) source.reveal(Math.max(0, source.rows.indexOf(data.line[top])), true);
+    }
+    host.dataset.ready = "1";
+  }
+  function start() {
+    for (const host of document.querySelectorAll(".hotspots:not([data-ready])")) {
+      if (host.closest("[data-off]")) continue;
+      build(host, JSON.parse(host.parentElement.querySelector("script.hotdata").textContent));
+    }
+  }
+  document.addEventListener("leaf", start);
+  start();
+})();

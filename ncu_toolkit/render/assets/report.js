@@ -1,0 +1,174 @@
+// What the report's pages do: theme, charts drawn when seen, tabs, sortable and copyable tables, reasons on hover and touch, printing.
+(function () {
+  "use strict";
+  const root = document.documentElement;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+
+  // Charts. Specifications hold no colours of text, grid or paper: they follow the theme.
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const drawn = new Set();
+  function themed(figure, narrow) {
+    const copy = structuredClone(figure), layout = copy.layout;
+    const fg = colour("--fg"), muted = colour("--muted"), rule = colour("--rule"), bg = colour("--bg");
+    Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true, hovermode: "closest", dragmode: narrow ? false : "zoom" });
+    layout.font = Object.assign({ family: colour("--sans"), size: 12, color: fg }, layout.font);
+    layout.hoverlabel = { bgcolor: fg, bordercolor: fg, font: { color: bg, size: 12 }, align: "left" };
+    for (const key of Object.keys(layout)) {
+      if (!/^[xy]axis\d*$/.test(key)) continue;
+      layout[key] = Object.assign({ gridcolor: rule, zerolinecolor: rule, linecolor: rule, tickcolor: rule, tickfont: { color: muted, size: 11 } }, layout[key]);
+      if (layout[key].title) layout[key].title.font = { size: 11, color: muted };
+      layout[key].fixedrange = narrow;
+    }
+    for (const shape of layout.shapes || []) shape.line = Object.assign({ color: fg }, shape.line);
+    for (const note of layout.annotations || []) note.font = Object.assign({ color: muted }, note.font);
+    for (const menu of layout.updatemenus || []) Object.assign(menu, { bgcolor: bg, bordercolor: rule, font: { color: fg, size: 11 } });
+    for (const trace of copy.data) {
+      if (trace.error_x) trace.error_x.color = fg;
+      if (trace.textfont) trace.textfont.color = muted;
+      if (narrow && trace.mode === "lines+markers+text") trace.mode = "lines+markers";
+    }
+    return copy;
+  }
+  function draw(plot) {
+    if (!window.Plotly || plot.closest("[data-off]")) return;
+    const block = plot.parentElement.querySelector("script.figure");
+    const figure = themed(JSON.parse(block.textContent), plot.clientWidth < 520);
+    figure.layout.height = plot.clientHeight;
+    drawn.add(plot);
+    const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
+    window.Plotly.react(plot, figure.data, figure.layout, options).then(() => { plot.dataset.drawn = "1"; });
+  }
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
+  }, { rootMargin: "600px" });
+  all(".plot").forEach((plot) => seen.observe(plot));
+  const redraw = () => drawn.forEach(draw);
+
+  // Theme.
+  const toggle = document.getElementById("theme");
+  const label = () => { toggle.textContent = isDark() ? "Light" : "Dark"; toggle.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`); };
+  toggle.hidden = false;
+  toggle.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try { localStorage.setItem("ncu-toolkit-theme", root.dataset.theme); } catch (refused) { /* kept for this page only */ }
+    label();
+    redraw();
+  });
+  dark.addEventListener("change", () => { label(); redraw(); });
+  label();
+
+  // Sizes of a ladder: one panel at a time.
+  function choose(field) {
+    const chosen = field.querySelector("input:checked");
+    for (const input of all("input", field)) {
+      const panel = document.getElementById(input.value);
+      panel.toggleAttribute("data-off", input !== chosen);
+    }
+    const panel = document.getElementById(chosen.value);
+    all(".plot", panel).forEach((plot) => (drawn.has(plot) ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
+  }
+  for (const field of all(".tabs")) {
+    choose(field);
+    field.addEventListener("change", () => choose(field));
+  }
+
+  // Tables: sort by a click or by the keyboard on a heading; what is missing stays last.
+  function order(table, column, descending) {
+    const body = table.tBodies[0], rows = Array.from(body.rows);
+    const key = (row) => row.cells[column].dataset.v;
+    const numeric = rows.every((row) => key(row) === undefined || key(row) === "" || !Number.isNaN(Number(key(row))));
+    rows.forEach((row, index) => { if (row.dataset.place === undefined) row.dataset.place = index; });
+    rows.sort((a, b) => {
+      const x = key(a), y = key(b);
+      if (x === undefined || y === undefined) return (x === undefined) - (y === undefined) || a.dataset.place - b.dataset.place;
+      const sign = numeric ? Number(x) - Number(y) : x.localeCompare(y);
+      return (descending ? -sign : sign) || a.dataset.place - b.dataset.place;
+    });
+    body.append(...rows);
+  }
+  for (const table of all("table[data-sortable]")) {
+    const heads = all("thead th", table);
+    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+      const now = head.getAttribute("aria-sort");
+      const next = now === "none" ? (head.classList.contains("n") ? "descending" : "ascending") : now === (head.classList.contains("n") ? "descending" : "ascending") ? (now === "ascending" ? "descending" : "ascending") : "none";
+      heads.forEach((other) => other.setAttribute("aria-sort", "none"));
+      head.setAttribute("aria-sort", next);
+      if (next === "none") Array.from(table.tBodies[0].rows).sort((a, b) => a.dataset.place - b.dataset.place).forEach((row) => table.tBodies[0].append(row));
+      else order(table, column, next === "descending");
+    }));
+  }
+  const asText = (table) => Array.from(table.rows).map((row) => Array.from(row.cells).map((cell) => cell.textContent.trim().replace(/\s+/g, " ")).join("\t")).join("\n");
+  for (const button of all("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      const box = button.closest(".table"), said = box.querySelector(".said"), content = asText(box.querySelector("table"));
+      let done = false;
+      try { await navigator.clipboard.writeText(content); done = true; } catch (refused) {
+        const area = document.createElement("textarea");
+        area.value = content;
+        document.body.append(area);
+        area.select();
+        done = document.execCommand("copy");
+        area.remove();
+      }
+      said.textContent = done ? "Copied" : "The browser refused";
+      button.focus();
+    });
+  }
+  // In a single file the CSV lies in the page.
+  for (const anchor of all("a[data-csv]")) {
+    const block = document.getElementById(`csv-${anchor.dataset.csv}`);
+    if (block) anchor.href = URL.createObjectURL(new Blob([JSON.parse(block.textContent)], { type: "text/csv" }));
+  }
+
+  // Reasons and meanings: the browser's own tooltips neither show on touch nor quickly; this shows the same text at once.
+  const balloon = document.createElement("div");
+  balloon.id = "balloon";
+  balloon.setAttribute("role", "tooltip");
+  balloon.hidden = true;
+  document.body.append(balloon);
+  let owner = null;
+  function hide() {
+    if (owner) { owner.setAttribute("title", owner.dataset.title); delete owner.dataset.title; owner = null; }
+    balloon.hidden = true;
+  }
+  function show(element) {
+    if (owner === element) return;
+    hide();
+    owner = element;
+    element.dataset.title = element.getAttribute("title");
+    element.removeAttribute("title");
+    balloon.textContent = element.dataset.title;
+    balloon.hidden = false;
+    const box = element.getBoundingClientRect(), own = balloon.getBoundingClientRect();
+    balloon.style.left = `${Math.max(8, Math.min(box.left, innerWidth - own.width - 8))}px`;
+    balloon.style.top = `${box.bottom + 6 + own.height > innerHeight ? Math.max(8, box.top - own.height - 6) : box.bottom + 6}px`;
+  }
+  const told = (event) => (event.target.closest ? event.target.closest("main [title]") : null);
+  document.addEventListener("pointerover", (event) => { const element = told(event) || (owner && owner.contains(event.target) ? owner : null); if (element) show(element); else hide(); });
+  document.addEventListener("focusin", (event) => { const element = told(event); if (element) show(element); else hide(); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  addEventListener("scroll", hide, { passive: true });
+
+  // A single file: the address after # names the page to show.
+  const leaves = all(".leaf");
+  function turn() {
+    const target = location.hash.slice(1) && document.getElementById(location.hash.slice(1));
+    const leaf = (target && target.closest(".leaf")) || leaves[0];
+    leaves.forEach((other) => other.toggleAttribute("data-off", other !== leaf));
+    if (target && target !== leaf) target.scrollIntoView();
+    else if (target) scrollTo(0, 0);
+    all(".plot", leaf).forEach((plot) => (drawn.has(plot) ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
+    document.dispatchEvent(new CustomEvent("leaf"));
+  }
+  if (leaves.length) { turn(); addEventListener("hashchange", turn); }
+
+  // Printing shows what is folded, and every chart.
+  addEventListener("beforeprint", () => {
+    all("details:not(.why)").forEach((part) => { if (!part.open && !part.querySelector(".figure")) { part.open = true; part.dataset.opened = "1"; } });
+    all(".plot").forEach((plot) => { if (!drawn.has(plot)) draw(plot); });
+  });
+  addEventListener("afterprint", () => all("details[data-opened]").forEach((part) => { part.open = false; delete part.dataset.opened; }));
+  root.dataset.ready = "1";
+})();

@@ -1,0 +1,74 @@
+"""Scripts and styles of the pages: copied once into a reports folder, or inlined into a single file, with the policy that allows just them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from markupsafe import Markup
+
+from ncu_toolkit.errors import EnvironmentProblem
+from ncu_toolkit.store import write_atomic
+
+FOLDER: Final = "assets"
+PLOTLY: Final = "plotly.min.js"
+#: In this order: the theme is known before the first paint; charts need Plotly.
+EARLY: Final = ("theme.js",)
+LATE: Final = (PLOTLY, "report.js", "hotspots.js")
+STYLE: Final = "report.css"
+# Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and with no address allowed they cannot fetch.
+_POLICY: Final = "default-src 'none'; script-src {scripts}; style-src {styles} 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; object-src 'none'"
+
+
+@cache
+def content(name: str) -> bytes:
+    """One asset: ours from the package, Plotly's script from the plotly package.
+
+    Raises:
+        EnvironmentProblem: plotly is not installed or holds no script.
+    """
+    if name != PLOTLY:
+        return files("ncu_toolkit.render").joinpath("assets", name).read_bytes()
+    spec = importlib.util.find_spec("plotly")
+    path = Path(spec.origin).parent / "package_data" / PLOTLY if spec and spec.origin else None
+    if path is None or not path.is_file():
+        raise EnvironmentProblem("the plotly package holds no plotly.min.js", "Reinstall it: pip install --force-reinstall plotly")
+    return path.read_bytes()
+
+
+def write_assets(reports: Path) -> None:
+    """Put the assets into `reports/assets`, each only where it is absent or differs."""
+    folder = reports / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (*EARLY, *LATE, STYLE):
+        path, data = folder / name, content(name)
+        if not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:
+            write_atomic(path, data)
+
+
+def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
+    """Policy and tags of a page that loads its assets from `up`assets/ (`up` is "" or "../")."""
+    base = f"{up}{FOLDER}/"
+    early = "".join(f'<script src="{base}{name}"></script>\n' for name in EARLY)
+    late = "".join(f'<script defer src="{base}{name}"></script>\n' for name in LATE if charts or name != PLOTLY)
+    return {"policy": _POLICY.format(scripts="'self'", styles="'self'"), "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{late}'), "tail": Markup("")}  # noqa: S704 - names are constants
+
+
+def inlined() -> dict[str, str | Markup]:
+    """Policy and tags of a single file: every script is inline and allowed by its hash alone."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(_script(name).encode()).digest()).decode()}'" for name in (*EARLY, *LATE))
+    early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
+    late = "".join(f"<script>{_script(name)}</script>\n" for name in LATE)
+    style = content(STYLE).decode().replace("</", "<\\/")
+    return {"policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "), "head": Markup(f"{early}<style>{style}</style>"), "tail": Markup(late)}  # noqa: S704 - the package's own assets
+
+
+def _script(name: str) -> str:
+    """Script text that cannot end its element: parsers end a script at the first closing tag, and hash it with LF line ends."""
+    text = content(name).decode("utf-8").replace("\r\n", "\n")
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -1,0 +1,160 @@
+"""Runs as HTML pages that work from disk: a page for the run, one for each launch, and the front page over all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ncu_toolkit.render import json as json_out
+from ncu_toolkit.render.assets_out import inlined, linked, write_assets
+from ncu_toolkit.render.book import Book, Diagnose, open_book
+from ncu_toolkit.render.family_view import primary
+from ncu_toolkit.render.index_view import index_view
+from ncu_toolkit.render.run_view import run_view
+from ncu_toolkit.render.safe import csv_rows, script_json, slug
+from ncu_toolkit.render.views import RunView, Table
+from ncu_toolkit.runs import Run
+from ncu_toolkit.store import write_atomic
+
+STANDALONE = "report.html"
+
+
+def default_diagnose() -> Diagnose:
+    """The toolkit's own diagnosis, imported when first needed."""
+    from ncu_toolkit.diagnose import diagnose
+
+    return diagnose
+
+
+def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | None = None) -> Path:
+    """Write a run's pages into `folder` (assets go beside it, once for all runs) and return the page to open.
+
+    Args:
+        standalone: write one file that holds everything instead, `report.html`.
+        book: the run laid out with another diagnosis or other ladders; the defaults where None.
+
+    Raises:
+        EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
+    """
+    book = book or open_book(run, default_diagnose())
+    view = run_view(book)
+    firsts = {name: _first(book, name) for name in book.families}
+    folder.mkdir(parents=True, exist_ok=True)
+    if standalone:
+        return _write_standalone(view, folder, firsts)
+    write_assets(folder.parent)
+    for table in _sortable(view):
+        write_atomic(folder / f"{slug(table.key)}.csv", table_csv(table).encode())
+    up = "../"
+    for page in view.pages:
+        crumbs = [("Ladders", f"{up}index.html"), (view.title, "index.html"), (page.title, "")]
+        _write(folder / f"{page.slug}.html", "page.html", view=page, title=f"{page.title}: {page.kicker}", crumbs=crumbs, link=_link, csv=_csv_link, first_panel=firsts, **linked(up))
+    _write(folder / "index.html", "run.html", view=view, title=view.title, crumbs=[("Ladders", f"{up}index.html"), (view.title, "")], link=_link, csv=_csv_link, first_panel=lambda f: firsts[f.name], **linked(up))
+    write_atomic(folder / "report.json", json_out.document(view).encode())
+    return folder / "index.html"
+
+
+def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequence[Book] | None = None) -> Path:
+    """Write `reports/index.html` over runs given as (folder name, run); returns it.
+
+    Raises:
+        EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
+    """
+    reports.mkdir(parents=True, exist_ok=True)
+    write_assets(reports)
+    laid_out = list(books) if books is not None else [open_book(run, default_diagnose()) for _, run in runs]
+    named = [(folder, book) for (folder, _), book in zip(runs, laid_out, strict=True)]
+    view = index_view(named)
+    firsts = {shown.folder: {name: _first(book, name) for name in book.families} for shown in view.families for folder, book in named if folder == shown.folder}
+    here = [""]
+
+    def enter(folder: str) -> str:
+        here[0] = folder
+        return ""
+
+    def link(href: str) -> str:
+        return _link(f"{here[0]}/{href}" if here[0] else href)
+
+    def csv(table: Table) -> str:
+        return f"./{quote(here[0])}/{slug(table.key)}.csv" if here[0] else f"./{slug(table.key)}.csv"
+
+    write_atomic(reports / "runs.csv", table_csv(view.runs).encode())
+    path = reports / "index.html"
+    _write(path, "index.html", view=view, title=view.title, crumbs=[("Ladders", "")], link=link, csv=csv, enter=enter, first_panel=lambda family: firsts[here[0]][family.name], **linked(""))
+    return path
+
+
+def table_csv(table: Table) -> str:
+    """A table as CSV: numbers in the unit that the heading names, text made harmless for spreadsheets, n/a as empty fields."""
+    header = [f"{column.label} ({column.unit})" if column.unit else column.label for column in table.columns]
+    return csv_rows([header, *([cell.value for cell in row] for row in table.rows)])
+
+
+def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Path:
+    csvs = Markup("").join(Markup('<script type="application/json" id="csv-{}">{}</script>').format(table.key, _json_block(table_csv(table))) for table in _sortable(view))
+    parts = inlined()
+    parts["tail"] = csvs + Markup(parts["tail"])
+    link = partial(_inner_link, {page.slug for page in view.pages})
+    _write(folder / STANDALONE, "standalone.html", view=view, title=view.title, crumbs=[(view.title, "")], link=link, csv=lambda table: f"#{slug(table.key)}", first_panel=lambda f: firsts[f.name], **parts)
+    return folder / STANDALONE
+
+
+def _first(book: Book, family: str) -> str:
+    variant = primary(book, family)
+    return slug(f"{family}-{variant.size}-{variant.dtype}")
+
+
+def _sortable(view: RunView) -> list[Table]:
+    panels = [panel.table for family in view.families for panel in family.panels]
+    return [table for table in (*panels, *([view.launches] if view.launches else []), *view.calibration) if table.sortable]
+
+
+def _link(href: str) -> str:
+    """An address relative to the page. The leading dot keeps anything in it from being read as a scheme."""
+    return "./" + quote(href)
+
+
+def _inner_link(pages: set[str], href: str) -> str:
+    """Inside a single file: a page by its fragment; a file beside it as it is."""
+    name = href.removesuffix(".html")
+    return f"#page-{name}" if name in pages else _link(href)
+
+
+def _csv_link(table: Table) -> str:
+    return f"./{slug(table.key)}.csv"
+
+
+def _json_block(data: Any) -> Markup:
+    return Markup(script_json(data))  # noqa: S704 - script_json leaves no character that HTML gives a meaning
+
+
+def reasons_of(table: Table) -> list[tuple[str, str]]:
+    """Why cells are n/a: (columns, reason), each reason once."""
+    found: dict[str, dict[str, None]] = {}
+    for row in table.rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            if cell.missing and cell.title:
+                found.setdefault(cell.title, {})[column.label] = None
+    return [(", ".join(columns), why) for why, columns in list(found.items())[:12]]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(loader=PackageLoader("ncu_toolkit.render"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters["slug"] = slug
+    environment.globals["json_block"] = _json_block
+    environment.globals["reasons_of"] = reasons_of
+    return environment
+
+
+def _write(path: Path, template: str, **values: Any) -> None:
+    write_atomic(path, _environment().get_template(template).render(**values).encode("utf-8", "backslashreplace"))
+
+
+__all__ = ["STANDALONE", "table_csv", "write_index", "write_run"]

@@ -1,0 +1,177 @@
+"""The tables of a launch's page: stalls, memory traffic, instructions, occupancy, the profiler's own rules, every metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ncu_toolkit import attribution, derived, units
+from ncu_toolkit.errors import ToolkitError
+from ncu_toolkit.metrics import REGISTRY, STALL_REASONS
+from ncu_toolkit.model import Profile
+from ncu_toolkit.occupancy import Occupancy, limits_of, next_steps, occupancy, what_if_block, what_if_registers, what_if_shared
+from ncu_toolkit.render import charts
+from ncu_toolkit.render.columns import compact, figure_cell
+from ncu_toolkit.render.safe import visible
+from ncu_toolkit.render.views import Cell, Chart, Table, metric_cell, missing, number, plain_table, text
+
+#: Opcodes listed by name; the rest are summed.
+_OPCODES_SHOWN: Final = 24
+#: Memory instructions whose widths are told apart, with what they do.
+_MEMORY_OPCODES: Final = {
+    "LDG": "global loads", "STG": "global stores", "LDGSTS": "asynchronous copies to shared memory", "LDS": "shared loads", "STS": "shared stores", "LDSM": "matrix loads from shared memory",
+    "LDL": "local loads (spills)", "STL": "local stores (spills)", "LDC": "constant loads", "ATOMG": "global atomics", "RED": "global reductions", "ATOMS": "shared atomics",
+}  # fmt: skip
+
+
+def stall_table(profile: Profile) -> Table | None:
+    """The stall stack with what each reason means, and PC samples beside it. None where neither was collected."""
+    stack = dict(profile.stalls.reasons) if profile.stalls else {}
+    samples = profile.samples
+    reasons = sorted(set(stack) | set(samples), key=lambda reason: (-stack.get(reason, 0.0), -samples.get(reason, 0)))
+    if not reasons:
+        return None
+    total, counted = sum(stack.values()), sum(samples.values())
+    rows = []
+    for reason in reasons:
+        cycles, hits = stack.get(reason), samples.get(reason, 0)
+        if not cycles and not hits:
+            continue
+        share = cycles / total if cycles is not None and total else None
+        rows.append([
+            text(reason.replace("_", " "), STALL_REASONS.get(reason, "")), number(cycles, "cycles/inst", "not in the stall stack of this GPU"), number(share, "fraction", "the stall stack was not collected", bar=share),
+            number(hits / counted if counted else None, "fraction", "no PC samples in this report", title=f"{units.count(hits)} of {units.count(counted)} samples"), text(STALL_REASONS.get(reason, "A reason this version does not know.")),
+        ])  # fmt: skip
+    note = ""
+    if profile.stalls and profile.stalls.residual is not None and profile.stalls.latency:
+        note = (
+            f"The reasons sum to {units.quantity(total, 'cycles/inst')}; the profiler's own total is {units.quantity(profile.stalls.latency, 'cycles/inst')}"
+            f" (residual {units.percent(profile.stalls.residual / profile.stalls.latency, 2)}: the counters come from different replay passes)."
+        )
+    headings: list[str | tuple[str, str]] = ["Reason", ("Cycles", "cycles per issued instruction"), "Share", ("Samples", "share of the PC samples"), "What the warp waits for"]
+    return plain_table("stalls", "Where a warp's time goes between two instructions", headings, rows, numeric=(1, 2, 3), note=note)
+
+
+def traffic_table(profile: Profile, compulsory: float | None) -> Table:
+    """Bytes by memory level, over the compulsory bytes, with hit rates and utilisation."""
+    no_floor = "the least traffic is known only for rungs of a ladder"
+    levels: tuple[tuple[str, str, str, str, str], ...] = (
+        ("L1 (global)", "l1_global_bytes", "l1_hit_rate", "l1_data_pipe_active", "Bytes in the sectors that global loads and stores ask L1 for."),
+        ("L2 (from SMs)", "l2_bytes", "l2_hit_rate", "l2_utilization", "Bytes that SMs read from or wrote to L2."),
+        ("DRAM", "dram_bytes", "", "dram_utilization", "Bytes read from and written to device memory."),
+    )
+    values = {name: derived.value(profile, name) for _, name, _, _, _ in levels}
+    largest = max((value for value in values.values() if value), default=0.0)
+    rows = []
+    for label, name, hits, used, meaning in levels:
+        moved = values[name]
+        cell = figure_cell(profile, name)
+        over = number(moved / compulsory if moved is not None and compulsory else None, "ratio", no_floor if not compulsory else cell.title)
+        shown = number(moved, "B", cell.title, title=meaning, bar=moved / largest if moved and largest else None)
+        rows.append([text(label, meaning), shown, over, metric_cell(profile, hits) if hits else missing("device memory has no hit rate"), figure_cell(profile, used)])
+    if compulsory:
+        rows.append([text("compulsory", "each input read once, each output written once"), number(compulsory, "B", bar=compulsory / largest if largest else None), number(1.0, "ratio"), missing("a bound, not a level"), missing("a bound, not a level")])
+    extra = (
+        ("ld_sectors_per_request", "4 is ideal for 4-byte elements, 16 for 16-byte ones"), ("st_sectors_per_request", ""), ("shared_conflict_excess", "passes through the banks beyond the ideal"), ("local_sectors", "0 means no spills"),
+    )  # fmt: skip
+    facts = "; ".join(f"{derived.describe(name)[1].lower()} {units.quantity(value, derived.describe(name)[0])}" for name, _ in extra if (value := derived.value(profile, name)) is not None)
+    headings: list[str | tuple[str, str]] = ["Level", "Moved", ("× compulsory", "over the fewest bytes the problem needs"), "Hit rate", ("Utilisation", "of the level's peak, while profiled")]
+    return plain_table("traffic", "Memory traffic, level by level", headings, rows, numeric=(1, 2, 3, 4), note=f"{facts[0].upper()}{facts[1:]}." if facts else "")
+
+
+def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
+    """Executed instructions by kind and opcode, and the widths of memory instructions. None where not collected."""
+    if not profile.mix.collected:
+        return None
+    total = profile.mix.total or 1
+    ranked = sorted(profile.mix.opcodes.items(), key=lambda item: -item[1])
+    rows = [
+        [text(opcode, code=True), text(attribution.kind(opcode)), Cell(compact(n), n, units.count(n)), number(n / total, "fraction", bar=n / total), _lanes(profile, opcode, n)] for opcode, n in ranked[:_OPCODES_SHOWN]
+    ]  # fmt: skip
+    rest = sum(n for _, n in ranked[_OPCODES_SHOWN:])
+    if rest:
+        rows.append([text(f"{len(ranked) - _OPCODES_SHOWN} others"), text(""), Cell(compact(rest), rest, units.count(rest)), number(rest / total, "fraction", bar=rest / total), missing("a sum of several opcodes")])
+    mix = plain_table("mix", f"{units.count(profile.mix.total)} warp-level instructions by opcode", ["Opcode", "Kind", "Executed", "Share", ("Active lanes", "threads active and not predicated off, of 32")], rows, numeric=(2, 3, 4))
+    widths: list[list[Cell]] = []
+    for name, words in _MEMORY_OPCODES.items():
+        found: dict[int, int] = {}
+        for opcode, n in profile.mix.opcodes.items():
+            if attribution.base(opcode) == name:
+                found[attribution.width(opcode)] = found.get(attribution.width(opcode), 0) + n
+        whole = sum(found.values())
+        widths.extend([text(name, code=True), text(words), number(width * 8, "count"), Cell(compact(n), n, units.count(n)), number(n / whole, "fraction", bar=n / whole)] for width, n in sorted(found.items()) if whole)
+    headings: list[str | tuple[str, str]] = ["Opcode", "What", ("Bits", "bits a lane moves with one instruction"), "Executed", ("Of these", "share among instructions of this opcode")]
+    return mix, plain_table("widths", "Widths of memory instructions", headings, widths, numeric=(2, 3, 4))
+
+
+def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
+    threads = profile.mix.thread_opcodes.get(opcode)
+    return number(threads / warps if threads is not None and warps else None, "lanes", "thread-level counts were not collected")
+
+
+def occupancy_section(profile: Profile) -> tuple[Table, Chart | None, tuple[str, ...]]:
+    """Block limits as the profiler has them, the what-if chart, and the nearest changes that would fit one more block."""
+    limits: list[list[Cell]] = []
+    fewest = derived.occupancy_limiters(profile)
+    for name, words in derived.BLOCK_LIMITS.items():
+        cell = metric_cell(profile, name)
+        limits.append([text(words), cell, text("limits" if name in fewest else "")])
+    limits.append([text("theoretical occupancy"), figure_cell(profile, "theoretical_occupancy", bar=True), text("")])
+    limits.append([text("achieved occupancy"), figure_cell(profile, "achieved_occupancy", bar=True), text("")])
+    limits.append([text("waves"), figure_cell(profile, "waves"), text("")])
+    table = plain_table("occupancy", "Blocks an SM can hold, by resource", ["Resource", "Blocks", ""], limits, numeric=(1,))
+    launch = profile.launch
+    try:
+        base = occupancy(profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic, launch.shared_config or None)
+        capacity = limits_of(profile.device.cc).warps
+    except ToolkitError as error:
+        return table, None, (f"No what-if: {visible(error.message)}.",)
+    return table, _what_if_chart(base, capacity), _next_steps(base)
+
+
+def _what_if_chart(base: Occupancy, capacity: int) -> Chart:
+    curves: list[tuple[str, list[float], list[float], float]] = []
+    rows: list[list[Cell]] = []
+    studies: tuple[tuple[str, Callable[[Occupancy], dict[int, Occupancy]], float, float, str], ...] = (
+        ("registers per thread", what_if_registers, base.registers, 1, ""), ("shared memory per block, KiB", what_if_shared, base.shared, 1024, "KiB"), ("threads per block", what_if_block, base.block_threads, 1, ""),
+    )  # fmt: skip
+    for label, study, now, scale, _ in studies:
+        found = study(base)
+        curves.append((label, [value / scale for value in found], [float(o.active_warps) for o in found.values()], now / scale))
+        previous = -1
+        for value, result in found.items():
+            if result.active_warps != previous:
+                rows.append([text(label), number(value / scale, ""), number(result.active_warps, "count"), number(result.fraction, "fraction"), text(" and ".join(result.limiters) or "nothing: full")])
+            previous = result.active_warps
+    table = plain_table("what-if-data", "Resident warps an SM, from each value on (one resource changed, the others as they are)", ["Resource", "From", "Warps", "Occupancy", "Limited by"], rows, numeric=(1, 2, 3))
+    summary = f"Resident warps an SM (of {capacity}) if one resource changed and the others stayed. The diamond is this launch."
+    return Chart("what-if", "What if", summary, charts.what_if(curves, capacity), table, 260)
+
+
+def _next_steps(base: Occupancy) -> tuple[str, ...]:
+    if not base.limiters:
+        return ("All warps that the SM can hold are resident: nothing is left to gain.",)
+    words = []
+    for resource, value in next_steps(base).items():
+        shown = units.count(value) + (" per thread" if resource == "registers" else " bytes per block")
+        words.append(f"One more block would fit at {shown} of {resource}." if resource != "registers" else f"One more block would fit at {units.count(value)} registers per thread.")
+    return tuple(words) or ("No change of registers or shared memory alone would fit one more block.",)
+
+
+def rules_table(profile: Profile) -> Table | None:
+    """Nsight Compute's own rule messages as the report holds them."""
+    if not profile.rules:
+        return None
+    rows = [
+        [text(rule.rule), text(rule.kind), number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"), text(rule.scope or "–"), text(f"{rule.title}: {rule.text}" if rule.title else rule.text)]
+        for rule in sorted(profile.rules, key=lambda r: -(r.speedup or 0.0))
+    ]  # fmt: skip
+    return plain_table("rules", "Messages of Nsight Compute's own rules", ["Rule", "Kind", ("Estimate", "Nsight Compute's estimated gain"), "Scope", "Message"], rows, numeric=(2,))
+
+
+def metrics_table(profile: Profile) -> Table:
+    """Every registry metric with its value or the reason why there is none."""
+    rows = []
+    for name, entry in REGISTRY.items():
+        rows.append([text(entry.label, entry.meaning), metric_cell(profile, name), text(entry.ncu[0], code=True), text(entry.meaning)])
+    return plain_table("metrics", "Every figure this report reads", ["Figure", "Value", "Nsight Compute's name", "Meaning"], rows, numeric=(1,))

@@ -1,0 +1,195 @@
+"""The page of one launch: a rung at one size, or any launch of anybody's report."""
+
+from __future__ import annotations
+
+from ncu_toolkit import units
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
+from ncu_toolkit.render.book import Book, Entry
+from ncu_toolkit.render.checks import checks_table
+from ncu_toolkit.render.columns import NOT_TIMED, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.book import problem_of
+from ncu_toolkit.render.hotspots import hot_spots
+from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
+from ncu_toolkit.render.safe import visible
+from ncu_toolkit.render.step_view import step_view
+from ncu_toolkit.render.views import Cell, Chart, Fact, FindingView, PageView, Table, metric_cell, missing, number, plain_table, text
+
+
+def page_view(book: Book, profile: Profile) -> PageView:
+    """Everything the report says of one launch."""
+    entry = book.entry_of(profile)
+    diagnosis = book.diagnosis(profile)
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    tables: dict[str, Table] = {}
+    charts: dict[str, Chart] = {}
+    notes = list(diagnosis.notes)
+    if profile.launch.complete:
+        tables["traffic"] = traffic_table(profile, compulsory)
+        tables["occupancy"], chart, steps = occupancy_section(profile)
+        tables["next-steps"] = plain_table("next-steps", "", [""], [[text(step)] for step in steps])
+        if chart:
+            charts["what-if"] = chart
+        found = mix_tables(profile)
+        if found:
+            tables["mix"], tables["widths"] = found
+        stalls = stall_table(profile)
+        if stalls:
+            tables["stalls"] = stalls
+    rules = rules_table(profile)
+    if rules:
+        tables["rules"] = rules
+    tables["metrics"] = metrics_table(profile)
+    previous, following = _neighbours(book, profile)
+    return PageView(
+        slug=book.slugs[id(profile)], title=visible(_title(profile, entry)), kicker=_kicker(profile, entry), idea=visible(entry.info.idea) if entry and entry.info else "", kind=entry.kind if entry else "",
+        facts=tuple(_facts(book, profile, entry)), status="" if profile.launch.complete else visible(profile.launch.status), findings=tuple(_finding(f) for f in diagnosis.findings), considered=_considered(diagnosis),
+        notes=tuple(visible(note) for note in notes), bounds=_bounds(diagnosis, profile), step=step_view(book, entry) if entry and profile is entry.main else None, claim=_claim(entry),
+        checks=checks_table(book, entry) if entry and profile is entry.main else None, tables=tables, charts=charts, hotspots=hot_spots(profile), commands=_commands(book, entry), files=_files(book, profile),
+        siblings=tuple(_siblings(book, profile, entry)), previous=previous, following=following,
+    )  # fmt: skip
+
+
+def _title(profile: Profile, entry: Entry | None) -> str:
+    if entry is None:
+        return profile.launch.function
+    return f"{entry.label}: {entry.info.title}" if entry.info and entry.info.title else entry.label
+
+
+def _kicker(profile: Profile, entry: Entry | None) -> str:
+    if entry is None:
+        return f"Launch {profile.origin.key} of {visible(profile.origin.file)}"
+    problem = problem_of(entry.family)
+    return visible(f"{problem.title if problem else entry.family} · size {entry.variant.size} · {entry.variant.dtype}")
+
+
+def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
+    launch = profile.launch
+    facts = []
+    if entry:
+        kind = rate_kind(problem_of(entry.family), [entry])
+        baseline = book.baseline_us(entry)
+        timing = entry.timing
+        spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}" if timing else ""
+        facts += [
+            Fact("Time", number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)), Fact("Rate", number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)),
+            Fact("Of the baseline", number(baseline / timing.median_us if baseline and timing else None, "fraction", "the baseline was not timed at this size")),
+        ]  # fmt: skip
+        if entry.warm:
+            facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
+    under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
+    facts += [
+        Fact("Duration under ncu", number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under)), Fact("Grid", text(_dims(launch.grid))), Fact("Block", text(_dims(launch.block))),
+        Fact("Registers", number(float(launch.registers), "count") if launch.registers else missing("not in the report")),
+        Fact("Shared memory", number(float(launch.shared_static + launch.shared_dynamic), "B", title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block")),
+        Fact("SM clock", metric_cell(profile, "sm_clock")),
+    ]  # fmt: skip
+    if launch.cluster > 1:
+        facts.append(Fact("Cluster", number(launch.cluster, "count")))
+    if entry and entry.parameters:
+        facts.append(Fact("Parameters", text(", ".join(f"{name} {value}" for name, value in entry.parameters))))
+    if entry and entry.timing:
+        facts.append(Fact("Verified", Cell(f"error {units.percent(entry.timing.verified_worst, 2)} of its bound", entry.timing.verified_worst, "largest |result - reference| over the bound allowed for it, before timing")))
+    if entry is None:
+        facts += [Fact("GPU", text(profile.device.name)), Fact("Nsight Compute", text(profile.origin.ncu_version) if profile.origin.ncu_version else missing("the report does not say"))]
+        if launch.nvtx:
+            facts.append(Fact("NVTX ranges", text(" › ".join(launch.nvtx))))
+    if launch.kernel != launch.function:
+        facts.append(Fact("Kernel", text(launch.kernel, code=True)))
+    return facts
+
+
+def _dims(extents: tuple[int, int, int]) -> str:
+    return " × ".join(units.count(extent) for extent in extents)
+
+
+def _claim(entry: Entry | None) -> tuple[Fact, ...]:
+    if entry is None or entry.info is None or not entry.info.source.document:
+        return ()
+    source = entry.info.source
+    claim = Fact("Claim", text(source.claim) if source.claim else missing("the document gives no figure for this rung"))
+    return (Fact("Source", text(source.document)), claim, *((Fact("Measured there on", text(source.device)),) if source.device else ()))
+
+
+def _finding(finding: Finding) -> FindingView:
+    gain = missing("at its roof: nothing to remove") if finding.good else Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, "bound if this cause alone were removed", tone="bad" if finding.speedup >= 1.2 else "")
+    where = None
+    if finding.locations:
+        rows = [
+            [number(place.share, "fraction", bar=place.share), text(f"{place.file.rsplit('/', 1)[-1]}:{place.line}" if place.file else f"{place.address:#x}", place.file), text(place.sass, code=True), text(place.what)]
+            for place in finding.locations
+        ]  # fmt: skip
+        where = plain_table("where", "Where", ["Share", "Line", "Instruction", "Of what"], rows, numeric=(0,))
+    return FindingView(
+        visible(finding.bottleneck), visible(finding.summary), finding.confidence, finding.good, gain, tuple(visible(line) for line in finding.arithmetic), tuple(visible(line) for line in finding.advice), visible(finding.look_for),
+        evidence_table(finding.evidence, "Evidence"), where,
+    )  # fmt: skip
+
+
+def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
+    """Measured facts with what they mean and the threshold each was held against."""
+    rows = []
+    for fact in evidence:
+        threshold = Cell(f"{fact.comparison} {units.quantity(fact.threshold, fact.unit)}", fact.threshold, visible(fact.source)) if fact.threshold is not None and fact.comparison else missing("informs; no threshold")
+        rows.append([text(fact.label, fact.metric), number(fact.value, fact.unit), threshold, text(fact.source or "–"), text(fact.meaning)])
+    return plain_table("evidence", caption, ["Figure", "Measured", "Held against", "Threshold from", "Meaning"], rows, numeric=(1, 2))
+
+
+def _considered(diagnosis: Diagnosis) -> Table | None:
+    if not diagnosis.considered:
+        return None
+    rows = []
+    for ruled in diagnosis.considered:
+        because = "; ".join([f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in ruled.evidence] + ([f"needs {', '.join(ruled.missing)}"] if ruled.missing else []))
+        rows.append([text(ruled.bottleneck, code=True), text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else ""), text(ruled.reason), text(because or "–")])
+    return plain_table("considered", "Considered and not found", ["Bottleneck", "Outcome", "Reason", "Because"], rows)
+
+
+def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
+    if not diagnosis.bounds:
+        return None
+    now = profile.duration_us
+    ranked = sorted(diagnosis.bounds.items(), key=lambda item: -item[1])
+    rows = [[text(name.replace("_", " ")), number(value, "us"), number(value / now if now else None, "fraction", "the launch has no duration", bar=value / now if now else None)] for name, value in ranked]
+    note = "The least time each resource alone would need for this launch's work; the launch takes at least the longest." + (f" It took {units.duration(now)} under ncu." if now else "")
+    return plain_table("bounds", "Lower bounds of the time model", ["Resource", "At least", "Of the time taken"], rows, numeric=(1, 2), note=note)
+
+
+def _commands(book: Book, entry: Entry | None) -> tuple[str, ...]:
+    own = (f"ncu-toolkit profile --kernel {entry.rung} --size {entry.variant.size}",) if entry else ()
+    return tuple(visible(command, keep="\n") for command in (*own, *book.run.commands))
+
+
+def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:
+    """The raw report, linked only where it lies beside the page; a name from a report never becomes a path."""
+    beside = {name for name in book.run.report_files if "/" not in name and "\\" not in name and not name.startswith(".")}
+    name = profile.origin.file
+    key = Cell(f"range {profile.origin.range_index}, launch {profile.origin.action_index}", profile.origin.key)
+    return (Fact("Report file", text(name, href=name if name in beside else "")), Fact("Place in it", key))
+
+
+def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
+    if entry is None:
+        return []
+    links = []
+    for other in book.entries:
+        if other.family == entry.family and other.rung == entry.rung and other.main and other is not entry:
+            links.append(Fact("Other size", text(f"{other.variant.size} {other.variant.dtype}", href=f"{book.slugs[id(other.main)]}.html")))
+    for index, launch in enumerate(entry.profiles):
+        if launch is not profile:
+            links.append(Fact("Other launch", text(f"{index + 1}: {launch.launch.function}", href=f"{book.slugs[id(launch)]}.html")))
+    return links
+
+
+def _neighbours(book: Book, profile: Profile) -> tuple[Cell | None, Cell | None]:
+    """Links to the page before and after: along the ladder at the same size, or along the report's launches."""
+    entry = book.entry_of(profile)
+    if entry:
+        pages = [(other.label, other.main) for other in book.families[entry.family][entry.variant] if other.main]
+        profile = entry.main or profile
+    else:
+        pages = [(stranger.launch.function, stranger) for stranger in book.strangers]
+    at = next((i for i, (_, other) in enumerate(pages) if other is profile), None)
+    if at is None:
+        return None, None
+    link = [Cell(visible(label, 60), None, "", f"{book.slugs[id(other)]}.html") if other else None for label, other in pages]
+    return (link[at - 1] if at > 0 else None), (link[at + 1] if at + 1 < len(link) else None)

@@ -1,0 +1,236 @@
+"""A run as a view: its header, its ladders, launches that are no rung, predictions held against achievements, and a page for each launch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ncu_toolkit import units
+from ncu_toolkit.metrics import REGISTRY
+from ncu_toolkit.model import Presence, Profile
+from ncu_toolkit.render.book import Book
+from ncu_toolkit.render.columns import achieved, figure_cell, predicted, verdict_cell
+from ncu_toolkit.render.family_view import family_view
+from ncu_toolkit.render.page_view import page_view
+from ncu_toolkit.render.safe import visible
+from ncu_toolkit.render.views import Cell, Column, Fact, LaunchRecord, RunView, Table, missing, number, plain_table, text
+
+#: Groups of launches listed in the table of launches that are no rung, longest first; the rest are counted in a row of their own.
+GROUPS_SHOWN: Final = 1000
+#: Launches that get a page: beyond this, the longest of each group first.
+PAGES: Final = 400
+
+
+def run_view(book: Book) -> RunView:
+    """The whole run."""
+    run = book.run
+    families = tuple(family_view(book, name) for name in book.families)
+    pages = tuple(page_view(book, profile) for profile in paged(book))
+    launches = _launches(book)
+    sentence = " ".join(family.sentence for family in families) if len(families) == 1 else ""
+    if not families:
+        sentence = strangers_sentence(book)
+    return RunView(
+        run.id, visible(run.title), visible(run.created), run.live, tuple(header(book)), sentence, families, launches, skipped(book), tuple(found for found in (calibration(book),) if found), _costs(book),
+        tuple(visible(command, keep="\n") for command in run.commands), tuple(_files(book)), pages, tuple(_record(book, profile, {page.slug for page in pages}) for profile in run.profiles),
+    )  # fmt: skip
+
+
+def paged(book: Book) -> list[Profile]:
+    """The launches that get a page: every rung's, and of other launches one of each group before the repeats, longest first, up to PAGES."""
+    rungs = [profile for entry in book.entries for profile in entry.profiles]
+    first: list[Profile] = []
+    repeats: list[Profile] = []
+    for group in _groups(book):
+        first.append(group[0])
+        repeats.extend(group[1:])
+    chosen = {id(profile) for profile in (first + repeats)[:PAGES]}
+    return rungs + [profile for profile in book.strangers if id(profile) in chosen]
+
+
+def _groups(book: Book) -> list[list[Profile]]:
+    """Launches that are no rung by kernel, grid and block: the group with most time first, its median launch in front."""
+    groups: dict[tuple[Any, ...], list[Profile]] = {}
+    for profile in book.strangers:
+        launch = profile.launch
+        groups.setdefault((profile.origin.file, launch.kernel, launch.grid, launch.block, launch.status), []).append(profile)
+    ordered = []
+    for members in groups.values():
+        middle = sorted(members, key=lambda profile: profile.duration_us or 0.0)[len(members) // 2]
+        ordered.append([middle, *(profile for profile in members if profile is not middle)])
+    return sorted(ordered, key=lambda members: -sum(profile.duration_us or 0.0 for profile in members))
+
+
+def strangers_sentence(book: Book) -> str:
+    """One sentence over the launches that are no rung."""
+    groups = _groups(book)
+    if not groups:
+        return "The run holds no launches."
+    total = sum(profile.duration_us or 0.0 for profile in book.strangers)
+    top = sum(profile.duration_us or 0.0 for profile in groups[0])
+    incomplete = sum(not profile.launch.complete for profile in book.strangers)
+    words = f"{len(book.strangers)} launches of {len(groups)} kinds, {units.duration(total)} together"
+    if total:
+        words += f"; {visible(groups[0][0].launch.function, 80)} takes {units.percent(top / total)} of it"
+        words += f" and is limited by {visible(book.diagnosis(groups[0][0]).primary.bottleneck)}" if groups[0][0].launch.complete else ""
+    return f"{words}." + (f" {incomplete} incomplete." if incomplete else "")
+
+
+def header(book: Book) -> Iterable[Fact]:
+    """The run's header: device, versions, clocks, date, origin, measured ceilings."""
+    run, device = book.run, book.run.device
+    devices = list(dict.fromkeys((p.device.name, p.device.cc) for p in run.profiles)) or [(device.name, device.cc)]
+    names = ", ".join(f"{name} (CC {cc[0]}.{cc[1]})" for name, cc in devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
+    yield Fact("GPU", text(names))
+    if len(devices) == 1 and device.sm_count:
+        memory = f", {units.si(device.memory_bytes, 'B')} memory" if device.memory_bytes else ""
+        yield Fact("Size", text(f"{device.sm_count} SMs{memory}, {units.si(device.l2_bytes, 'B')} L2" if device.l2_bytes else f"{device.sm_count} SMs{memory}"))
+    for label, value in run.environment.items():
+        yield Fact(visible(label), text(value) if value else missing("not known"))
+    clocks = [c for profile in run.profiles if (c := profile.value("sm_clock"))]
+    if clocks:
+        yield Fact("SM clock while profiled", number(statistics.median(clocks), "Hz", title=f"median over the launches; {units.si(min(clocks), 'Hz')} to {units.si(max(clocks), 'Hz')}"))
+    timed = [t.sm_clock_mhz for t in run.timings if t.sm_clock_mhz]
+    if timed:
+        yield Fact("SM clock while timed", number(statistics.median(timed) * 1e6, "Hz", title=f"median over the timings; {min(timed):g} to {max(timed):g} MHz"))
+    yield Fact("Date", text(run.created.replace("T", " ").replace("Z", " UTC")))
+    yield Fact("Origin", text("live: measured on this machine" if run.live else "recorded: shipped with the package or read from a file"))
+    passes = [p for profile in run.profiles if (p := profile.value("passes"))]
+    if passes:
+        yield Fact("Replay passes", number(max(passes), "count", title="most replays of one launch"))
+    ceilings = run.ceilings
+    for label, rate, unit in (("Measured copy", ceilings.copy, "B/s"), ("Measured FP32", ceilings.fp32, "FLOP/s"), ("Measured tensor", ceilings.tensor, "FLOP/s")):
+        if rate:
+            yield Fact(label, number(rate, unit))
+
+
+def skipped(book: Book) -> Table | None:
+    """What was not done, which launches are incomplete, and which figures no launch has, with the reasons."""
+    rows = [[text(item.what), text(item.reason)] for item in book.run.skipped]
+    rows.extend([text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel), text(profile.launch.status)] for profile in book.run.profiles if not profile.launch.complete)
+    complete = [profile for profile in book.run.profiles if profile.launch.complete]
+    reasons: dict[Presence, list[str]] = {}
+    for name, entry in REGISTRY.items():
+        states = {profile.reading(name).presence for profile in complete}
+        if states and Presence.PRESENT not in states:
+            reasons.setdefault(complete[0].reading(name).presence, []).append(entry.label)
+    words = {
+        Presence.NOT_COLLECTED: "not collected by the sections used, in any launch", Presence.NOT_AVAILABLE: "not available on this architecture", Presence.UNDEFINED: "collected, but a ratio over zero in every launch",
+        Presence.PRESENT: "",
+    }  # fmt: skip
+    rows.extend([text("; ".join(labels)), text(words[presence])] for presence, labels in reasons.items())
+    return plain_table("skipped", "What was not collected, and why", ["What", "Why"], rows) if rows else None
+
+
+def calibration(book: Book) -> Table | None:
+    """Each step that removes a bottleneck: what the slow rung's profile alone predicted, ours and Nsight Compute's, and what was achieved."""
+    rows: list[list[Cell]] = []
+    hits: list[int] = []
+    errors: list[float] = []
+    for entry in book.entries:
+        before = book.before(entry)
+        if entry.info is None or not entry.info.removes or before is None or before.main is None:
+            continue
+        verdict = book.diagnosis(before.main)
+        guess, got = predicted(book, before, entry.info.removes), achieved(before, entry)
+        rank = Cell(f"rank {guess[1]}", guess[1], tone="good" if guess[1] == 1 else "") if guess else Cell("not found", None, f"the verdict was {visible(verdict.primary.bottleneck)}", tone="bad")
+        hits.append(guess[1] if guess else 0)
+        error: Cell = missing("not timed" if got is None else "the cause was not found, so nothing was predicted for it")
+        if guess and got:
+            points = abs((1 - 1 / guess[0]) - (1 - 1 / got)) * 100
+            errors.append(points)
+            error = number(points, "")
+        rows.append([
+            text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html" if entry.main else ""), text(f"{entry.variant.size} {entry.variant.dtype}"), text(entry.info.removes, code=True), rank,
+            verdict_cell(verdict), Cell(f"≤ {units.ratio(guess[0])}", guess[0]) if guess else missing("the cause was not found"), number(got, "ratio", "one of the two was not timed"), error, _ncu_top(before.main),
+        ])  # fmt: skip
+    if not rows:
+        return None
+    labels = ("Step", "Size", "Removes", "Found at", "Verdict", "Predicted", "Achieved", "Off by, points", "Nsight Compute's top")
+    keys = ("step", "size", "removes", "rank", "verdict", "predicted", "achieved", "error", "ncu")
+    columns = tuple(Column(key, label, "", "", key in ("rank", "predicted", "achieved", "error")) for key, label in zip(keys, labels, strict=True))
+    first, second = sum(hit == 1 for hit in hits), sum(hit in (1, 2) for hit in hits)
+    note = f"The declared cause is the verdict for {first} of {len(hits)} steps and among the first two for {second}."
+    if errors:
+        note += f" The predicted time saved is off by {units.significant(statistics.median(errors), 2)} points in the median, {units.significant(max(errors), 2)} at most."
+    return Table("calibration", "Predictions held against what the next rung achieved", columns, tuple(tuple(row) for row in rows), sortable=True, note=note)
+
+
+def _ncu_top(profile: Profile) -> Cell:
+    estimates = [rule for rule in profile.rules if rule.speedup and rule.scope.lower() == "global"]
+    if not estimates:
+        return missing("this collection feeds none of Nsight Compute's own estimates")
+    top = max(estimates, key=lambda rule: rule.speedup or 0.0)
+    return Cell(f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}", (top.speedup or 0.0) / 100, visible(top.text, 500))
+
+
+def _launches(book: Book) -> Table | None:
+    groups = _groups(book)
+    if not groups:
+        return None
+    total = sum(profile.duration_us or 0.0 for profile in book.strangers)
+    with_page = {book.slugs[id(profile)] for profile in paged(book)}
+    rows = []
+    for members in groups[:GROUPS_SHOWN]:
+        profile = members[0]
+        launch, slug = profile.launch, book.slugs[id(profile)]
+        times = sorted(t for member in members if (t := member.duration_us) is not None)
+        whole = sum(times)
+        spread = f"{units.duration(times[0])} to {units.duration(times[-1])}" if len(times) > 1 else "one launch"
+        why = "" if launch.complete else visible(launch.status)
+        status = text("complete") if launch.complete else text("incomplete", launch.status, tone="bad")
+        rows.append([
+            Cell(visible(launch.function, 120), visible(launch.function), visible(launch.kernel, 1000), f"{slug}.html" if slug in with_page else "", code=True), status, number(len(members), "count"),
+            number(whole if times else None, "us", why or "the report has no duration", title=f"each {spread}"), number(whole / total if total and times else None, "fraction", why or "the report has no duration", bar=whole / total if total else None),
+            number(times[len(times) // 2] if times else None, "us", why or "the report has no duration", title=spread), text(" × ".join(map(str, launch.grid))), text(" × ".join(map(str, launch.block))),
+            figure_cell(profile, "registers_per_thread"), figure_cell(profile, "achieved_occupancy"), figure_cell(profile, "dram_utilization", bar=True), figure_cell(profile, "issue_active", bar=True),
+            verdict_cell(book.diagnosis(profile)), _gain(book, profile),
+        ])  # fmt: skip
+    labels = (
+        ("kernel", "Kernel", ""), ("status", "Status", ""), ("launches", "Launches", "same kernel, grid and block"), ("time", "Time", "of all of them, under ncu"), ("share", "Share", "of the time of all launches"),
+        ("median", "Median", "of one launch"), ("grid", "Grid", ""), ("block", "Block", ""), ("registers", "Registers", "per thread"), ("occupancy", "Occupancy", "achieved"), ("dram", "DRAM", "of its peak"),
+        ("issue", "Issue", "issue slots busy"), ("bottleneck", "Bottleneck", "of the median launch"), ("predicted", "Predicted", "bound on the speedup if it were removed"),
+    )  # fmt: skip
+    words = {"kernel", "status", "grid", "block", "bottleneck"}
+    columns = tuple(Column(key, label, title, "", key not in words) for key, label, title in labels)
+    note = f"{len(groups) - GROUPS_SHOWN} more kinds of launches are not listed." if len(groups) > GROUPS_SHOWN else ""
+    left = len(book.strangers) - sum(1 for profile in book.strangers if book.slugs[id(profile)] in with_page)
+    note += f" {left} launches have no page of their own: pages are made for {PAGES} launches, one of each kind first." if left else ""
+    return Table("launches", "Launches, the most time first", columns, tuple(tuple(row) for row in rows), sortable=True, note=note.strip())
+
+
+def _gain(book: Book, profile: Profile) -> Cell:
+    if not profile.launch.complete:
+        return missing("the launch is incomplete")
+    primary = book.diagnosis(profile).primary
+    return missing("at its roof: nothing to remove") if primary.good else Cell(f"≤ {units.ratio(primary.speedup)}", primary.speedup)
+
+
+def _costs(book: Book) -> Table | None:
+    if not book.run.costs:
+        return None
+    rows = [[text(what), number(seconds * 1e6, "us")] for what, seconds in book.run.costs.items()]
+    return plain_table("costs", "Time spent outside the kernels", ["What", "Time"], rows, numeric=(1,))
+
+
+def _files(book: Book) -> Iterable[Fact]:
+    for name in book.run.report_files:
+        beside = "/" not in name and "\\" not in name and not name.startswith(".")
+        yield Fact("Raw report", text(name, "open it in the Nsight Compute GUI; decompress .xz first", href=name if beside else ""))
+
+
+def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
+    diagnosis = book.diagnosis(profile)
+    findings = tuple(
+        {"bottleneck": visible(f.bottleneck), "summary": visible(f.summary), "confidence": f.confidence, "good": f.good, "predicted_speedup": f.speedup, "arithmetic": [visible(line) for line in f.arithmetic], "advice": [visible(line) for line in f.advice],
+         "evidence": [{"metric": e.metric, "label": visible(e.label), "value": e.value, "unit": e.unit, "threshold": e.threshold, "comparison": e.comparison, "meaning": visible(e.meaning)} for e in f.evidence]}
+        for f in diagnosis.findings
+    )  # fmt: skip
+    slug, context = book.slugs[id(profile)], profile.context
+    return LaunchRecord(
+        visible(profile.origin.file), profile.origin.key, visible(profile.launch.kernel), visible(profile.launch.status), profile.duration_us, f"{slug}.html" if slug in pages else "", findings,
+        {"family": context.family, "rung": context.rung, "size": context.size, "dtype": context.dtype} if context else None,
+    )  # fmt: skip
+
+
