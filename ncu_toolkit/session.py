@@ -202,7 +202,7 @@ def _by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
 
 def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:
     """The runnable of the group's baseline: among those being timed, else bound for this purpose; None where there is none."""
-    from ncu_toolkit.launch import Runnable
+    from ncu_toolkit.launch import Runnable, Workspace
 
     name = next((runnable.rung.baseline for runnable in ready if runnable.rung.baseline), problem.baseline)
     if not name:
@@ -211,9 +211,8 @@ def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:
         if runnable.rung.name == name:
             return runnable
     rung = find_rung(f"{problem.family}/{name}")
-    if dict(rung.problem) != dict(ready[0].rung.problem):
-        return None
-    bound = Runnable(rung, space)
+    own = space if dict(rung.problem) == dict(ready[0].rung.problem) else Workspace(problem, space.size, space.dtype, rung.problem)
+    bound = Runnable(rung, own)
     bound.verify()
     return bound
 

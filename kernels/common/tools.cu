@@ -6,6 +6,18 @@ extern "C" __global__ void spin(long long cycles) {
     while (clock64() - start < cycles) {}
 }
 
+// Reads `quads` 16-byte words and keeps nothing: fills the caches with clean lines of a buffer nobody else uses. Writing would leave
+// dirty lines, whose write-back would then be charged to the kernel that is timed next.
+extern "C" __global__ void read_all(const uint4* data, long long quads, unsigned* never) {
+    unsigned seen = 0;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < quads; i += step) {
+        const uint4 v = data[i];
+        seen |= v.x | v.y | v.z | v.w;
+    }
+    if (seen == 1u) *never = seen;  // the buffer holds zeros
+}
+
 // Independent FFMA chains, enough to keep every scheduler's FMA pipe busy: 2 * CHAINS * steps * threads FLOP.
 extern "C" __global__ void __launch_bounds__(256) ffma_peak(float* out, float a, float b, int steps) {
     float x[CHAINS];
