@@ -47,7 +47,6 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "tensor": (("tensor_pipe_active", "hmma_pipe_active"), True, "the tensor pipe"),
     "uniform": (("uniform_pipe_active",), True, "the uniform pipe"),
     "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
-    "mio": (("mio_active",), True, "the memory input/output queue"),
     "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
     "l1_data": (("l1_data_pipe_active",), True, "the data stage of L1 and shared memory"),
     "l1_writeback": (("l1_writeback_active",), True, "the path from L1 and shared memory to the registers"),
@@ -97,6 +96,9 @@ class Prediction:
 _PER_INSTRUCTION: Final = ("selected", "not_selected", "wait", "math_pipe_throttle", "dispatch_stall", "branch_resolving", "no_instruction", "imc_miss", "misc")
 #: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
 _INSTRUCTION_RESOURCES: Final = ("issue",)
+#: Waiting that passes through a unit in the SM's memory path, and through what lies behind it: where that unit is the limit, all of it queues there.
+_QUEUES_ON_CHIP: Final = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle")
+_QUEUES_OFF_CHIP: Final = ("long_scoreboard", "lg_throttle", "tex_throttle")
 #: A prediction that moves the time by less than this says that nothing moves: the profiler's own repeats differ by 1-2%.
 NOISE: Final = 0.02
 
@@ -192,16 +194,33 @@ class TimeModel:
         cycles = self.cycles * left * removal.balance / removal.parallelism
         return [("waiting", cycles, "what the warps still wait for")]
 
+    def _kept(self, removal: Removal) -> dict[str, float]:
+        """What stays of each stall reason: as the removal says, less what queues in front of a unit that it relieves, and what merely mirrors the rest."""
+        kept = {reason: removal.stalls.get(reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0) for reason in self.stalls}
+        unit, busy = self.busiest(*MEMORY)
+        relief = removal.loads.get(unit, 1.0) if unit else 1.0
+        if relief < 1:
+            shorter = 1 - queue_share(busy) * (1 - relief)
+            for reason in _QUEUES_ON_CHIP if RESOURCES[unit][1] else _QUEUES_OFF_CHIP:
+                if reason in kept:
+                    kept[reason] = min(kept[reason], shorter)
+        if "barrier" in kept and "barrier" not in removal.stalls:
+            others = {reason: share for reason, share in self.stalls.items() if reason not in ("selected", "not_selected", "barrier")}
+            total = sum(others.values())
+            kept["barrier"] = sum(share * kept[reason] for reason, share in others.items()) / total if total else 1.0
+        return kept
+
     def _waiting_left(self, removal: Removal) -> float:
-        return sum(share * removal.stalls.get(reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0) for reason, share in self.stalls.items())
+        kept = self._kept(removal)
+        return sum(share * kept[reason] for reason, share in self.stalls.items())
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
         if not self.stalls:
             return []
         lines = []
-        for reason, keep in removal.stalls.items():
+        for reason, keep in self._kept(removal).items():
             share = self.stalls.get(reason, 0.0)
-            if share >= 0.01 and keep < 1:
+            if share * (1 - keep) >= 0.005 and reason not in _PER_INSTRUCTION:
                 lines.append(f"{reason.replace('_', ' ')}: {units.percent(share)} of a warp's time, of which {units.percent(1 - keep)} goes.")
         if removal.instructions < 1:
             lines.append(f"{units.percent(1 - removal.instructions)} of the instructions go.")
@@ -217,6 +236,14 @@ class TimeModel:
             return True
         name, busy = self.busiest()
         return busy >= BUSY and removal.loads.get(name, 1.0) < 1
+
+
+def queue_share(utilization: float) -> float:
+    """The part of the time at a unit that is spent in its queue, for arrivals at random and a fixed time of service (M/D/1): u / (2 - u).
+
+    It is the part that shrinks with the unit's load; the rest is the unloaded latency.
+    """
+    return utilization / (2 - utilization)
 
 
 def achievable(resource: str, now: float) -> float:

@@ -45,3 +45,10 @@ def dependent_loads(profile: Profile) -> float:
     flow = attribution.Flow(profile.instructions)
     loads = {i: w for i, w in weights.items() if attribution.kind(profile.instructions[i].opcode) == "global"}
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
+
+def shared_wavefront_part(profile: Profile) -> float:
+    """Part of the data stage's wavefronts that shared memory causes; all of them where the total is not known."""
+    wavefronts, busy, cycles = profile.value("shared_wavefronts"), profile.value("l1_data_pipe_active"), profile.value("sm_active_cycles")
+    if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
+        return 1.0
+    return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Comparison, Evidence, Finding, Instruction, Location, Profile, Ruled
-from ncu_toolkit.time_model import MEMORY, NOISE, Prediction, TimeModel
+from ncu_toolkit.time_model import MEMORY, NOISE, Prediction, TimeModel, queue_share
 
 #: A cause that would save less than this is not worth a finding: within the profiler's own repeatability.
 WORTH: Final = 0.03
@@ -139,11 +139,8 @@ def memory_load(model: TimeModel) -> float:
 
 
 def queueing(model: TimeModel) -> float:
-    """The part of a memory access's time that is spent in queues: the busiest resource's utilisation, from the M/M/1 queue's T = s / (1 - u).
-
-    That part shrinks with the traffic; the rest is the unloaded latency, which less traffic does not shorten.
-    """
-    return memory_load(model)
+    """The part of a memory access's time that is spent in queues, and so shrinks with the traffic (time_model.queue_share)."""
+    return queue_share(memory_load(model))
 
 
 def locate(profile: Profile, weight: Callable[[Instruction], float], what: str, count: int = 3) -> tuple[Location, ...]:

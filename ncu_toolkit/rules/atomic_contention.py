@@ -62,7 +62,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     removal = Removal(
         "with updates combined in each warp first",
         stalls={reason: keep(part, AGGREGATED) for reason, part in parts.items()} | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
-        loads={"atomic": AGGREGATED, "l2": keep(_l2_part(profile), AGGREGATED), "lsu": keep(_pipe_part(profile), AGGREGATED), "mio": keep(_pipe_part(profile), AGGREGATED)}
+        loads={"atomic": AGGREGATED, "l2": keep(_l2_part(profile), AGGREGATED), "lsu": keep(_pipe_part(profile), AGGREGATED)}
         | dict.fromkeys(("l1_data", "l1_tag"), keep(_pipe_part(profile), AGGREGATED)),
         instructions=keep(repeats, AGGREGATED),
     )

@@ -61,7 +61,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer global-memory instructions",
         stalls={"lg_throttle": keep(part, left), "long_scoreboard": keep(late, left), "mio_throttle": keep(throttled, left)},
-        loads=dict.fromkeys(("lsu", "mio", "l1_tag"), left) | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
+        loads=dict.fromkeys(("lsu", "l1_tag"), left) | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
         instructions=keep(memory, left),
     )
     return finding(

@@ -54,7 +54,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "without local memory",
         stalls={reason: keep(blame(profile, reason, local), 0.0) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")} | {"drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
-        | dict.fromkeys(("lsu", "mio"), 1 - pipe)
+        | dict.fromkeys(("lsu",), 1 - pipe)
         | {"dram": _dram_left(profile, part), "alu": 1 - instructions},
         instructions=1 - instructions,
     )

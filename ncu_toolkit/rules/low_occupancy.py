@@ -36,6 +36,7 @@ TITLE: Final = "Low occupancy"
 REQUIRES: Final = ("theoretical_occupancy", "stalls")
 OPTIONAL: Final = ("issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps", "block_limit_blocks")
 LOW: Final = Threshold(0.5, "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta")
+ISSUING: Final = Threshold(0.6, "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem")
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
 HIDDEN_BY_WARPS: Final = ("long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction", "imc_miss", "selected", "dispatch_stall")
 ADVICE: Final = {
@@ -61,6 +62,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy >= SATURATED.value:
         words = RESOURCES[busiest][2]
         return ruled_out(ID, f"{words} are {units.percent(busy)} busy: more warps would not help.", measured, fact(profile, "issue_active"))
+    if model.busy("issue") >= ISSUING.value:
+        return ruled_out(ID, f"The schedulers issue in {units.percent(model.busy('issue'))} of the cycles: the warps there are suffice.", measured, fact(profile, "issue_active"))
     limiters = derived.occupancy_limiters(profile)
     factor = _gain(profile, limiters, occupancy)
     overlapped = model.waiting(*HIDDEN_BY_WARPS)

@@ -54,8 +54,8 @@ REQUIRES: Final = ("load_reuse",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate")
 REUSE: Final = Threshold(4.0, "staging an element costs a store and a load, so a reuse of 2 breaks even and 4 leaves half as profit")
 #: What stays of the work on the load path inside the SM: a value staged in shared memory is still loaded from there, but one of two operands can
-#: then stay in a register or be read 16 bytes at a time.
-ON_CHIP: Final = 0.5
+#: then be read 16 bytes at a time: 1 + 1/4 instructions where there were 2.
+ON_CHIP: Final = (1 + 1 / 4) / 2
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -88,7 +88,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "with each byte fetched once and kept near",
         stalls=stalls,
         loads={
-            **dict.fromkeys(("lsu", "mio", "l1_data", "l1_writeback"), on_chip),
+            **dict.fromkeys(("lsu", "l1_data", "l1_writeback"), on_chip),
             "l1_tag": 1 / reuse, "l1": on_chip, "fill": beyond, "l2": beyond,
             "dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0,
         },

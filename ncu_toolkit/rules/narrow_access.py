@@ -68,7 +68,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     removal = Removal(
         "with 16-byte accesses",
         stalls={"long_scoreboard": keep(blame(profile, "long_scoreboard", ("global",)), left), "lg_throttle": throttle, "drain": left},
-        loads={"lsu": keep(memory, left), "mio": keep(memory, left)},
+        loads={"lsu": keep(memory, left)},
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + (derived.value(profile, "kind_share:integer") or 0.0) + (derived.value(profile, "kind_share:control") or 0.0)), left),
     )

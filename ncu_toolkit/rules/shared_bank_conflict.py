@@ -29,6 +29,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import shared_wavefront_part
 from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -48,7 +49,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "Shared memory is accessed in close to as few passes as possible.", measured)
     left = 1 - excess
     shared = ("shared",)
-    data = keep(_shared_part(profile), left)
+    data = keep(shared_wavefront_part(profile), left)
     removal = Removal(
         "without bank conflicts",
         stalls={reason: keep(blame(profile, reason, shared), left) for reason in ("short_scoreboard", "mio_throttle")},
@@ -68,11 +69,3 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions) else "medium",
         locations=locate(profile, lambda row: row.counters.get("shared_wavefronts", 0.0) - row.counters.get("shared_wavefronts_ideal", 0.0), "wavefronts beyond the ideal"),
     )
-
-
-def _shared_part(profile: Profile) -> float:
-    """Part of the data stage's wavefronts that shared memory causes; all of them where the total is not known."""
-    wavefronts, busy, cycles = profile.value("shared_wavefronts"), profile.value("l1_data_pipe_active"), profile.value("sm_active_cycles")
-    if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
-        return 1.0
-    return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))

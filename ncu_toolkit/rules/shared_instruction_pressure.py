@@ -29,7 +29,8 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._roof import NEAR
+from ncu_toolkit.rules._support import WEAK_STALL, WORTH, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "shared-instruction-pressure"
@@ -49,22 +50,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     shared = ("shared",)
     parts = {reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")}
     waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
-    if waiting < WEAK_STALL.value:
-        return ruled_out(ID, f"Warps wait on shared memory for only {units.percent(waiting)} of their time.", stall_fact(profile, "mio_throttle"), stall_fact(profile, "short_scoreboard"))
-    used = derived.executed(profile, shared)
+    used, share = derived.executed(profile, shared), derived.value(profile, "kind_share:shared") or 0.0
     if used == 0:
         return ruled_out(ID, "The kernel does not use shared memory.")
+    crowding = model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
+    if waiting < WEAK_STALL.value and not crowding:
+        return ruled_out(ID, f"Warps wait on shared memory for only {units.percent(waiting)} of their time.", stall_fact(profile, "mio_throttle"), stall_fact(profile, "short_scoreboard"))
     conflict_free = 1 - (derived.value(profile, "shared_conflict_excess") or 0.0)
     width = derived.value(profile, "shared_load_bytes_per_lane") or derived.value(profile, "shared_store_bytes_per_lane") or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))
+    left = max(left, _balance_point(model, conflict_free, share, left)) if not crowding else left
+    if left >= 1 - WORTH:
+        return ruled_out(ID, "Without its conflicts, shared memory would be less busy than the arithmetic it feeds.", fact(profile, "l1_data_pipe_active"), fact(profile, "issue_active"))
     # Conflicts are another rule's: only the passes that a conflict-free layout also needs are claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = _shared_part(profile)
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
-        loads=dict.fromkeys(("lsu", "mio"), keep(part_of_pipe, left)) | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, STEP)),
-        instructions=keep(derived.value(profile, "kind_share:shared") or 0.0, left),
+        loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left)) | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, STEP))),
+        instructions=keep(share, left),
     )
     return finding(
         ID,
@@ -82,6 +87,16 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "Fewer LDS and STS for the same multiply-adds, LDS.128 among them; MIO throttle shrinks and issue slots fill.",
         locations=locate_stall(profile, "mio_throttle", shared) or locate_stall(profile, "short_scoreboard", shared),
     )  # fmt: skip
+
+
+def _balance_point(model: TimeModel, conflict_free: float, share: float, left: float) -> float:
+    """The part of the shared-memory work at which the arithmetic pipes and issue slots, relieved of those instructions, are as busy as it keeps the data path.
+
+    Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
+    """
+    data = max(model.busy("l1_data") * conflict_free, model.busy("lsu"))
+    others = max(model.busy("issue") * keep(share, left), model.busy("fma"), model.busy("tensor"))
+    return min(1.0, others / data) if data else 0.0
 
 
 def _shared_part(profile: Profile) -> float:

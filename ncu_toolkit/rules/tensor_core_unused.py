@@ -59,7 +59,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     moved = derived.value(profile, "dram_bytes")
     if moved and flops / moved < INTENSITY.value:
         return ruled_out(ID, f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.", *evidence)
-    shrinking = ("fma", "fmaheavy", "alu", "fp16", "lsu", "mio", "l1_data", "l1_tag", "l1_writeback", "l1", "fill", "l2", "uniform")
+    shrinking = ("fma", "fmaheavy", "alu", "fp16", "lsu", "l1_data", "l1_tag", "l1_writeback", "l1", "fill", "l2", "uniform")
     removal = Removal(
         "on the tensor cores",
         stalls=dict.fromkeys(model.stalls, INSTRUCTIONS_LEFT),

@@ -31,6 +31,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import shared_wavefront_part
 from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, queueing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -58,10 +59,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     moved, asked = derived.value(profile, "dram_bytes"), derived.value(profile, "lane_bytes")
     # No placement needs more from device memory than the lanes ask for; how much less depends on caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
+    data = keep(1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0, tags)
     removal = Removal(
         "with each warp's bytes side by side",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
-        loads={"l1_tag": tags, "l1_data": tags, "l2": sectors, "fill": sectors, "dram": dram, "l1": tags},
+        loads={"l1_tag": tags, "l1_data": data, "l2": sectors, "fill": sectors, "dram": dram, "l1": data},
     )
     per_load, per_store = fact(profile, "ld_sectors_per_request"), fact(profile, "st_sectors_per_request")
     return finding(

@@ -54,7 +54,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     removal = Removal(
         "with all lanes of each warp on one path",
         stalls=dict.fromkeys(WITH_INSTRUCTIONS, left),
-        loads=dict.fromkeys(("fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "lsu", "mio", "uniform", "l1_writeback"), left),
+        loads=dict.fromkeys(("fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "lsu", "uniform", "l1_writeback"), left),
         instructions=left,
     )
     return finding(
