@@ -272,7 +272,8 @@ def _instances(action: Any, names: frozenset[str], name: str) -> dict[int, float
     if count == 0 or not found.has_correlation_ids():
         return {}
     ids = found.correlation_ids()
-    return {int(ids.value(i)): float(found.value(i)) for i in range(count)}
+    # the typed accessors: value() asks for the kind each time, and a ladder has millions of instances
+    return {ids.as_uint64(i): found.as_double(i) for i in range(count)}
 
 
 def opcode_of(sass: str) -> str:
