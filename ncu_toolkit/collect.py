@@ -149,7 +149,12 @@ def run(
     interrupted = timed_out = False
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            list(words), stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **(environment or {})}
+            list(words),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
         deadline = started + timeout
         stopping = False
@@ -180,7 +185,14 @@ def run(
     found = report if report.is_file() else None
     problem = classify(text, process.returncode, timed_out=timed_out, timeout=timeout)
     return Outcome(
-        tuple(words), process.returncode, time.monotonic() - started, log, found, problem, interrupted, tuple(int(n) for n in re.findall(r"- (\d+) pass", text))
+        tuple(words),
+        process.returncode,
+        time.monotonic() - started,
+        log,
+        found,
+        problem,
+        interrupted,
+        tuple(int(n) for n in re.findall(r"- (\d+) pass", text)),
     )
 
 
@@ -217,7 +229,9 @@ _SAYINGS: Final[tuple[tuple[str, type[ToolkitError], str, str], ...]] = (
 def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: float = 0) -> ToolkitError | None:
     """What went wrong, from ncu's output and exit code; None for success. The cause and its remedy, most specific first."""
     if timed_out:
-        return EnvironmentProblem(f"ncu did not finish within {timeout:.0f} s", "What was finished is kept; give more with --timeout, or fewer rungs or sizes")
+        return EnvironmentProblem(
+            f"ncu did not finish within {timeout:.0f} s", "What was finished is kept; give more with --timeout, or fewer rungs or sizes"
+        )
     for pattern, kind, message, remedy in _SAYINGS:
         if re.search(pattern, text):
             return kind(message, remedy)
@@ -229,4 +243,6 @@ def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: fl
     if returncode < 0:
         return EnvironmentProblem(f"ncu was ended by signal {-returncode} ({signal.Signals(-returncode).name})", "What was finished is kept")
     lines = [line.removeprefix("==ERROR== ").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
-    return EnvironmentProblem(f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}", "Its whole output is in the log beside the report")
+    return EnvironmentProblem(
+        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}", "Its whole output is in the log beside the report"
+    )

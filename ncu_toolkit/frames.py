@@ -22,9 +22,13 @@ def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
     for profile in profiles:
         launch = profile.launch
         row = _key(profile) | {
-            "status": launch.status, "gpu": profile.device.name, "grid": "x".join(map(str, launch.grid)), "block": "x".join(map(str, launch.block)),
-            "shared_static": launch.shared_static, "shared_dynamic": launch.shared_dynamic,
-        }  # fmt: skip
+            "status": launch.status,
+            "gpu": profile.device.name,
+            "grid": "x".join(map(str, launch.grid)),
+            "block": "x".join(map(str, launch.block)),
+            "shared_static": launch.shared_static,
+            "shared_dynamic": launch.shared_dynamic,
+        }
         rows.append(row | {name: reading.value for name, reading in profile.readings.items()})
     return pandas.DataFrame(rows)
 
@@ -45,9 +49,15 @@ def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
     for profile in profiles:
         for instruction in profile.instructions:
             row = _key(profile) | {
-                "address": instruction.address, "opcode": instruction.opcode, "sass": instruction.sass, "source_file": instruction.file, "line": instruction.line,
-                "executed": instruction.executed, "threads": instruction.threads, "samples": instruction.sample_count,
-            }  # fmt: skip
+                "address": instruction.address,
+                "opcode": instruction.opcode,
+                "sass": instruction.sass,
+                "source_file": instruction.file,
+                "line": instruction.line,
+                "executed": instruction.executed,
+                "threads": instruction.threads,
+                "samples": instruction.sample_count,
+            }
             row |= {f"samples_{reason}": count for reason, count in instruction.samples.items()}
             rows.append(row | dict(instruction.counters))
     return pandas.DataFrame(rows)
@@ -57,13 +67,27 @@ def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
     """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks."""
     rows = [
         {
-            "family": timing.family, "rung": timing.rung, "size": timing.size, "dtype": timing.dtype, "cache": timing.cache, "median_us": timing.median_us,
-            "p10_us": timing.quantile_us(0.1), "p90_us": timing.quantile_us(0.9), "spread": timing.spread, "runs": len(timing.times_us),
-            "flop_per_s": timing.flop_rate, "byte_per_s": timing.byte_rate, "baseline_us": timing.baseline_us,
-            "of_baseline": timing.baseline_us / timing.median_us if timing.baseline_us else None, "sm_clock_mhz": timing.sm_clock_mhz,
-            "memory_clock_mhz": timing.memory_clock_mhz, "power_w": timing.power_w, "temperature_c": timing.temperature_c, "throttle": timing.throttle,
+            "family": timing.family,
+            "rung": timing.rung,
+            "size": timing.size,
+            "dtype": timing.dtype,
+            "cache": timing.cache,
+            "median_us": timing.median_us,
+            "p10_us": timing.quantile_us(0.1),
+            "p90_us": timing.quantile_us(0.9),
+            "spread": timing.spread,
+            "runs": len(timing.times_us),
+            "flop_per_s": timing.flop_rate,
+            "byte_per_s": timing.byte_rate,
+            "baseline_us": timing.baseline_us,
+            "of_baseline": timing.baseline_us / timing.median_us if timing.baseline_us else None,
+            "sm_clock_mhz": timing.sm_clock_mhz,
+            "memory_clock_mhz": timing.memory_clock_mhz,
+            "power_w": timing.power_w,
+            "temperature_c": timing.temperature_c,
+            "throttle": timing.throttle,
             "verified_worst": timing.verified_worst,
         }
         for timing in timings
-    ]  # fmt: skip
+    ]
     return pandas.DataFrame(rows)

@@ -104,7 +104,9 @@ def environment() -> dict[str, str]:
     entries["CuPy"] = str(cp.__version__)
     entries["Python"] = platform.python_version()
     if state.sm_mhz is not None and state.max_sm_mhz is not None:
-        entries["Clocks"] = f"not locked; SM {state.sm_mhz:.0f} MHz at start, {state.max_sm_mhz:.0f} MHz at most; memory {state.memory_mhz or 0:.0f} MHz"
+        entries["Clocks"] = (
+            f"not locked; SM {state.sm_mhz:.0f} MHz at start, {state.max_sm_mhz:.0f} MHz at most; memory {state.memory_mhz or 0:.0f} MHz"
+        )
     return entries
 
 

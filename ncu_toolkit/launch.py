@@ -56,11 +56,14 @@ class Workspace:
         if not missing:
             return
         cp = gpu.cupy()
-        need = sum(self.specs[name].nbytes for name in missing) + (0 if self._expected else self.problem.reference_bytes(self.size, self.dtype, self.options))
+        need = sum(self.specs[name].nbytes for name in missing) + (
+            0 if self._expected else self.problem.reference_bytes(self.size, self.dtype, self.options)
+        )
         free = gpu.free_bytes()
         if need > free * MEMORY_HEADROOM:
             raise EnvironmentProblem(
-                f"'{who}' at {self.size.label} needs {need / 2**30:.3g} GiB of device memory with its reference, {free / 2**30:.3g} GiB are free", "Choose a smaller --size"
+                f"'{who}' at {self.size.label} needs {need / 2**30:.3g} GiB of device memory with its reference, {free / 2**30:.3g} GiB are free",
+                "Choose a smaller --size",
             )
         inputs = [name for name in missing if self.specs[name].role != "output"]
         # derived arrays may need the inputs they come from: the problem makes both from the same seed
@@ -207,7 +210,9 @@ class _Bound:
         try:
             self._function = module.get_function(launch.kernel)
         except Exception:
-            raise KernelProblem(f"'{who}' has no kernel '{launch.kernel}' in its compiled code", 'Declare it extern "C" __global__ under the name in [[launch]]') from None
+            raise KernelProblem(
+                f"'{who}' has no kernel '{launch.kernel}' in its compiled code", 'Declare it extern "C" __global__ under the name in [[launch]]'
+            ) from None
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
         shared = launch.shared
@@ -223,7 +228,9 @@ class _Bound:
         try:
             self._launch(self._function.ptr, *self._grid, *self._block, self._shared, self._stream().ptr, ctypes.addressof(self._parameters), 0)
         except Exception as error:
-            raise KernelProblem(f"'{self._who}' could not be launched with grid {self._grid}, block {self._block}, {self._shared} bytes of shared memory: {error}") from None
+            raise KernelProblem(
+                f"'{self._who}' could not be launched with grid {self._grid}, block {self._block}, {self._shared} bytes of shared memory: {error}"
+            ) from None
 
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

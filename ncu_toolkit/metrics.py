@@ -47,7 +47,9 @@ class Metric:
         return self.since <= cc <= self.until
 
 
-def _pct(name: str, base: str, label: str, meaning: str, better: str = "", since: tuple[int, int] = (7, 0), until: tuple[int, int] = (99, 0)) -> Metric:
+def _pct(
+    name: str, base: str, label: str, meaning: str, better: str = "", since: tuple[int, int] = (7, 0), until: tuple[int, int] = (99, 0)
+) -> Metric:
     return Metric(name, (base,), "fraction", label, meaning, better, since, until)
 
 
@@ -204,7 +206,12 @@ _PEAKS: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 #: Metrics by the section of our set that collects them (see sections.py); the order is the sections' order in the GUI.
-GROUPS: Final[dict[str, tuple[Metric, ...]]] = {"time": (*_TIME, *_LAUNCH), "issue": _ISSUE, "pipes": (*_PIPES, *_FLOPS), "memory": (*_MEMORY, *_PEAKS)}
+GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
+    "time": (*_TIME, *_LAUNCH),
+    "issue": _ISSUE,
+    "pipes": (*_PIPES, *_FLOPS),
+    "memory": (*_MEMORY, *_PEAKS),
+}
 
 #: Read where a report has them, but too dear in passes for our own set (measured on an H200: sm__throughput 3, l1tex__throughput 1,
 #: sm__mio_inst_issued 1), or filled in by the profiler itself.

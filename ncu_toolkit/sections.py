@@ -48,7 +48,9 @@ def section_text(group: str) -> str:
     """The section file's text for one group of the registry, or for `source`."""
     identifier, title, description = _TITLES[group]
     order = 1000 + list(_TITLES).index(group)
-    head = f'Identifier: "{identifier}"\nDisplayName: "{title}"\nDescription: "{description}"\nOrder: {order}\nSets {{\n  Identifier: "{SET_NAME}"\n}}\n'
+    head = (
+        f'Identifier: "{identifier}"\nDisplayName: "{title}"\nDescription: "{description}"\nOrder: {order}\nSets {{\n  Identifier: "{SET_NAME}"\n}}\n'
+    )
     if group == "source":
         entries = "".join(f'  Metrics {{\n    Label: "{name.removeprefix("group:")}"\n    Name: "{name}"\n  }}\n' for name in _SOURCE)
         return f"{head}SourceMetrics {{\n{entries}}}\n"

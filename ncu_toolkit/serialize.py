@@ -66,6 +66,8 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(typing.cast(type, kind), data, where)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        if data not in [member.value for member in kind]:
+            raise InputProblem(f"{where} is {data!r}, expected one of {', '.join(repr(member.value) for member in kind)}")
         return kind(data)
     if kind is float:
         return _number(data, where)
@@ -140,5 +142,8 @@ def open_document(kind: str, data: Any, path: str) -> Any:
     if not isinstance(data, dict) or data.get("schema") != f"ncu-toolkit/{kind}":
         raise InputProblem(f"'{path}' is not an ncu-toolkit {kind} file", "Check the path")
     if data.get("version") != SCHEMA_VERSION:
-        raise InputProblem(f"'{path}' has schema version {data.get('version')}, this release reads {SCHEMA_VERSION}", "Use the release that wrote it, or make the run again")
+        raise InputProblem(
+            f"'{path}' has schema version {data.get('version')}, this release reads {SCHEMA_VERSION}",
+            "Use the release that wrote it, or make the run again",
+        )
     return data.get("data")

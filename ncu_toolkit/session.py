@@ -66,7 +66,13 @@ class Collected:
 
 
 def select(
-    kernels: Sequence[str], families: Sequence[str], everything: bool, sizes: str | None, dtype: str | None, *, default_sizes: Callable[[Problem], Sequence[str]]
+    kernels: Sequence[str],
+    families: Sequence[str],
+    everything: bool,
+    sizes: str | None,
+    dtype: str | None,
+    *,
+    default_sizes: Callable[[Problem], Sequence[str]],
 ) -> tuple[Selection, ...]:
     """Rungs by family from names on the command line.
 
@@ -185,7 +191,12 @@ def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cach
                 measured = timing.measure_ladder(ready, baseline, mode, tick=lambda name, size=size: reporter.step(f"{name} {size}"))  # type: ignore[misc]
                 collected.timings.extend(measured.values())
                 costs = timing.measure_costs(ready[0])
-                for label, seconds in (("allocation", costs.allocation), ("initialisation", costs.initialisation), ("transfer to device", costs.to_device), ("transfer to host", costs.to_host)):
+                for label, seconds in (
+                    ("allocation", costs.allocation),
+                    ("initialisation", costs.initialisation),
+                    ("transfer to device", costs.to_device),
+                    ("transfer to host", costs.to_host),
+                ):
                     collected.costs[f"{label} {problem.family} {size}{options}"] = seconds
                 del ready, baseline, space
                 cp.get_default_memory_pool().free_all_blocks()
@@ -257,7 +268,10 @@ def profile_all(
     if ncu.stock_sections is not None:
         sections.append(ncu.stock_sections)
     elif set_name != SET_NAME:
-        raise EnvironmentProblem(f"ncu's own section files are not found beside '{ncu.path}', and the set '{set_name}' is in them", "Set NCU to the ncu of an installation that has them")
+        raise EnvironmentProblem(
+            f"ncu's own section files are not found beside '{ncu.path}', and the set '{set_name}' is in them",
+            "Set NCU to the ncu of an installation that has them",
+        )
     request = collect.Request(
         output=folder / stem,
         command=(sys.executable, "-m", "ncu_toolkit.target", str(plan_path)),
@@ -280,7 +294,9 @@ def profile_all(
 
     package_parent = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
-    outcome = collect.run(words, folder / stem, folder / f"{stem}.log", timeout=timeout, tick=tick, request_stop=stop.touch, environment={"PYTHONPATH": path})
+    outcome = collect.run(
+        words, folder / stem, folder / f"{stem}.log", timeout=timeout, tick=tick, request_stop=stop.touch, environment={"PYTHONPATH": path}
+    )
     collected.costs[f"profiling ({set_name})"] = outcome.seconds
     collected.interrupted = outcome.interrupted
     stop.unlink(missing_ok=True)

@@ -241,7 +241,9 @@ def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write the profiler's own rule messages by case and launch, from a run with its stock sections."""
     rows = {
-        f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}": p.rules for p in profiles if p.context is not None
+        f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}": p.rules
+        for p in profiles
+        if p.context is not None
     }
     write_json(folder / RULES, "rules", rows)
 

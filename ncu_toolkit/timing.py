@@ -85,7 +85,12 @@ class Costs:
 
 
 def measure_ladder(
-    runnables: Sequence[Runnable], baseline: Runnable | None, cache: Cache, seconds: float = SECONDS_PER_RUNG, seed: int = 1, tick: Callable[[str], None] | None = None
+    runnables: Sequence[Runnable],
+    baseline: Runnable | None,
+    cache: Cache,
+    seconds: float = SECONDS_PER_RUNG,
+    seed: int = 1,
+    tick: Callable[[str], None] | None = None,
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 

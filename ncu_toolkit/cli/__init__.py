@@ -69,7 +69,9 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the versions of ncu-toolkit and what it stands on.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the versions of ncu-toolkit and what it stands on."
+)
 def cli() -> None:
     """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
 

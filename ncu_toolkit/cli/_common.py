@@ -29,7 +29,9 @@ def choose_options(function: F) -> F:
     """--kernel, --family, --all, --size, --dtype and --param."""
     decorators = [
         click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help="A rung by name; repeat it, or separate names by commas."),
-        click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name; repeat it, or separate names by commas."),
+        click.option(
+            "--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name; repeat it, or separate names by commas."
+        ),
         click.option("--all", "everything", is_flag=True, help="Every ladder."),
         click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Problem size: 1024, 1024x512x2048, or a list of those."),
         click.option("--dtype", metavar="TYPE", help="Element type, where the family has several."),
@@ -43,7 +45,13 @@ def choose_options(function: F) -> F:
 def output_option(function: F) -> F:
     """--output: the folder of reports."""
     return click.option(
-        "--output", "-o", "reports", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_REPORTS, show_default=True, help="Folder of reports."
+        "--output",
+        "-o",
+        "reports",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=DEFAULT_REPORTS,
+        show_default=True,
+        help="Folder of reports.",
     )(function)
 
 
@@ -77,9 +85,14 @@ class Progress:
 
         self._console = console(stderr=True)
         self._bars = Bars(
-            TextColumn("{task.description:<16}"), BarColumn(bar_width=32), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[label]}", markup=False),
-            console=self._console, disable=not self._console.is_terminal,
-        )  # fmt: skip
+            TextColumn("{task.description:<16}"),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[label]}", markup=False),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
         self._task: Any = None
         self._title = ""
         self._done = self._total = 0

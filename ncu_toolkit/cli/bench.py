@@ -16,8 +16,19 @@ from ncu_toolkit.session import Collected
 @click.command("bench")
 @choose_options
 @output_option
-@click.option("--cache", type=click.Choice(["warm", "flushed"]), help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]")
-@click.option("--format", "form", type=click.Choice(["text", "csv", "json"]), default="text", show_default=True, help="What to print; CSV and JSON files are written anyhow.")
+@click.option(
+    "--cache",
+    type=click.Choice(["warm", "flushed"]),
+    help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "csv", "json"]),
+    default="text",
+    show_default=True,
+    help="What to print; CSV and JSON files are written anyhow.",
+)
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
     reports: Path, cache: str | None, form: str,
@@ -79,7 +90,9 @@ def _show(collected: Collected, folder: Path) -> None:
     for (family, size), indices in groups.items():
         first = collected.timings[indices[0]]
         by_rate = first.flops > 0 and family.startswith("gemm")
-        table = Table(title=f"{family} at {size} ({first.dtype}, {first.cache} L2)", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table = Table(
+            title=f"{family} at {size} ({first.dtype}, {first.cache} L2)", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        )
         table.add_column("rung")
         for column in ("median", "spread", "rate", "of baseline", "runs"):
             table.add_column(column, justify="right")

@@ -14,7 +14,14 @@ from ncu_toolkit.problems import problem_for
 @click.command("build")
 @click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help="A rung by name; repeat it, or separate names by commas.")
 @click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name.")
-@click.option("--arch", "-a", "architectures", multiple=True, metavar="sm_NN", help="Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]")
+@click.option(
+    "--arch",
+    "-a",
+    "architectures",
+    multiple=True,
+    metavar="sm_NN",
+    help="Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]",
+)
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a tile parameter of a single kernel; repeat it.")
 def command(kernels: tuple[str, ...], families: tuple[str, ...], architectures: tuple[str, ...], params: tuple[str, ...]) -> None:
     """Compile kernels and show their registers, spills and shared memory.

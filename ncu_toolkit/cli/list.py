@@ -33,13 +33,21 @@ def _plain(family: Family) -> dict[str, object]:
         "family": family.name,
         "rungs": [
             {
-                "name": rung.name, "order": rung.order, "kind": rung.kind, "title": rung.title, "idea": rung.idea, "compared_with": rung.compared_with,
-                "removes": rung.removes, "minimum_cc": f"{rung.minimum_cc[0]}.{rung.minimum_cc[1]}", "parameters": dict(rung.parameters),
-                "claim": rung.source.claim, "source": rung.source.document,
+                "name": rung.name,
+                "order": rung.order,
+                "kind": rung.kind,
+                "title": rung.title,
+                "idea": rung.idea,
+                "compared_with": rung.compared_with,
+                "removes": rung.removes,
+                "minimum_cc": f"{rung.minimum_cc[0]}.{rung.minimum_cc[1]}",
+                "parameters": dict(rung.parameters),
+                "claim": rung.source.claim,
+                "source": rung.source.document,
             }
             for rung in family.rungs
         ],
-    }  # fmt: skip
+    }
 
 
 def _table(family: Family, ideas: bool) -> object:

@@ -18,8 +18,21 @@ from ncu_toolkit.session import Collected, Selection, with_predecessors
 @output_option
 @click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with.")
 @click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing.")
-@click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True, help="What ncu does with caches before each pass: flush, or leave.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS", help="Give up on ncu after this long.")
+@click.option(
+    "--cache-control",
+    type=click.Choice(["all", "none"]),
+    default="all",
+    show_default=True,
+    help="What ncu does with caches before each pass: flush, or leave.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=session.DEFAULT_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up on ncu after this long.",
+)
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
     reports: Path, alone: bool, no_timing: bool, cache_control: str, timeout: float,

@@ -18,12 +18,16 @@ from ncu_toolkit.session import Collected, Selection
 
 
 @click.command("record")
-@click.option("--family", "-f", "families", multiple=True, required=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas.")
+@click.option(
+    "--family", "-f", "families", multiple=True, required=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas."
+)
 @click.option("--output", "-o", "target", type=click.Path(path_type=Path, file_okay=False), required=True, help="New folder for the recording.")
 @click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Sizes to profile.  [default: the family's recorded sizes]")
 @click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]")
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
-@click.option("--stock-rules/--no-stock-rules", default=True, show_default=True, help="Also run Nsight Compute's own full set, for its rules' verdicts.")
+@click.option(
+    "--stock-rules/--no-stock-rules", default=True, show_default=True, help="Also run Nsight Compute's own full set, for its rules' verdicts."
+)
 @click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
 def command(
     families: tuple[str, ...], target: Path, sizes: str | None, bench_sizes: str | None, dtype: str | None, stock_rules: bool, timeout: float
