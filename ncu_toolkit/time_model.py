@@ -188,9 +188,11 @@ class TimeModel:
         return times
 
     def _waiting_time(self, removal: Removal) -> list[tuple[str, float, str]]:
-        if not self.stalls:
+        spreads = removal.balance < 1 or removal.parallelism > 1 or removal.instructions < 1
+        if not self.stalls and not spreads:
             return []
-        left = self._waiting_left(removal)
+        # Where stalls were not collected, waiting can only be spread or go with its instructions.
+        left = self._waiting_left(removal) if self.stalls else removal.instructions
         cycles = self.cycles * left * removal.balance / removal.parallelism
         return [("waiting", cycles, "what the warps still wait for")]
 

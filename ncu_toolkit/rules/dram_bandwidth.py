@@ -30,12 +30,16 @@ from ncu_toolkit.rules._access import COALESCED
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_DRAM, roof
 from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import CHAIN
+from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import TimeModel
 
 ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("dram_utilization", "dram_bus_active", "dram_bytes", "lane_bytes", "global_sector_excess")
+
+#: Figures that tell useful traffic from waste; with none of them nothing is claimed.
+USEFULNESS: Final = ("dram_per_compulsory", "global_sector_excess", "lane_bytes", "ld_sectors_per_request")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -47,7 +51,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy < NEAR_DRAM.value:
         return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
     wasteful, sure = _waste(profile)
+    known = missing(profile, USEFULNESS)
     evidence = (measured, fact(profile, "dram_bytes"), fact(profile, "dram_per_compulsory", "", COMPULSORY, "<="), fact(profile, "global_sector_excess"), fact(profile, "lane_bytes"))
+    if not sure and len(known) == len(USEFULNESS):
+        return roof(
+            ID, f"Device memory is {units.percent(busy)} busy, which is near the most it can deliver; whether the bytes are needed, this report cannot say.", model, evidence,
+            (f"Collect the memory tables and instruction counts to see whether the traffic is needed: {command(('MemoryWorkloadAnalysis', 'MemoryWorkloadAnalysis_Tables', 'SourceCounters'))}",),
+            "Bytes by level, and sectors for each request.", good=False, confidence="low",
+        )  # fmt: skip
     if wasteful:
         return roof(
             ID, f"Device memory is {units.percent(busy)} busy, but {wasteful}: busy is not the same as useful.", model, evidence,

@@ -27,12 +27,16 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR, roof
 from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
+from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import RESOURCES, TimeModel
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l1_throughput")
+
+#: Figures that tell useful work from waste.
+USEFULNESS: Final = ("ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -54,6 +58,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return roof(
             ID, f"This kernel is good: each byte passes L1 once, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.", model, evidence,
             ("Nothing to mend in this kernel; wider accesses or fewer bytes would be the next step.",), "The same unit still the busiest.", good=True, confidence="medium",
+        )  # fmt: skip
+    if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
+        sections = ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
+        return roof(
+            ID, f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses and bank conflicts all look alike here.", model,
+            evidence, (f"Collect what tells them apart: {command(sections)}",), "Sectors for each request, wavefronts beyond the ideal, and what warps wait for.", good=False, confidence="low",
         )  # fmt: skip
     return roof(
         ID, f"{RESOURCES[name][2][:1].upper()}{RESOURCES[name][2][1:]} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much as it can give.", model, evidence,

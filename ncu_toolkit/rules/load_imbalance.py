@@ -29,7 +29,7 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, missing, ruled_out
-from ncu_toolkit.time_model import Removal, TimeModel
+from ncu_toolkit.time_model import FLOOR_US, Removal, TimeModel
 
 ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
@@ -45,7 +45,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     waves = derived.value(profile, "waves") or 0.0
     fill = derived.value(profile, "occupancy_fill")
     expected = _expected(profile, waves)
-    used = active * (fill if fill is not None else 1.0)
+    # Start and end of a launch leave SMs empty without any block being to blame.
+    duration = profile.duration_us
+    ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
+    used = min(1.0, active / ramp) * (fill if fill is not None else 1.0)
     # Occupancy below what the launch allows is unequal work only as far as the grid's own shape does not explain it.
     lost = 1 - min(1.0, used / expected)
     evidence = (fact(profile, "active_fraction", "", None), fact(profile, "imbalance"), fact(profile, "occupancy_fill"), fact(profile, "waves"))
