@@ -113,6 +113,8 @@ def parse(data: bytes) -> Framing:
         at = start + length
         while at < len(data):
             start, length = _prefixed(data, at, len(data))
+            if length == 0:
+                raise Malformed("a block has no header")
             header = data[start : start + length]
             integers = {number: value for number, value in fields(header) if isinstance(value, int)}
             cursor = start + length

@@ -22,13 +22,17 @@ def significant(value: float, digits: int = 3) -> str:
     magnitude = math.floor(math.log10(abs(value)))
     if magnitude < -4 or magnitude >= 15:
         return f"{value:.{digits - 1}e}"
-    decimals = max(0, digits - 1 - magnitude)
     rounded = round(value, digits - 1 - magnitude)
+    if abs(rounded) >= 10.0 ** (magnitude + 1):
+        magnitude += 1  # 9.996 rounds up to 10.0, which needs one decimal less
+    decimals = max(0, digits - 1 - magnitude)
     return f"{rounded:,.{decimals}f}".replace(",", THIN_SPACE)
 
 
 def count(value: float) -> str:
     """A whole number with thin spaces in thousands: `1 048 576`."""
+    if not math.isfinite(value):
+        return significant(value)
     return f"{round(value):,}".replace(",", THIN_SPACE)
 
 

@@ -19,7 +19,7 @@ from ncu_toolkit.runs import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "recorded"
-READERS = ("framing", "metrics", "model", "ncu_rep", "runs", "serialize", "store", "target")
+READERS = ("framing", "metrics", "model", "ncu_rep", "ncu_source", "runs", "serialize", "store", "target")
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
 FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)

@@ -15,7 +15,10 @@ from ncu_toolkit.runs import Run
 
 def launch(duration: float, opcodes: dict[str, int], stalls: dict[str, float] | None = None, index: int = 0, rung: str = "vectorized") -> Profile:
     stack = StallStack(tuple(sorted(stalls.items(), key=lambda item: -item[1])), None) if stalls else None
-    readings = {"duration": Reading("duration", duration, "us", Presence.PRESENT), "l1_hit_rate": Reading("l1_hit_rate", 0.25, "fraction", Presence.PRESENT)}
+    readings = {
+        "duration": Reading("duration", duration, "us", Presence.PRESENT),
+        "l1_hit_rate": Reading("l1_hit_rate", 0.25, "fraction", Presence.PRESENT),
+    }
     context = Context("gemm_fp32", rung, "64", "float32", {"M": 64, "N": 64, "K": 64}, {"BM": 32}, index, 2)
     device = Device("a GPU", (9, 0), sm_count=132)
     return Profile(Origin("f", 0, index), device, Launch("k", "k", (1, 1, 1), (32, 1, 1)), readings, stack, InstructionMix(opcodes), context=context)
@@ -25,7 +28,9 @@ def timing(rung: str, microseconds: float) -> Timing:
     return Timing("gemm_fp32", rung, "64", "float32", {"M": 64, "N": 64, "K": 64}, {"BM": 32}, (microseconds,), "warm", 1.0, 1.0, 0.0)
 
 
-HERE = Subject("here", (launch(10, {"STS.128": 8, "FFMA": 100}, {"mio_throttle": 3.0, "selected": 1.0}), launch(2, {"STS": 1, "FFMA": 5}, {"drain": 9.0}, 1)))
+HERE = Subject(
+    "here", (launch(10, {"STS.128": 8, "FFMA": 100}, {"mio_throttle": 3.0, "selected": 1.0}), launch(2, {"STS": 1, "FFMA": 5}, {"drain": 9.0}, 1))
+)
 BEFORE = Subject("before", (launch(30, {"STS": 32}, {"mio_throttle": 6.0, "selected": 2.0}),))
 
 
@@ -101,4 +106,7 @@ def test_a_run_is_checked_rung_by_rung() -> None:
     assert {outcome.rung for outcome in found} == {"gemm_fp32/vectorized", "gemm_fp32/mini_tile"}
     by_check = {(outcome.rung, outcome.check): outcome for outcome in found}
     assert by_check["gemm_fp32/vectorized", "executed('STS.128') == executed('STS')"].passed is False
-    assert by_check["gemm_fp32/vectorized", "executed('STS') * 4 == prev_executed('STS')"].numbers == {"executed('STS')": 9, "prev_executed('STS')": 32}
+    assert by_check["gemm_fp32/vectorized", "executed('STS') * 4 == prev_executed('STS')"].numbers == {
+        "executed('STS')": 9,
+        "prev_executed('STS')": 32,
+    }

@@ -12,7 +12,9 @@ from ncu_toolkit.runs import Run
 OUTCOMES = [(folder.name, outcome) for folder in recorded.FOLDERS for outcome in expectations.outcomes(recorded.run_of(folder))]
 
 
-@pytest.mark.parametrize(("folder", "outcome"), OUTCOMES, ids=lambda value: value if isinstance(value, str) else f"{value.rung}-{value.size}-{value.says}")
+@pytest.mark.parametrize(
+    ("folder", "outcome"), OUTCOMES, ids=lambda value: value if isinstance(value, str) else f"{value.rung}-{value.size}-{value.says}"
+)
 def test_header_check(folder: str, outcome: Outcome) -> None:
     assert outcome.passed, f"{folder}: {outcome}"
 

@@ -1,0 +1,111 @@
+"""The framing of report files: whole, cut, extended and altered ones, and files that are no reports at all."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+from pathlib import Path
+
+import pytest
+import recorded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncu_toolkit import framing
+from ncu_toolkit.errors import EXIT_INPUT, InputProblem
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    return recorded.report_bytes()
+
+
+def test_a_whole_report_fits_and_declares_its_launches(whole: bytes) -> None:
+    frame = framing.parse(whole)
+    assert frame.problem == ""
+    assert frame.intact_bytes == frame.size == len(whole)
+    assert recorded.FP32 is not None
+    assert frame.declared_launches == len(recorded.run_of(recorded.FP32).profiles)
+    for block in frame.blocks:
+        for offset, length in (*block.sources, *block.results):
+            assert block.offset < offset < offset + length <= len(whole)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 1000, "half", "all but the header"])
+def test_a_cut_report_says_where_and_keeps_what_is_before(whole: bytes, cut: int | str) -> None:
+    end = {"half": len(whole) // 2, "all but the header": 40}.get(str(cut)) or len(whole) - int(cut)
+    frame = framing.parse(whole[:end])
+    assert f"of {end} bytes" in frame.problem
+    assert frame.intact_bytes < end
+    again = framing.parse(whole[: frame.intact_bytes])
+    assert again.blocks == frame.blocks
+    assert frame.declared_launches < framing.parse(whole).declared_launches
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\0\0\0\0garbage", b"NVR\0", bytes(64)])
+def test_what_hangs_on_at_the_end_is_noticed(whole: bytes, tail: bytes) -> None:
+    frame = framing.parse(whole + tail)
+    assert frame.problem, "trailing bytes were taken for blocks"
+    assert frame.declared_launches == framing.parse(whole).declared_launches
+
+
+def test_a_length_that_lies_is_noticed(whole: bytes) -> None:
+    frame = framing.parse(whole)
+    block = frame.blocks[len(frame.blocks) // 2]
+    for change in (-1, 1, 2**31):
+        data = bytearray(whole)
+        (length,) = struct.unpack_from("<I", data, block.offset)
+        struct.pack_into("<I", data, block.offset, (length + change) % 2**32)
+        assert framing.parse(bytes(data)).problem
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_raise(noise: bytes) -> None:
+    frame = framing.parse(framing.MAGIC + noise)
+    assert frame.problem
+    assert 0 <= frame.intact_bytes <= frame.size
+    for function in (lambda: list(framing.fields(noise)), lambda: framing.read_varint(noise, 0)):
+        try:
+            function()
+        except framing.Malformed:
+            pass  # the one exception it may raise
+
+
+STRANGERS = {
+    "empty": (b"", "is empty (0 bytes)"),
+    "text": (b"==PROF== Connected to process 42\n", "is text (it starts with '==PROF== Connect')"),
+    "LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
+    "zip": (b"PK\x03\x04rest", "is a zip archive"),
+    "gzip": (b"\x1f\x8b\x08rest", "is a gzip file"),
+    "zstd": (b"\x28\xb5\x2f\xfdrest", "is a zstd-compressed report"),
+    "wrong magic": (b"NVX\0" + bytes(range(60)), "does not start with a report's signature (offset 0: 4e 56 58 00, expected 4e 56 52 00)"),
+    "damaged xz": (lzma.compress(b"NVR\0" + bytes(500))[:-20], "is a damaged xz file"),
+    "xz of text": (lzma.compress(b"just text, compressed"), "is text"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_strangers_are_named(tmp_path: Path, name: str) -> None:
+    data, says = STRANGERS[name]
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(data)
+    with pytest.raises(InputProblem) as caught:
+        framing.read_bytes(path)
+    assert caught.value.exit_code == EXIT_INPUT
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(InputProblem, match="no report at"):
+        framing.read_bytes(tmp_path / "missing.ncu-rep")
+    with pytest.raises(InputProblem, match="is a folder, not a report"):
+        framing.read_bytes(tmp_path)
+
+
+def test_xz_is_unpacked(tmp_path: Path, whole: bytes) -> None:
+    block = framing.parse(whole).blocks[1]
+    path = tmp_path / "a.ncu-rep.xz"
+    path.write_bytes(lzma.compress(whole[: block.offset], preset=0))
+    assert framing.read_bytes(path) == whole[: block.offset]

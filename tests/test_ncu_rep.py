@@ -1,0 +1,177 @@
+"""Reading reports: what comes out of a whole one, and what a damaged or incomplete one is refused with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import recorded
+
+from ncu_toolkit import framing, metrics, ncu_rep, ncu_source
+from ncu_toolkit.errors import EXIT_INPUT, EnvironmentProblem, InputProblem
+from ncu_toolkit.model import Presence, Profile
+
+CORPUS = recorded.ROOT.parent / "shared" / "corpus"
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    return recorded.report_bytes()
+
+
+@pytest.fixture(scope="module")
+def small(whole: bytes) -> bytes:
+    """The recording up to and including its first two launches: whole, and quick to load."""
+    blocks = framing.parse(whole).blocks
+    launches = 0
+    for block, following in zip(blocks, blocks[1:], strict=False):
+        launches += len(block.results)
+        if launches == 2:
+            return whole[: following.offset]
+    pytest.fail("the recording holds fewer than three launches")
+
+
+def written(folder: Path, data: bytes) -> Path:
+    path = folder / "cut.ncu-rep"
+    path.write_bytes(data)
+    return path
+
+
+def test_profiles_of_a_whole_report(tmp_path: Path, small: bytes) -> None:
+    report = ncu_rep.load_report(written(tmp_path, small))
+    assert (len(report.profiles), report.declared_launches, report.damage) == (2, 2, "")
+    assert report.ncu_version.startswith("20")
+    first, second = report.profiles
+    assert (first.origin.key, second.origin.key) == ("0.0", "0.1")
+    for profile in report.profiles:
+        check_profile(profile)
+        assert [instruction.index for instruction in profile.instructions] == list(range(len(profile.instructions)))
+        assert profile.instructions[0].address == 0
+        assert sum(row.executed or 0 for row in profile.instructions) == profile.mix.total
+        executed, counted = profile.mix.total, profile.value("instructions")
+        assert counted is not None
+        assert executed == pytest.approx(counted, rel=0.01), "instructions by PC and the counter are of the same launch"
+        assert any(text for text in profile.sources.values()), "the source is embedded"
+
+
+def check_profile(profile: Profile) -> None:
+    assert set(profile.readings) == set(metrics.REGISTRY), "every registry metric has a reading"
+    for reading in profile.readings.values():
+        assert (reading.value is not None) == (reading.presence is Presence.PRESENT)
+        if reading.unit == "fraction" and reading.value is not None:
+            assert 0 <= reading.value <= 1.3, f"{reading.name} = {reading.value}: a percentage was not converted"
+    assert profile.launch.complete == (profile.launch.status == "complete")
+
+
+def test_without_instructions_the_mix_still_comes_from_a_table_or_is_empty(tmp_path: Path, small: bytes) -> None:
+    quick = ncu_rep.load_profiles(written(tmp_path, small), instructions=False)[0]
+    assert quick.instructions == ()
+    assert quick.sources == {}
+    assert quick.duration_us
+
+
+CUTS = {
+    "by one byte": (lambda data: data[:-1], "is damaged at offset"),
+    "by half": (lambda data: data[: len(data) // 2], "is damaged at offset"),
+    "to its header": (lambda data: data[:40], "is damaged at offset"),
+    "trailing garbage": (lambda data: data + b"garbage", "is damaged at offset"),
+    "to nothing": (lambda data: b"", "is empty (0 bytes)"),
+    "replaced by text": (lambda data: b"a log, not a report", "is text"),
+    "replaced by a pointer": (lambda data: b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+    "with another signature": (lambda data: b"XVR\0" + data[4:], "does not start with a report's signature"),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_damaged_reports_are_refused(tmp_path: Path, small: bytes, name: str) -> None:
+    change, says = CUTS[name]
+    path = written(tmp_path, change(small))
+    with pytest.raises(InputProblem) as caught:
+        ncu_rep.load_report(path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert caught.value.exit_code == EXIT_INPUT
+    assert caught.value.remedy, "it says what to do"
+
+
+def test_the_intact_part_can_be_had_on_request(tmp_path: Path, small: bytes) -> None:
+    with pytest.raises(InputProblem, match="1 launches before that are intact"):
+        ncu_rep.load_report(written(tmp_path, small[:-1]))
+    report = ncu_rep.load_report(written(tmp_path, small[:-1]), instructions=False, allow_partial=True)
+    assert len(report.profiles) == 1
+    assert "at offset" in report.damage
+
+
+def test_folders_and_missing_files(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.ncu-rep"):
+        with pytest.raises(InputProblem):
+            ncu_rep.load_report(path)
+
+
+def test_no_report_module_is_an_environment_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(f"No module named '{name}'")
+
+    ncu_rep.module.cache_clear()
+    monkeypatch.setattr(ncu_rep.importlib, "import_module", refuse)
+    try:
+        with pytest.raises(EnvironmentProblem, match="pip install ncu-report"):
+            ncu_rep.module()
+    finally:
+        ncu_rep.module.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("sass", "opcode"),
+    [("@!P0 LDG.E.128 R4, [R2] ;", "LDG.E.128"), ("FFMA R1, R2, R3, R4", "FFMA"), ("{ HMMA.16816.F32 R1, R2, R3, R4", "HMMA.16816.F32"), ("EXIT;", "EXIT"), ("", ""), ("@P1", "")],
+)  # fmt: skip
+def test_opcodes(sass: str, opcode: str) -> None:
+    assert ncu_source.opcode_of(sass) == opcode
+
+
+def test_links_of_the_gui_become_plain_words() -> None:
+    class Action:
+        def rule_results_as_dicts(self) -> list[dict[str, object]]:
+            message = {"title": "T", "message": "See @section:Occupancy:the Occupancy section@ and @url:the guide:https://example.org@.", "type": 2}
+            return [
+                {"rule_identifier": "R", "rule_message": message, "speedup_estimation": {"speedup": 12.5, "type": 2}, "section_identifier": "S"},
+                {"rule_identifier": "bare"},
+            ]
+
+    full, bare = ncu_rep._rules(Action())
+    assert (full.kind, full.speedup, full.scope) == ("optimization", 12.5, "global")
+    assert "@" not in full.text
+    assert (bare.kind, bare.speedup, bare.title) == ("none", None, "")
+
+
+corpus = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")]
+REPORTS = {
+    "rtx3070-2020.3": ("2020.3.1", (8, 6), 1, 0), "a100-a": ("2021.2.2", (8, 0), 1, 0), "a100-incomplete-launch": ("2022.4", (8, 0), 1, 1), "a40-julia": ("2022.1.1", (8, 6), 2, 0),
+    "a10g-incomplete-last-launch": ("2023.1.1", (8, 6), 6, 1), "h100-triton-2023.2": ("2023.2.2", (9, 0), 1, 0), "a100-cutlass-2024.1": ("2024.1.1", (8, 0), 1, 0),
+    "rtx3090-thrust": ("2024.1.1", (8, 6), 27, 0), "rtx3060ti-source-2024.3": ("2024.3", (8, 6), 4, 0), "gh200-basic-2025.2": ("2025.2.1", (9, 0), 1, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=corpus) for name in REPORTS])
+def test_other_peoples_reports(name: str) -> None:
+    version, cc, count, incomplete = REPORTS[name]
+    report = ncu_rep.load_report(CORPUS / f"{name}.ncu-rep", instructions=False)
+    assert len(report.profiles) == report.declared_launches == count
+    assert report.ncu_version.startswith(version)
+    assert {profile.device.cc for profile in report.profiles} == {cc}
+    assert len({profile.origin.key for profile in report.profiles}) == count, "launches of one name are kept apart"
+    broken = [profile for profile in report.profiles if not profile.launch.complete]
+    assert len(broken) == incomplete
+    for profile in report.profiles:
+        check_profile(profile)
+    for profile in broken:
+        assert "incomplete" in profile.launch.status
+        assert profile.duration_us is None, "an aborted launch has no time"
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")
+def test_what_an_architecture_never_had_is_not_called_uncollected() -> None:
+    profile = ncu_rep.load_profiles(CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False)[0]
+    assert profile.reading("stall_gmma").presence is Presence.NOT_AVAILABLE
+    assert profile.reading("stall_long_scoreboard").presence is Presence.PRESENT

@@ -1,0 +1,156 @@
+"""Profiles and timings survive JSON, whatever is in them; documents that do not fit say where."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ncu_toolkit import metrics
+from ncu_toolkit.errors import InputProblem
+from ncu_toolkit.model import (
+    SCHEMA_VERSION,
+    Context,
+    Device,
+    Instruction,
+    InstructionMix,
+    Launch,
+    Origin,
+    Presence,
+    Profile,
+    Reading,
+    RuleMessage,
+    StallStack,
+    Timing,
+)
+from ncu_toolkit.serialize import document, from_plain, open_document, to_plain
+from ncu_toolkit.store import Manifest
+
+names = st.text(max_size=12)
+whole = st.integers(0, 2**53)
+numbers = st.floats(width=64)
+triple = st.tuples(whole, whole, whole)
+counts = st.dictionaries(names, whole, max_size=3)
+readings = st.builds(
+    Reading, st.sampled_from(sorted(metrics.REGISTRY)), st.none() | numbers, st.sampled_from(metrics.UNITS), st.sampled_from(list(Presence))
+)
+launches = st.builds(Launch, names, names, triple, triple, *[whole] * 7, st.lists(names, max_size=2).map(tuple), names)
+instructions = st.builds(
+    Instruction,
+    whole,
+    whole,
+    names,
+    names,
+    names,
+    whole,
+    st.none() | whole,
+    st.none() | whole,
+    counts,
+    counts,
+    st.dictionaries(names, numbers, max_size=2),
+)
+contexts = st.builds(Context, names, names, names, names, counts, counts, whole, whole, st.none() | numbers, st.none() | numbers, whole)
+profiles = st.builds(
+    Profile,
+    st.builds(Origin, names, whole, whole, names),
+    st.builds(Device, names, st.tuples(whole, whole), names, whole, whole, whole, numbers),
+    launches,
+    st.lists(readings, max_size=4).map(lambda items: {item.name: item for item in items}),
+    st.none() | st.builds(StallStack, st.lists(st.tuples(names, numbers), max_size=3).map(tuple), st.none() | numbers),
+    st.builds(InstructionMix, counts, counts),
+    st.lists(instructions, max_size=2).map(tuple),
+    st.dictionaries(names, names, max_size=2),
+    st.lists(
+        st.builds(RuleMessage, names, names, names, st.sampled_from(["ok", "optimization", "warning", "error", "none"]), st.none() | numbers),
+        max_size=2,
+    ).map(tuple),
+    st.none() | contexts,
+)
+timings = st.builds(
+    Timing, names, names, names, names, counts, counts, st.lists(numbers, min_size=1, max_size=3).map(tuple), st.sampled_from(["flushed", "warm"]), numbers, numbers, numbers,
+    *[st.none() | numbers] * 5, names, st.none() | numbers, st.lists(names, max_size=2).map(tuple),
+)  # fmt: skip
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality that holds for NaN too: by the JSON text of both, which is where they have to agree."""
+    return json.dumps(to_plain(a), sort_keys=True) == json.dumps(to_plain(b), sort_keys=True)
+
+
+def through_json(value: Any) -> Any:
+    return json.loads(json.dumps(to_plain(value), allow_nan=False))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(profiles)
+def test_profiles_survive(profile: Profile) -> None:
+    back = from_plain(Profile, through_json(profile))
+    assert same(back, profile)
+    assert type(back.launch.grid) is tuple
+    assert all(type(reading.presence) is Presence for reading in back.readings.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(timings)
+def test_timings_survive(timing: Timing) -> None:
+    back = from_plain(Timing, through_json(timing))
+    assert same(back, timing)
+
+
+def test_values_that_json_has_not() -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        back = from_plain(Reading, through_json(Reading("x", value, "", Presence.UNDEFINED)))
+        assert back.value is not None
+        assert repr(back.value) == repr(value)
+
+
+PLAIN = through_json(
+    Timing("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, (1.0, 2.0), "warm", 1.0, 1.0, 0.5),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"times_us": ...}, "Timing.times_us is missing"), ({"times_us": [1.0, "fast"]}, "Timing.times_us[1] is 'fast', expected a number"), ({"times_us": 3.0}, "Timing.times_us is of type float, expected list"),
+        ({"cache": "cold"}, "Timing.cache is 'cold', expected one of 'flushed', 'warm'"), ({"dims": [1]}, "Timing.dims is of type list, expected dict"), ({"dims": {"M": 1.5}}, "Timing.dims.M is of type float, expected int"),
+        ({"dims": {"M": True}}, "Timing.dims.M is True, expected int"), ({"flops": True}, "Timing.flops is True, expected a number"), ({"family": None}, "Timing.family is of type NoneType, expected str"),
+        ({"baseline_us": "n/a"}, "Timing.baseline_us is 'n/a', expected a number"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named_by_its_path(change: dict[str, Any], says: str) -> None:
+    data = {key: value for key, value in {**PLAIN, **change}.items() if value is not ...}
+    with pytest.raises(InputProblem) as caught:
+        from_plain(Timing, data)
+    assert says in str(caught.value)
+
+
+def test_an_unknown_enumeration_value_is_an_input_problem() -> None:
+    with pytest.raises(InputProblem, match=r"presence is 'perhaps'"):
+        from_plain(Reading, {"name": "x", "value": 1.0, "unit": "", "presence": "perhaps"})
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 3, {"origin": {}}])
+def test_nonsense_in_place_of_a_document(data: Any) -> None:
+    for kind in (Profile, Manifest):
+        with pytest.raises(InputProblem):
+            from_plain(kind, data)
+
+
+def test_keys_of_later_versions_and_defaults_that_are_left_out() -> None:
+    assert from_plain(Timing, {**PLAIN, "colour": "green"}) == from_plain(Timing, {key: value for key, value in PLAIN.items() if key != "throttle"})
+
+
+def test_documents_know_their_kind_and_version() -> None:
+    assert open_document("timings", document("timings", [1]), "f") == [1]
+    with pytest.raises(InputProblem, match="'f' is not an ncu-toolkit run file"):
+        open_document("run", document("timings", []), "f")
+    with pytest.raises(InputProblem, match=f"schema version 99, this release reads {SCHEMA_VERSION}"):
+        open_document("run", {**document("run", {}), "version": 99}, "f")
+    for stranger in ([], None, 3, {"data": 1}):
+        with pytest.raises(InputProblem):
+            open_document("run", stranger, "f")
