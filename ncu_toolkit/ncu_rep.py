@@ -17,9 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ncu_toolkit import framing, metrics
+from ncu_toolkit import framing, messages, metrics, ncu_source
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.model import Device, Instruction, InstructionMix, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
+from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
+from ncu_toolkit.ncu_source import CodeTexts
 
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 _GUI_LINK = re.compile(r"@(?:section|url|source|metric|sourcecounter):([^@:]+(?::[^@:]*)?)?:?[^@]*@")
@@ -67,7 +68,8 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
         if path.suffix != ".ncu-rep" or frame.problem:
             readable = Path(scratch) / "report.ncu-rep"
             readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
-        profiles = tuple(_profiles(module(), readable, path.name, version, instructions))
+        code = CodeTexts(messages.code_keys(data, frame)) if instructions else None
+        profiles = tuple(_profiles(module(), readable, path.name, version, code))
     if len(profiles) != frame.declared_launches:
         message = f"'{path}' declares {frame.declared_launches} launches, {len(profiles)} could be read"
         if not allow_partial:
@@ -115,30 +117,32 @@ def _pip_version() -> str:
         return "bundled with Nsight Compute"
 
 
-def _profiles(ncu: Any, path: Path, name: str, version: str, instructions: bool) -> Iterable[Profile]:
+def _profiles(ncu: Any, path: Path, name: str, version: str, code: CodeTexts | None) -> Iterable[Profile]:
     context = ncu.load_report(str(path))
-    for range_index in range(context.num_ranges()):
-        report_range = context.range_by_idx(range_index)
+    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    if code is not None and len(ranges) > 1:
+        code.keys = ()  # launches are then grouped by range, not in the order in which they were written
+    for range_index, report_range in enumerate(ranges):
         for action_index in range(report_range.num_actions()):
             action = report_range.action_by_idx(action_index)
-            yield _profile(ncu, action, Origin(name, range_index, action_index, version), instructions)
+            yield _profile(action, Origin(name, range_index, action_index, version), code)
 
 
-def _profile(ncu: Any, action: Any, origin: Origin, instructions: bool) -> Profile:
+def _profile(action: Any, origin: Origin, code: CodeTexts | None) -> Profile:
     names = frozenset(action.metric_names())
     device = _device(action, names)
     readings = {entry.name: _reading(action, names, entry, device.cc) for entry in metrics.REGISTRY.values()}
     launch = _launch(action, names, readings)
-    table = _instructions(action, names) if instructions else ()
+    table = ncu_source.instructions(action, names, code, origin.action_index) if code is not None else ()
     return Profile(
         origin=origin,
         device=device,
         launch=launch,
         readings=readings,
         stalls=_stalls(readings),
-        mix=_mix(action, names, table),
+        mix=ncu_source.mix(action, names, table),
         instructions=table,
-        sources=_sources(action) if instructions else {},
+        sources=ncu_source.sources(action) if code is not None else {},
         rules=tuple(_rules(action)),
     )
 
@@ -234,7 +238,7 @@ def _status(function: str, names: frozenset[str], readings: Mapping[str, Reading
     if not names:
         return "incomplete: the report holds no metrics for this launch; the file is damaged or profiling was stopped"
     if metrics.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
-        return "incomplete: the launch was not finished when profiling ended (no grid size, no duration), as after a crash, a time-out or an interrupt"
+        return "incomplete: the launch was not finished when profiling ended (no grid size, no duration): a crash, a time-out or an interrupt"
     if readings["duration"].presence is Presence.UNDEFINED:
         return "incomplete: its duration is not a number, as after a launch that failed under the profiler"
     if readings["duration"].value == 0:
@@ -262,97 +266,6 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
         return None
     present.sort(key=lambda item: -item[1])
     return StallStack(tuple(present), readings["warp_latency"].value)
-
-
-def _instances(action: Any, names: frozenset[str], name: str) -> dict[int, float]:
-    if name not in names:
-        return {}
-    found = action.metric_by_name(name)
-    count = found.num_instances()
-    if count == 0 or not found.has_correlation_ids():
-        return {}
-    ids = found.correlation_ids()
-    # the typed accessors: value() asks for the kind each time, and a ladder has millions of instances
-    return {ids.as_uint64(i): found.as_double(i) for i in range(count)}
-
-
-def opcode_of(sass: str) -> str:
-    """Mnemonic with modifiers of a SASS line: `@!P0 LDG.E.128 R4, [R2]` gives `LDG.E.128`."""
-    words = sass.split()
-    while words and (words[0].startswith("@") or words[0] == "{"):
-        words = words[1:]
-    return words[0].rstrip(";") if words else ""
-
-
-def _instructions(action: Any, names: frozenset[str]) -> tuple[Instruction, ...]:
-    executed = _instances(action, names, metrics.SOURCE_METRICS["executed"])
-    samples = {reason: _instances(action, names, metrics.sample_metric(reason)) for reason in metrics.STALL_REASONS}
-    addresses = set(executed)
-    for table in samples.values():
-        addresses |= set(table)
-    if not addresses:
-        return ()
-    not_issued = {reason: _instances(action, names, metrics.sample_metric(reason, not_issued=True)) for reason in metrics.STALL_REASONS}
-    threads = _instances(action, names, metrics.SOURCE_METRICS["threads_on"]) or _instances(action, names, metrics.SOURCE_METRICS["threads"])
-    extras = {short: _instances(action, names, name) for short, name in metrics.SOURCE_METRICS.items() if short not in ("executed", "threads", "threads_on", "samples")}
-    extras = {short: table for short, table in extras.items() if table}
-    rows = []
-    for index, address in enumerate(sorted(addresses)):
-        sass = str(action.sass_by_pc(address) or "").strip()
-        info = action.source_info(address)
-        rows.append(
-            Instruction(
-                index=index,
-                address=address,
-                sass=sass,
-                opcode=opcode_of(sass),
-                file=str(info.file_name()) if info is not None else "",
-                line=int(info.line()) if info is not None else 0,
-                executed=int(executed[address]) if address in executed else None,
-                threads=int(threads[address]) if address in threads else None,
-                samples={reason: int(table[address]) for reason, table in samples.items() if table.get(address)},
-                samples_not_issued={reason: int(table[address]) for reason, table in not_issued.items() if table.get(address)},
-                counters={short: table[address] for short, table in extras.items() if address in table},
-            )
-        )
-    base = rows[0].address
-    return tuple(_rebased(row, base) for row in rows)
-
-
-def _rebased(row: Instruction, base: int) -> Instruction:
-    """Addresses relative to the function's first instruction: absolute ones differ between runs and say nothing."""
-    from dataclasses import replace
-
-    return replace(row, address=row.address - base)
-
-
-def _mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> InstructionMix:
-    """Executed instructions by opcode: joined from the per-instruction counts where they are there, else the profiler's own table."""
-    opcodes: dict[str, int] = {}
-    threads: dict[str, int] = {}
-    for row in table:
-        if row.executed is not None and row.opcode:
-            opcodes[row.opcode] = opcodes.get(row.opcode, 0) + row.executed
-        if row.threads is not None and row.opcode:
-            threads[row.opcode] = threads.get(row.opcode, 0) + row.threads
-    if not opcodes:
-        opcodes = _opcode_table(action, names, metrics.OPCODE_METRIC)
-        threads = _opcode_table(action, names, metrics.OPCODE_THREADS_METRIC)
-    return InstructionMix(opcodes, threads)
-
-
-def _opcode_table(action: Any, names: frozenset[str], name: str) -> dict[str, int]:
-    if name not in names:
-        return {}
-    found = action.metric_by_name(name)
-    if not found.num_instances() or not found.has_correlation_ids():
-        return {}
-    ids = found.correlation_ids()
-    return {str(ids.value(i)): int(found.value(i)) for i in range(found.num_instances())}
-
-
-def _sources(action: Any) -> dict[str, str]:
-    return {str(name): str(text) for name, text in action.source_files().items() if text}
 
 
 _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error"}
