@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def small(whole: bytes) -> bytes:
     """The recording up to and including its first two launches: whole, and quick to load."""
     blocks = framing.parse(whole).blocks
     launches = 0
-    for block, following in zip(blocks, blocks[1:], strict=False):
+    for block, following in itertools.pairwise(blocks):
         launches += len(block.results)
         if launches == 2:
             return whole[: following.offset]
@@ -123,8 +124,15 @@ def test_no_report_module_is_an_environment_problem(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("sass", "opcode"),
-    [("@!P0 LDG.E.128 R4, [R2] ;", "LDG.E.128"), ("FFMA R1, R2, R3, R4", "FFMA"), ("{ HMMA.16816.F32 R1, R2, R3, R4", "HMMA.16816.F32"), ("EXIT;", "EXIT"), ("", ""), ("@P1", "")],
-)  # fmt: skip
+    [
+        ("@!P0 LDG.E.128 R4, [R2] ;", "LDG.E.128"),
+        ("FFMA R1, R2, R3, R4", "FFMA"),
+        ("{ HMMA.16816.F32 R1, R2, R3, R4", "HMMA.16816.F32"),
+        ("EXIT;", "EXIT"),
+        ("", ""),
+        ("@P1", ""),
+    ],
+)
 def test_opcodes(sass: str, opcode: str) -> None:
     assert ncu_source.opcode_of(sass) == opcode
 
@@ -146,10 +154,17 @@ def test_links_of_the_gui_become_plain_words() -> None:
 
 corpus = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")]
 REPORTS = {
-    "rtx3070-2020.3": ("2020.3.1", (8, 6), 1, 0), "a100-a": ("2021.2.2", (8, 0), 1, 0), "a100-incomplete-launch": ("2022.4", (8, 0), 1, 1), "a40-julia": ("2022.1.1", (8, 6), 2, 0),
-    "a10g-incomplete-last-launch": ("2023.1.1", (8, 6), 6, 1), "h100-triton-2023.2": ("2023.2.2", (9, 0), 1, 0), "a100-cutlass-2024.1": ("2024.1.1", (8, 0), 1, 0),
-    "rtx3090-thrust": ("2024.1.1", (8, 6), 27, 0), "rtx3060ti-source-2024.3": ("2024.3", (8, 6), 4, 0), "gh200-basic-2025.2": ("2025.2.1", (9, 0), 1, 0),
-}  # fmt: skip
+    "rtx3070-2020.3": ("2020.3.1", (8, 6), 1, 0),
+    "a100-a": ("2021.2.2", (8, 0), 1, 0),
+    "a100-incomplete-launch": ("2022.4", (8, 0), 1, 1),
+    "a40-julia": ("2022.1.1", (8, 6), 2, 0),
+    "a10g-incomplete-last-launch": ("2023.1.1", (8, 6), 6, 1),
+    "h100-triton-2023.2": ("2023.2.2", (9, 0), 1, 0),
+    "a100-cutlass-2024.1": ("2024.1.1", (8, 0), 1, 0),
+    "rtx3090-thrust": ("2024.1.1", (8, 6), 27, 0),
+    "rtx3060ti-source-2024.3": ("2024.3", (8, 6), 4, 0),
+    "gh200-basic-2025.2": ("2025.2.1", (9, 0), 1, 0),
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=corpus) for name in REPORTS])

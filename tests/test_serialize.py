@@ -71,9 +71,23 @@ profiles = st.builds(
     st.none() | contexts,
 )
 timings = st.builds(
-    Timing, names, names, names, names, counts, counts, st.lists(numbers, min_size=1, max_size=3).map(tuple), st.sampled_from(["flushed", "warm"]), numbers, numbers, numbers,
-    *[st.none() | numbers] * 5, names, st.none() | numbers, st.lists(names, max_size=2).map(tuple),
-)  # fmt: skip
+    Timing,
+    names,
+    names,
+    names,
+    names,
+    counts,
+    counts,
+    st.lists(numbers, min_size=1, max_size=3).map(tuple),
+    st.sampled_from(["flushed", "warm"]),
+    numbers,
+    numbers,
+    numbers,
+    *[st.none() | numbers] * 5,
+    names,
+    st.none() | numbers,
+    st.lists(names, max_size=2).map(tuple),
+)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -110,18 +124,24 @@ def test_values_that_json_has_not() -> None:
 
 PLAIN = through_json(
     Timing("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, (1.0, 2.0), "warm", 1.0, 1.0, 0.5),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"times_us": ...}, "Timing.times_us is missing"), ({"times_us": [1.0, "fast"]}, "Timing.times_us[1] is 'fast', expected a number"), ({"times_us": 3.0}, "Timing.times_us is of type float, expected list"),
-        ({"cache": "cold"}, "Timing.cache is 'cold', expected one of 'flushed', 'warm'"), ({"dims": [1]}, "Timing.dims is of type list, expected dict"), ({"dims": {"M": 1.5}}, "Timing.dims.M is of type float, expected int"),
-        ({"dims": {"M": True}}, "Timing.dims.M is True, expected int"), ({"flops": True}, "Timing.flops is True, expected a number"), ({"family": None}, "Timing.family is of type NoneType, expected str"),
+        ({"times_us": ...}, "Timing.times_us is missing"),
+        ({"times_us": [1.0, "fast"]}, "Timing.times_us[1] is 'fast', expected a number"),
+        ({"times_us": 3.0}, "Timing.times_us is of type float, expected list"),
+        ({"cache": "cold"}, "Timing.cache is 'cold', expected one of 'flushed', 'warm'"),
+        ({"dims": [1]}, "Timing.dims is of type list, expected dict"),
+        ({"dims": {"M": 1.5}}, "Timing.dims.M is of type float, expected int"),
+        ({"dims": {"M": True}}, "Timing.dims.M is True, expected int"),
+        ({"flops": True}, "Timing.flops is True, expected a number"),
+        ({"family": None}, "Timing.family is of type NoneType, expected str"),
         ({"baseline_us": "n/a"}, "Timing.baseline_us is 'n/a', expected a number"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_named_by_its_path(change: dict[str, Any], says: str) -> None:
     data = {key: value for key, value in {**PLAIN, **change}.items() if value is not ...}
     with pytest.raises(InputProblem) as caught:

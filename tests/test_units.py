@@ -18,10 +18,25 @@ NAN, INF = math.nan, math.inf
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"), (1, "1.00"), (1.004, "1.00"), (12.34, "12.3"), (123.4, "123"), (1234, f"1{T}230"), (1048576, f"1{T}050{T}000"), (0.01234, "0.0123"),
-        (9.996, "10.0"), (999.6, f"1{T}000"), (0.9996, "1.00"), (-1.5, "-1.50"), (1e-5, "1.00e-05"), (1e15, "1.00e+15"), (NAN, "n/a"), (INF, "∞"), (-INF, "-∞"),
+        (0, "0"),
+        (1, "1.00"),
+        (1.004, "1.00"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (1234, f"1{T}230"),
+        (1048576, f"1{T}050{T}000"),
+        (0.01234, "0.0123"),
+        (9.996, "10.0"),
+        (999.6, f"1{T}000"),
+        (0.9996, "1.00"),
+        (-1.5, "-1.50"),
+        (1e-5, "1.00e-05"),
+        (1e15, "1.00e+15"),
+        (NAN, "n/a"),
+        (INF, "∞"),
+        (-INF, "-∞"),
     ],
-)  # fmt: skip
+)
 def test_significant(value: float, text: str) -> None:
     assert units.significant(value) == text
 
@@ -29,12 +44,26 @@ def test_significant(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("function", "arguments", "text"),
     [
-        (units.si, (4.24e12, "B/s"), f"4.24{T}TB/s"), (units.si, (999.6e9, "B/s"), f"1.00{T}TB/s"), (units.si, (12, "B"), f"12.0{T}B"), (units.si, (NAN, "B"), "n/a"),
-        (units.si, (-2e9, "FLOP/s"), f"-2.00{T}GFLOP/s"), (units.duration, (64.3,), f"64.3{T}µs"), (units.duration, (0.5,), f"500{T}ns"), (units.duration, (1659e3,), f"1.66{T}s"),
-        (units.duration, (999.96,), f"1.00{T}ms"), (units.duration, (INF,), "n/a"), (units.percent, (0.125,), f"12.5{T}%"), (units.percent, (0,), f"0{T}%"), (units.percent, (1,), f"100{T}%"),
-        (units.percent, (NAN,), "n/a"), (units.ratio, (12.7,), "12.7×"), (units.ratio, (INF,), "n/a"), (units.count, (1048576,), f"1{T}048{T}576"), (units.count, (0.4,), "0"),
+        (units.si, (4.24e12, "B/s"), f"4.24{T}TB/s"),
+        (units.si, (999.6e9, "B/s"), f"1.00{T}TB/s"),
+        (units.si, (12, "B"), f"12.0{T}B"),
+        (units.si, (NAN, "B"), "n/a"),
+        (units.si, (-2e9, "FLOP/s"), f"-2.00{T}GFLOP/s"),
+        (units.duration, (64.3,), f"64.3{T}µs"),
+        (units.duration, (0.5,), f"500{T}ns"),
+        (units.duration, (1659e3,), f"1.66{T}s"),
+        (units.duration, (999.96,), f"1.00{T}ms"),
+        (units.duration, (INF,), "n/a"),
+        (units.percent, (0.125,), f"12.5{T}%"),
+        (units.percent, (0,), f"0{T}%"),
+        (units.percent, (1,), f"100{T}%"),
+        (units.percent, (NAN,), "n/a"),
+        (units.ratio, (12.7,), "12.7×"),
+        (units.ratio, (INF,), "n/a"),
+        (units.count, (1048576,), f"1{T}048{T}576"),
+        (units.count, (0.4,), "0"),
     ],
-)  # fmt: skip
+)
 def test_kinds(function: object, arguments: tuple[object, ...], text: str) -> None:
     assert callable(function)
     assert function(*arguments) == text
@@ -43,10 +72,20 @@ def test_kinds(function: object, arguments: tuple[object, ...], text: str) -> No
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (None, "us", "n/a"), (64.3, "us", f"64.3{T}µs"), (0.5, "fraction", f"50.0{T}%"), (2.0, "ratio", "2.00×"), (12.0, "count", "12"), (12.5, "count", "12.5"),
-        (123456.0, "count", f"123{T}456"), (16.5, "sectors", f"16.5{T}sectors"), (1.25, "", "1.25"), (60e6, "B", f"60.0{T}MB"), (1.98e9, "Hz", f"1.98{T}GHz"), (3.2, "cycles/inst", f"3.20{T}cycles/inst"),
+        (None, "us", "n/a"),
+        (64.3, "us", f"64.3{T}µs"),
+        (0.5, "fraction", f"50.0{T}%"),
+        (2.0, "ratio", "2.00×"),
+        (12.0, "count", "12"),
+        (12.5, "count", "12.5"),
+        (123456.0, "count", f"123{T}456"),
+        (16.5, "sectors", f"16.5{T}sectors"),
+        (1.25, "", "1.25"),
+        (60e6, "B", f"60.0{T}MB"),
+        (1.98e9, "Hz", f"1.98{T}GHz"),
+        (3.2, "cycles/inst", f"3.20{T}cycles/inst"),
     ],
-)  # fmt: skip
+)
 def test_quantity(value: float | None, unit: str, text: str) -> None:
     assert units.quantity(value, unit) == text
 

@@ -1,0 +1,141 @@
+"""The registry against the chips' own lists, the section files against the registry, and no raw metric name anywhere else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import nvperf
+import pytest
+
+from ncu_toolkit import metrics, sections
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTS = ROOT.parent / "shared" / "metrics"
+#: Names that the profiler makes itself, so that no chip's list has them.
+NOT_HARDWARE = re.compile(r"(launch|profiler|device|derived|sass)__|smsp__pcsamp_|sm__maximum_warps_")
+#: A raw Nsight metric name inside a string.
+RAW_NAME = re.compile(
+    r"\b(smsp|sm|l1tex|lts|dram|gpu|gpc|fbpa|idc|launch|sass|profiler|device)__[a-z]|\bmemory_(l1|l2)_|\b(thread_)?inst_executed(_true)?\b"
+)
+MAY_NAME_METRICS = {"metrics.py", "sections.py"}
+
+
+def hardware_names(metric: metrics.Metric) -> list[str]:
+    return [name for name in metric.ncu if not NOT_HARDWARE.match(name)]
+
+
+@pytest.mark.skipif(nvperf.library_path() is None, reason="the report module is not from the ncu-report package, which carries the metric lists")
+@pytest.mark.parametrize("cc", nvperf.CHIPS, ids=nvperf.CHIPS.get)
+def test_every_name_exists_on_the_chips_it_claims(cc: tuple[int, int]) -> None:
+    wrong = []
+    with nvperf.chip(nvperf.CHIPS[cc]) as chip:
+        assert not chip.has("sm__no_such_metric.avg"), "the library takes anything: this test would prove nothing"
+        assert chip.has("sm__cycles_active.avg")
+        for metric in metrics.REGISTRY.values():
+            names = hardware_names(metric)
+            if names and metric.available_on(cc) != any(map(chip.has, names)):
+                wrong.append(
+                    f"{metric.name} ({', '.join(names)}) is said to be {'on' if metric.available_on(cc) else 'missing from'} {nvperf.CHIPS[cc]}"
+                )
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.skipif(nvperf.library_path() is None, reason="the report module is not from the ncu-report package, which carries the metric lists")
+@pytest.mark.parametrize("cc", nvperf.CHIPS, ids=nvperf.CHIPS.get)
+def test_the_name_that_is_collected_exists_where_it_is_collected(cc: tuple[int, int]) -> None:
+    """Sections ask for the first name only; a chip that has just a later one would leave the metric uncollected."""
+    wrong = []
+    with nvperf.chip(nvperf.CHIPS[cc]) as chip:
+        for metric in metrics.REGISTRY.values():
+            if (
+                metric.name not in metrics.READ_ONLY
+                and metric.available_on(cc)
+                and hardware_names(metric)[:1] == [metric.ncu[0]]
+                and not chip.has(metric.ncu[0])
+            ):
+                wrong.append(f"{metric.name}: {metric.ncu[0]}")
+    assert not wrong, f"not on {nvperf.CHIPS[cc]}: " + "; ".join(wrong)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not LISTS.is_dir(), reason="the folder of metric lists is not here")
+@pytest.mark.parametrize("cc", nvperf.CHIPS, ids=nvperf.CHIPS.get)
+def test_every_base_name_is_in_the_published_lists(cc: tuple[int, int]) -> None:
+    lines = (LISTS / f"{nvperf.CHIPS[cc]}.tsv").read_text(encoding="utf-8").splitlines()
+    known = {line.split("\t")[1] for line in lines}
+    wrong = [
+        name
+        for metric in metrics.REGISTRY.values()
+        if metric.available_on(cc)
+        for name in hardware_names(metric)[:1]
+        if name.split(".")[0] not in known
+    ]
+    assert not wrong
+
+
+def test_no_raw_metric_name_outside_the_registry() -> None:
+    strays = []
+    for path in sorted((ROOT / "ncu_toolkit").rglob("*.py")):
+        if path.name in MAY_NAME_METRICS:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documentation = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and node.body and isinstance(node.body[0], ast.Expr)
+        }
+        strays += [
+            f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation and RAW_NAME.search(node.value)
+        ]
+    assert not strays, "raw metric names belong into metrics.py: " + "; ".join(strays)
+
+
+def test_the_pattern_of_raw_names_finds_every_raw_name() -> None:
+    unseen = [name for name in (*metrics.raw_names(), *metrics.SOURCE_METRICS.values(), metrics.OPCODE_METRIC) if not RAW_NAME.search(name)]
+    assert not unseen
+
+
+def test_entries_are_sound() -> None:
+    names = [metric.name for group in metrics.GROUPS.values() for metric in group]
+    assert len(names) == len(set(names)) == len(metrics.REGISTRY)
+    for metric in metrics.REGISTRY.values():
+        assert metric.unit in metrics.UNITS, metric.name
+        assert metric.better in ("high", "low", ""), metric.name
+        assert metric.ncu, metric.name
+        assert metric.label.strip(), metric.name
+        assert metric.meaning.endswith("."), metric.name
+        assert metric.since <= metric.until, metric.name
+    assert set(metrics.REGISTRY) >= metrics.READ_ONLY
+    assert all(unit in metrics.UNITS and factor > 0 for unit, factor in metrics.CONVERSIONS.values())
+    assert all(f"stall_{reason}" in metrics.REGISTRY for reason in metrics.STALL_REASONS)
+
+
+def test_sections_collect_the_whole_registry_and_nothing_twice() -> None:
+    text = "".join(sections.section_text(group) for group in metrics.GROUPS)
+    for metric in metrics.REGISTRY.values():
+        expected = 0 if metric.name in metrics.READ_ONLY else 1
+        assert text.count(f'Name: "{metric.ncu[0]}"\n') == expected, metric.name
+
+
+def test_section_files_are_current() -> None:
+    expected = {sections.file_name(group): sections.section_text(group) for group in (*metrics.GROUPS, "source")}
+    found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "sections").glob("*.section")}
+    assert found == expected, "run `make docs`"
+
+
+def test_sections_can_be_written_anywhere(tmp_path: Path) -> None:
+    for path in sections.write(tmp_path):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("{") == text.count("}")
+        assert f'Sets {{\n  Identifier: "{sections.SET_NAME}"\n}}' in text
+
+
+@pytest.mark.parametrize("reason", metrics.STALL_REASONS)
+def test_sampling_spells_reasons_its_own_way(reason: str) -> None:
+    spelled = {"no_instruction": "no_instructions", "gmma": "warpgroup_arrive"}.get(reason, reason)
+    assert metrics.sample_metric(reason).endswith(f"_{spelled}")
+    assert metrics.sample_metric(reason, not_issued=True).endswith(f"_{spelled}_not_issued")
