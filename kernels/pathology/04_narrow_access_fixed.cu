@@ -8,7 +8,7 @@ minimum_cc = "8.0"
 
 [problem]
 reference = "invert_bytes"
-scale = 16
+scale = 8
 
 [parameters]
 BLOCK = 256
