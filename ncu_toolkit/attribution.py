@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -175,8 +176,22 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
 
 
+#: Results for the instruction tables asked about last, by identity: every rule asks about the same few. The table is held, so its id stays its own.
+_REMEMBERED: OrderedDict[tuple[int, str], tuple[Sequence[Instruction], Mapping[int, float]]] = OrderedDict()
+_REMEMBER: Final = 64
+
+
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     """Samples of `reason` by index of the instruction responsible: the producer of a late result, or the throttled instruction itself."""
+    key = (id(profile.instructions), reason)
+    if key not in _REMEMBERED:
+        _REMEMBERED[key] = (profile.instructions, _weights_by_culprit(profile, reason))
+        while len(_REMEMBERED) > _REMEMBER:
+            _REMEMBERED.popitem(last=False)
+    return _REMEMBERED[key][1]
+
+
+def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     sampled = [(i, row.samples.get(reason, 0)) for i, row in enumerate(profile.instructions)]
     sampled = [(i, n) for i, n in sampled if n]
     if not sampled:

@@ -122,25 +122,26 @@ def explain_step(before: Profile, after: Profile, removes: str = "", diagnosed: 
     """
     first, second = diagnosed(before), diagnosed(after)
     predicted = next((f for f in first.findings if f.bottleneck == removes), None) if removes else first.primary
-    changes = tuple(_changes(before, after))
+    moved = changes(before, after)
     stalls = tuple(_stall_changes(before, after))
     t0, t1 = before.duration_us, after.duration_us
     speedup = t0 / t1 if t0 and t1 else None
-    return StepExplanation(speedup, first.primary, second.primary, predicted, changes, stalls, tuple(_sentences(speedup, first, second, predicted, removes, changes, stalls)))
+    return StepExplanation(speedup, first.primary, second.primary, predicted, moved, stalls, tuple(_sentences(speedup, first, second, predicted, removes, moved, stalls)))
 
 
-def _changes(before: Profile, after: Profile) -> list[Change]:
-    changes = []
+def changes(before: Profile, after: Profile) -> tuple[Change, ...]:
+    """The figures of FIGURES and the counts of OPCODES in both profiles, those that neither holds left out."""
+    found = []
     for name in FIGURES:
         unit, label, _ = derived.describe(name)
         pair = derived.value(before, name), derived.value(after, name)
         if pair != (None, None):
-            changes.append(Change(name, label, unit, *pair))
+            found.append(Change(name, label, unit, *pair))
     for opcode in OPCODES:
         counts = [float(p.mix.executed(opcode)) if p.mix.collected else None for p in (before, after)]
         if any(counts):
-            changes.append(Change(opcode, f"{opcode} instructions", "count", counts[0], counts[1]))
-    return changes
+            found.append(Change(opcode, f"{opcode} instructions", "count", counts[0], counts[1]))
+    return tuple(found)
 
 
 def _stall_changes(before: Profile, after: Profile) -> list[Change]:
@@ -160,7 +161,7 @@ def _waited(profile: Profile, reason: str) -> float | None:
 
 
 def _sentences(
-    speedup: float | None, first: Diagnosis, second: Diagnosis, predicted: Finding | None, removes: str, changes: tuple[Change, ...], stalls: tuple[Change, ...]
+    speedup: float | None, first: Diagnosis, second: Diagnosis, predicted: Finding | None, removes: str, figures: tuple[Change, ...], stalls: tuple[Change, ...]
 ) -> list[str]:
     titles = {name: rule.TITLE for name, rule in load_rules().items()}
     lines = []
@@ -170,8 +171,8 @@ def _sentences(
         lines.append("The step did not change the time.")
     else:
         lines.append(f"The step is {units.ratio(speedup)} faster." if speedup > 1 else f"The step is {units.ratio(1 / speedup)} slower.")
-    moved = [change for change in changes if (ratio := change.ratio) is not None and abs(ratio - 1) > MOVED and not change.name.endswith("active")]
-    appeared = [change for change in changes if not change.before and change.after]
+    moved = [change for change in figures if (ratio := change.ratio) is not None and abs(ratio - 1) > MOVED and not change.name.endswith("active")]
+    appeared = [change for change in figures if not change.before and change.after]
     if moved or appeared:
         told = [f"{change.label} {units.quantity(change.before, change.unit)} → {units.quantity(change.after, change.unit)}" for change in [*moved, *appeared]]
         lines.append("What changed: " + "; ".join(told[:8]) + ".")
@@ -195,4 +196,4 @@ def _sentences(
     return lines
 
 
-__all__ = ["Change", "StepExplanation", "diagnose", "explain_step"]
+__all__ = ["Change", "StepExplanation", "changes", "diagnose", "explain_step"]
