@@ -31,7 +31,7 @@ check = "executed('LDG') > 0.9 * executed('FFMA')"
 
 [[expect.profile]]
 says = "they hit the L1"
-check = "metric('l1_hit_rate') > 0.9"
+check = "metric('l1_hit_rate') > 0.8"
 +++*/
 #include "pathology/pathology.cuh"
 
