@@ -197,13 +197,12 @@ def run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process group."""
-    if process.poll() is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # ended between the poll and the kill
-        process.wait()
+    """Kill what is left of the process group: ncu itself, or the program it leaves behind when it crashes."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # the whole group has ended
+    process.wait()
 
 
 _SAYINGS: Final[tuple[tuple[str, type[ToolkitError], str, str], ...]] = (

@@ -1,0 +1,225 @@
+"""Running ncu: its command line, what its sayings mean, and runs of a stand-in that succeeds, hangs, crashes or writes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ncu_toolkit import collect
+from ncu_toolkit.collect import Ncu, Request, argv, classify, find_ncu, run
+from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem
+
+NCU = Ncu("ncu", "2025.3.1.0")
+PLAIN = Request(Path("out/profile"), ("python3", "-m", "ncu_toolkit.target", "plan.json"), (Path("sections"),))
+
+
+def test_the_command_line_of_a_ladder() -> None:
+    assert " ".join(argv(NCU, PLAIN)) == (
+        "ncu --set ladder --section-folder sections --clock-control none --cache-control all --nvtx --target-processes all --import-source yes "
+        "--profile-from-start off --export out/profile python3 -m ncu_toolkit.target plan.json"
+    )
+
+
+def test_the_command_line_with_everything() -> None:
+    request = Request(
+        Path("r"),
+        ("./app", "--set", "x"),
+        (Path("a"), Path("b")),
+        "full",
+        ranges_only=False,
+        kernel_filter="^gemm",
+        launch_skip=2,
+        launch_count=3,
+        nvtx_include=("step/",),
+        cache_control="none",
+        import_source=False,
+        extra=("--kill", "yes"),
+    )
+    assert " ".join(argv(NCU, request)) == (
+        "ncu --set full --section-folder a --section-folder b --clock-control none --cache-control none --nvtx --target-processes all --kernel-name regex:^gemm "
+        "--nvtx-include step/ --launch-skip 2 --launch-count 3 --kill yes --export r ./app --set x"
+    )
+
+
+SAYINGS = [
+    (
+        "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
+        1,
+        "ERR_NVGPUCTRPERM",
+        "NVreg_RestrictProfilingToAdminUsers=0",
+        EXIT_ENVIRONMENT,
+    ),
+    ("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL", 1, "another profiler holds", "dcgmi profile --pause", EXIT_ENVIRONMENT),
+    ("==ERROR== Profiling failed because a resource was unavailable or busy", 1, "another profiler holds", "End it", EXIT_ENVIRONMENT),
+    ("==ERROR== Driver resource was unavailable. LibraryNotLoaded", 1, "another profiler holds|LibraryNotLoaded", "", EXIT_ENVIRONMENT),
+    ("==ERROR== Cuda driver is not compatible: LibraryNotLoaded", 9, "LibraryNotLoaded", "nvidia-smi", EXIT_ENVIRONMENT),
+    ("==ERROR== Unsupported GPU", 1, "does not support this GPU", "ncu --list-chips", EXIT_ENVIRONMENT),
+    ("CUDA driver version is insufficient for CUDA runtime version", 1, "driver is too old", "Update the driver", EXIT_ENVIRONMENT),
+    ("==ERROR== No devices were found", 1, "finds no CUDA GPU", "ncu-toolkit report", EXIT_ENVIRONMENT),
+    ("RuntimeError: no CUDA-capable device is detected", 1, "finds no CUDA GPU", "ncu-toolkit report", EXIT_ENVIRONMENT),
+    ("write error: No space left on device", 1, "disk is full", "--output", EXIT_ENVIRONMENT),
+    ("cudaErrorMemoryAllocation: out of memory", 1, "ran out of memory", "smaller --size", EXIT_ENVIRONMENT),
+    ("==ERROR== Could not find set ladder", 1, "section files", "sections/", EXIT_ENVIRONMENT),
+    ("==WARNING== No kernels were profiled.", 0, "no kernel was profiled", "filter", EXIT_USAGE),
+    ("==ERROR== The application returned an error code (11).", 11, "ended with exit code 11", "log", EXIT_KERNEL),
+    ("", -9, "signal 9 (SIGKILL)", "kept", EXIT_ENVIRONMENT),
+    ("==PROF== fine\n==ERROR== Something new happened\n", 1, "exit code 1: Something new happened", "log", EXIT_ENVIRONMENT),
+    ("", 3, "exit code 3", "log", EXIT_ENVIRONMENT),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "says", "remedy", "exit_code"), SAYINGS, ids=[f"{i}" for i in range(len(SAYINGS))])
+def test_what_ncu_says_is_named_with_a_remedy(text: str, code: int, says: str, remedy: str, exit_code: int) -> None:
+    problem = classify(text, code)
+    assert problem is not None
+    assert any(part in problem.message for part in says.split("|")), problem.message
+    assert remedy in problem.remedy
+    assert problem.remedy
+    assert problem.exit_code == exit_code
+
+
+def test_success_and_time_out() -> None:
+    assert classify('==PROF== Profiling "naive": 0%....100% - 16 passes', 0) is None
+    late = classify("", -9, timed_out=True, timeout=30)
+    assert late is not None
+    assert "within 30 s" in late.message
+    assert "--timeout" in late.remedy
+
+
+Fake = Callable[[str], Path]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """A stand-in for ncu: a shell script that knows its export path as $out."""
+    monkeypatch.setattr(collect, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(collect, "_POLL_SECONDS", 0.02)
+
+    def make(body: str) -> Path:
+        path = tmp_path / "ncu"
+        parse = 'while [ $# -gt 0 ]; do [ "$1" = --export ] && out=$2; shift; done'
+        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "Version 2025.3.1.0 (build 1)"; exit 0; }}\n{parse}\n{body}\n')
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def start(path: Path, folder: Path, timeout: float = 20, **others: object) -> collect.Outcome:
+    request = Request(folder / "profile", ("true",), (Path("sections"),))
+    return run(argv(Ncu(str(path), "2025.3.1.0"), request), folder / "profile", folder / "profile.log", timeout=timeout, **others)  # type: ignore[arg-type]
+
+
+def ended(pid_file: Path) -> bool:
+    pid = int(pid_file.read_text())
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+            if (Path("/proc") / str(pid) / "stat").read_text().split()[2] == "Z":
+                return True  # killed, and not collected by init yet
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_run_that_succeeds(fake: Fake, tmp_path: Path) -> None:
+    ticks: list[int] = []
+    body = 'echo "==PROF== Profiling \\"naive\\": 0%....100% - 16 passes"; echo "$WHO"; sleep 0.1; echo x > "$out.ncu-rep"'
+    outcome = start(fake(body), tmp_path, tick=lambda: ticks.append(1), environment={"WHO": "told"})
+    assert outcome.problem is None
+    assert outcome.report == tmp_path / "profile.ncu-rep"
+    assert (outcome.returncode, outcome.passes, outcome.interrupted) == (0, (16,), False)
+    assert "told" in outcome.log.read_text()
+    assert len(ticks) > 1
+
+
+def test_a_run_that_hangs_is_asked_to_stop_and_its_report_kept(fake: Fake, tmp_path: Path) -> None:
+    body = f'while [ ! -e "{tmp_path}/stop" ]; do sleep 0.02; done; echo x > "$out.ncu-rep"'
+    outcome = start(fake(body), tmp_path, timeout=0.2, request_stop=(tmp_path / "stop").touch)
+    assert outcome.report is not None
+    assert outcome.problem is not None
+    assert "did not finish within" in outcome.problem.message
+
+
+def test_a_run_that_does_not_stop_is_killed_with_its_children(fake: Fake, tmp_path: Path) -> None:
+    asked: list[float] = []
+    body = f'sleep 60 & echo $! > "{tmp_path}/child"; trap "" TERM INT; wait; sleep 60'
+    began = time.monotonic()
+    outcome = start(fake(body), tmp_path, timeout=0.3, request_stop=lambda: asked.append(time.monotonic()))
+    assert len(asked) == 1, "it is asked once, then killed"
+    assert time.monotonic() - began < 10
+    assert outcome.returncode == -9
+    assert outcome.report is None
+    assert ended(tmp_path / "child")
+
+
+def test_a_crash_of_ncu_leaves_no_program_behind(fake: Fake, tmp_path: Path) -> None:
+    outcome = start(fake(f'sleep 60 & echo $! > "{tmp_path}/child"; kill -SEGV $$'), tmp_path)
+    assert outcome.problem is not None
+    assert "signal 11" in outcome.problem.message
+    assert ended(tmp_path / "child")
+
+
+def test_an_interrupt_lets_it_finish_and_a_second_one_does_not(fake: Fake, tmp_path: Path) -> None:
+    def interrupting(times: int) -> Callable[[], None]:
+        left = [times]
+
+        def tick() -> None:
+            if left[0] and (tmp_path / "started").exists():
+                left[0] -= 1
+                raise KeyboardInterrupt
+
+        return tick
+
+    body = f'touch "{tmp_path}/started"; while [ ! -e "{tmp_path}/stop" ]; do sleep 0.02; done; echo x > "$out.ncu-rep"'
+    outcome = start(fake(body), tmp_path, tick=interrupting(1), request_stop=(tmp_path / "stop").touch)
+    assert (outcome.interrupted, outcome.problem) == (True, None)
+    assert outcome.report is not None
+    for name in ("started", "stop", "profile.ncu-rep"):
+        (tmp_path / name).unlink()
+    outcome = start(fake(f'touch "{tmp_path}/started"; sleep 60'), tmp_path, tick=interrupting(2), request_stop=lambda: None)
+    assert outcome.interrupted
+    assert (outcome.returncode, outcome.report) == (-9, None)
+
+
+def test_no_report_is_no_report(fake: Fake, tmp_path: Path) -> None:
+    outcome = start(fake('echo "==ERROR== ERR_NVGPUCTRPERM"; exit 1'), tmp_path)
+    assert outcome.report is None
+    assert isinstance(outcome.problem, EnvironmentProblem)
+
+
+def test_ncu_is_found_where_it_is_said_to_be(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake("true")
+    monkeypatch.setenv("NCU", str(path))
+    assert find_ncu() == Ncu(str(path), "2025.3.1.0")
+    monkeypatch.delenv("NCU")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert find_ncu().path == str(path)
+    (tmp_path / "cuda" / "bin").mkdir(parents=True)
+    path.rename(tmp_path / "cuda" / "bin" / "ncu")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    assert find_ncu().path == str(tmp_path / "cuda" / "bin" / "ncu")
+
+
+def test_an_ncu_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCU", str(tmp_path / "nothing"))
+    with pytest.raises(EnvironmentProblem, match="is not an executable"):
+        find_ncu()
+    other = tmp_path / "nothing"
+    other.write_text("#!/bin/sh\necho hello\n")
+    other.chmod(0o755)
+    with pytest.raises(EnvironmentProblem, match="does not answer like Nsight Compute"):
+        find_ncu()
+
+
+def test_stock_sections_are_found_beside_the_binary(tmp_path: Path) -> None:
+    (tmp_path / "sections").mkdir()
+    (tmp_path / "sections" / "SpeedOfLight.section").touch()
+    (tmp_path / "target" / "bin").mkdir(parents=True)
+    (tmp_path / "target" / "bin" / "ncu").touch()
+    assert Ncu(str(tmp_path / "target" / "bin" / "ncu"), "2099.9.9.0").stock_sections == tmp_path / "sections"
