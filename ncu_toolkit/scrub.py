@@ -56,7 +56,7 @@ def scrub(data: bytes, *, names: Iterable[str] = (), keep_code_of: Collection[st
     patterns: list[re.Pattern[bytes]] = [_IPV4, _HOME, *(re.compile(re.escape(name.encode())) for name in names)]
     for pattern in patterns:
         for found in pattern.finditer(bytes(output)):
-            if found.group() == _LOOPBACK or _is_version(output, found):
+            if pattern is _IPV4 and (found.group() == _LOOPBACK or _is_version(output, found)):
                 continue
             output[found.start() : found.end()] = _neutral(found.group())
             replaced += 1

@@ -1,0 +1,91 @@
+"""Scrubbed reports say nothing about the machine, keep their length and framing, and read as before."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from pathlib import Path
+
+import pytest
+import recorded
+
+from ncu_toolkit import framing, ncu_rep, scrub
+
+SECRET = (
+    b"\x00host workbench-17 at 10.1.2.3 and 127.0.0.1, /home/alice/x.cu, /root/y, /Users/bob.c/z, ncu 2025.3.1.0 (build 1) lib 1.2.3.4 (build 7)\x00"
+)
+
+
+def test_private_strings_go_and_lengths_stay() -> None:
+    done = scrub.scrub(SECRET, names=["workbench-17"])
+    assert len(done.data) == len(SECRET)
+    for gone in (b"workbench-17", b"10.1.2.3", b"alice", b"/root", b"bob.c"):
+        assert gone not in done.data
+    for kept in (b"127.0.0.1", b"2025.3.1.0 (build 1)", b"1.2.3.4 (build 7)", b"/x.cu,", b"/y,", b"/z,"):
+        assert kept in done.data
+    assert done.replaced == 5
+    assert done.blanked_bytes == 0
+    assert scrub.scrub(done.data, names=["workbench-17"]).data == done.data, "scrubbing twice changes nothing more"
+
+
+def test_separators_stay_so_that_paths_stay_paths() -> None:
+    assert scrub.scrub(b"/home/al.ice/src/a.cu").data == b"/xxxx/xx.xxx/src/a.cu"
+
+
+def test_names_of_this_machine_are_found_and_common_words_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub.socket, "gethostname", lambda: "build-box.lab")
+    monkeypatch.setattr(scrub.socket, "getfqdn", lambda: "build-box.lab.example")
+    monkeypatch.setattr(scrub.getpass, "getuser", lambda: "root")
+    assert scrub.machine_names() == ("build-box.lab.example", "build-box.lab", "build-box"), "longest first, so that no tail is left"
+    monkeypatch.setattr(scrub.getpass, "getuser", lambda: (_ for _ in ()).throw(KeyError("no such uid")))
+    assert "root" not in scrub.machine_names()
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def field(number: int, value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def prefixed(message: bytes) -> bytes:
+    return struct.pack("<I", len(message)) + message
+
+
+def report(*sources: bytes) -> bytes:
+    payload = b"".join(map(prefixed, sources))
+    return framing.MAGIC + prefixed(field(1, 1)) + prefixed(field(1, len(sources)) + field(5, len(payload))) + payload
+
+
+def test_machine_code_of_other_modules_is_blanked() -> None:
+    ours, theirs = b"\x7fELF our machine code", b"\x7fELF their machine code"
+    data = report(field(4, ours) + field(9, field(1, b"vectorized")), field(4, theirs) + field(9, field(1, b"library_kernel")))
+    assert framing.parse(data).problem == ""
+    done = scrub.scrub(data, keep_code_of=["vectorized"])
+    assert ours in done.data
+    assert theirs not in done.data
+    assert b"library_kernel" in done.data
+    assert done.blanked_bytes == len(theirs)
+    assert framing.parse(done.data).problem == ""
+    assert scrub.scrub(data, keep_code_of=None).data == data
+
+
+def test_a_scrubbed_report_reads_as_before(tmp_path: Path) -> None:
+    whole = recorded.report_bytes()
+    blocks = framing.parse(whole).blocks
+    end = next(after.offset for block, after in itertools.pairwise(blocks) if block.results)
+    before, after = tmp_path / "before.ncu-rep", tmp_path / "after.ncu-rep"
+    before.write_bytes(whole[:end])
+    after.write_bytes(scrub.scrub(whole[:end], names=["ncu-toolkit"], keep_code_of=["naive"]).data)
+    (a,), (b,) = ncu_rep.load_profiles(before), ncu_rep.load_profiles(after)
+    assert a.readings == b.readings
+    assert a.instructions == b.instructions
+    assert b"ncu-toolkit" not in after.read_bytes()
+    assert b.launch.nvtx != a.launch.nvtx

@@ -1,0 +1,199 @@
+"""Runs on disk: atomic files, folders of their own, launches tied to their cases, manifests that are not believed blindly."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import recorded
+
+from ncu_toolkit import store
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.model import Device, InstructionMix, Launch, Origin, Presence, Profile, Reading, RuleMessage, Timing
+from ncu_toolkit.runs import Skipped
+from ncu_toolkit.store import CaseRecord, Manifest
+
+CASE = CaseRecord("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, "profiled", flops=100.0, compulsory_bytes=10.0)
+MANIFEST = Manifest("r", "a title", "2026-01-01T00:00:00Z", "0.1.0", Device("a GPU", (9, 0)), {"Driver": "1"}, ("ncu",), (CASE,))
+TIMING = Timing("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, (1.0, 2.0, 3.0), "warm", 100.0, 10.0, 0.5)
+
+
+def launch(index: int, duration: float | None, marker: str = CASE.marker) -> Profile:
+    reading = Reading("duration", duration, "us", Presence.PRESENT if duration is not None else Presence.UNDEFINED)
+    return Profile(
+        Origin("f", 0, index),
+        Device("a GPU", (9, 0)),
+        Launch("k", "k", (1, 1, 1), (1, 1, 1), nvtx=(marker,)),
+        {"duration": reading},
+        None,
+        InstructionMix({}),
+    )
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    store.write_atomic(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "replace", fail)
+    with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device"):
+        store.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path], "nothing half-written lies about"
+
+
+def test_an_interrupt_while_writing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        store.write_atomic(tmp_path / "a", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(EnvironmentProblem, match="--output"):
+        store.new_run_folder(tmp_path, "x")
+
+
+def test_runs_that_start_in_one_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: store.new_run_folder(tmp_path / "reports", "vectorized 1024", 1.7e9), range(20)))
+    assert len(set(folders)) == 20
+    assert all(folder.is_dir() and folder.name.startswith("20231114-221320-vectorized-1024") for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"), [("Naïve / 1024", "na-ve-1024"), ("../../etc", "etc"), ("", "run"), ("…", "run"), ("a" * 100, "a" * 60), (".", "run")]
+)
+def test_slugs_are_fit_for_folders(text: str, slug: str) -> None:
+    assert store.slug(text) == slug
+
+
+def test_a_reports_path_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "reports").write_text("")
+    with pytest.raises(EnvironmentProblem):
+        store.new_run_folder(tmp_path / "reports", "x")
+
+
+def test_a_run_comes_back(tmp_path: Path) -> None:
+    store.save(tmp_path, MANIFEST, [TIMING])
+    assert store.load_manifest(tmp_path) == MANIFEST
+    assert store.load_timings(tmp_path) == (TIMING,)
+    run = store.load_run(tmp_path, live=True)
+    assert (run.title, run.timings, run.profiles, run.live) == ("a title", (TIMING,), (), True)
+
+
+def test_failed_and_skipped_cases_are_shown(tmp_path: Path) -> None:
+    failed = replace(CASE, rung="coalesced", state="failed", message="wrong at [0, 1]")
+    store.save(tmp_path, replace(MANIFEST, cases=(CASE, failed), skipped=(Skipped("a", "too old"),)), [])
+    assert store.load_run(tmp_path, live=True).skipped == (Skipped("a", "too old"), Skipped("gemm_fp32/coalesced at 64", "wrong at [0, 1]"))
+
+
+@pytest.mark.parametrize("name", ["../secret.ncu-rep", "/etc/passwd", "a/b.ncu-rep"])
+def test_a_manifest_cannot_name_files_outside_its_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret.ncu-rep").write_bytes(b"NVR\0")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    store.save(folder, replace(MANIFEST, report_files=(name,)), [])
+    with pytest.raises(InputProblem, match="outside its folder"):
+        store.load_run(folder, live=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "no file"),
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
+        ("[]", "is not an ncu-toolkit run file"),
+        ('{"schema": "ncu-toolkit/run", "version": 1, "data": {}}', "id is missing"),
+    ],
+)
+def test_broken_manifests(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / store.MANIFEST).write_text(text)
+    with pytest.raises(InputProblem, match=says):
+        store.load_manifest(tmp_path)
+
+
+def test_binary_in_place_of_a_manifest(tmp_path: Path) -> None:
+    (tmp_path / store.MANIFEST).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputProblem, match="is not JSON"):
+        store.load_manifest(tmp_path)
+
+
+def test_broken_runs_are_listed_beside_good_ones(tmp_path: Path) -> None:
+    for name in ("20260101-a", "20260102-b"):
+        (tmp_path / name).mkdir()
+        store.save(tmp_path / name, MANIFEST, [])
+    (tmp_path / "20260102-b" / store.MANIFEST).write_text("{")
+    (first, good), (second, bad) = store.runs_under(tmp_path)
+    assert (first.name, second.name) == ("20260101-a", "20260102-b")
+    assert isinstance(good, Manifest)
+    assert isinstance(bad, ToolkitError)
+
+
+def test_one_launch_carries_its_cases_work() -> None:
+    (tied,) = store.tie([launch(0, 5.0)], [CASE])
+    assert tied.context is not None
+    assert (tied.context.rung, tied.context.flops, tied.context.launch_index, tied.context.launch_count) == ("naive", 100.0, 0, 1)
+
+
+def test_several_launches_share_a_case_and_only_a_dominant_one_carries_the_work() -> None:
+    main, finish, stranger = store.tie([launch(0, 95.0), launch(1, 5.0), launch(2, 1.0, "other")], [CASE])
+    assert main.context is not None
+    assert finish.context is not None
+    assert (main.context.flops, main.context.launch_index, main.context.launch_count) == (100.0, 0, 2)
+    assert (finish.context.flops, finish.context.launch_index) == (None, 1)
+    assert stranger.context is None
+    halves = store.tie([launch(0, 50.0), launch(1, 50.0)], [CASE])
+    assert [profile.context.flops for profile in halves if profile.context] == [None, None]
+
+
+def test_launches_without_a_time_carry_nothing() -> None:
+    (tied,) = store.tie([launch(0, None)], [CASE])
+    assert tied.context is not None
+    assert tied.context.flops is None
+
+
+def test_same_rung_at_two_sizes_is_told_apart() -> None:
+    other = replace(CASE, size="128", flops=800.0)
+    tied = store.tie([launch(0, 1.0, other.marker), launch(1, 1.0)], [CASE, other])
+    assert [(p.context.size, p.context.flops) for p in tied if p.context] == [("128", 800.0), ("64", 100.0)]
+
+
+def test_profiles_and_rules_come_back(tmp_path: Path) -> None:
+    message = RuleMessage("R", "T", "text", "optimization", 12.0, "global", "S")
+    tied = store.tie([replace(launch(0, 5.0), rules=(message,)), launch(1, 1.0, "other")], [CASE])
+    store.save_profiles(tmp_path, tied)
+    assert store.read_profiles(tmp_path / store.PROFILES) == tied
+    store.save_rules(tmp_path, tied)
+    bare = [replace(profile, rules=()) for profile in tied]
+    assert [profile.rules for profile in store._with_rules(tmp_path, bare)] == [(message,), ()]
+
+
+def test_damaged_profiles(tmp_path: Path) -> None:
+    path = tmp_path / store.PROFILES
+    with pytest.raises(InputProblem, match="no file"):
+        store.read_profiles(path)
+    for data in (b"", b"not gzip", b"\x1f\x8b\x08cut"):
+        path.write_bytes(data)
+        with pytest.raises(InputProblem, match="is damaged"):
+            store.read_profiles(path)
+
+
+def test_what_is_written_is_plain_json(tmp_path: Path) -> None:
+    store.save(tmp_path, replace(MANIFEST, costs={"build": float("nan")}), [TIMING])
+    text = (tmp_path / store.MANIFEST).read_text()
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["data"]["costs"] == {"build": "nan"}
+
+
+def test_recordings_are_found_by_their_manifest() -> None:
+    assert all((folder / store.MANIFEST).is_file() for folder in recorded.FOLDERS)
