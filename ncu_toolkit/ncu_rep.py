@@ -11,13 +11,13 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ncu_toolkit import framing, messages, metrics, ncu_source
+from ncu_toolkit import checksums, framing, messages, metrics, ncu_source
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
 from ncu_toolkit.ncu_source import CodeTexts
@@ -36,6 +36,9 @@ class LoadedReport:
     declared_launches: int
     damage: str = ""
     """Empty when the framing is whole; else where the file stops making sense (only with allow_partial)."""
+    read_launches: int = 0
+    checksum: str = ""
+    """Where a matching SHA-256 of the file was found; empty where there is none to hold it against."""
 
 
 def load_profiles(path: Path | str, *, instructions: bool = True, allow_partial: bool = False) -> tuple[Profile, ...]:
@@ -54,8 +57,33 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
         InputProblem: unreadable, not a report, damaged, or launches missing against what the file declares.
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
+    profiles: list[Profile] = []
+    report = visit_report(path, profiles.append, instructions=instructions, allow_partial=allow_partial)
+    return replace(report, profiles=tuple(profiles))
+
+
+def visit_report(
+    path: Path | str,
+    visit: Callable[[Profile], object],
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    instructions: bool = True,
+    allow_partial: bool = False,
+) -> LoadedReport:
+    """Give each profile of a report to `visit` as it is read, in file order, so that a caller need not hold them all. `profiles` stays empty.
+
+    Args:
+        wanted: says from a launch's name whether to read it; every launch where None.
+        instructions, allow_partial: as for `load_report`.
+
+    Raises:
+        InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been visited by then.
+    """
     path = Path(path)
     data = framing.read_bytes(path)
+    found = checksums.verify(path)
+    if found.problem and not allow_partial:
+        raise InputProblem(f"'{path}' {found.problem}", "Copy or record it again, or analyse it as it is with --allow-partial")
     frame = framing.parse(data)
     if frame.problem and not allow_partial:
         raise InputProblem(
@@ -69,13 +97,14 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
             readable = Path(scratch) / "report.ncu-rep"
             readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
         code = CodeTexts(messages.code_keys(data, frame)) if instructions else None
-        profiles = tuple(_profiles(module(), readable, path.name, version, code))
-    if len(profiles) != frame.declared_launches:
-        message = f"'{path}' declares {frame.declared_launches} launches, {len(profiles)} could be read"
+        read = _visit(module(), readable, path.name, version, code, visit, wanted)
+    damage = "; ".join(filter(None, (found.problem, frame.problem)))
+    if read != frame.declared_launches:
+        message = f"'{path}' declares {frame.declared_launches} launches, {read} could be read"
         if not allow_partial:
             raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
-        return LoadedReport(str(path), profiles, version, frame.declared_launches, message)
-    return LoadedReport(str(path), profiles, version, frame.declared_launches, frame.problem)
+        damage = "; ".join(filter(None, (damage, message)))
+    return LoadedReport(str(path), (), version, frame.declared_launches, damage, read, found.source)
 
 
 def ncu_version_in(data: bytes) -> str:
@@ -117,15 +146,26 @@ def _pip_version() -> str:
         return "bundled with Nsight Compute"
 
 
-def _profiles(ncu: Any, path: Path, name: str, version: str, code: CodeTexts | None) -> Iterable[Profile]:
+def _visit(
+    ncu: Any, path: Path, name: str, version: str, code: CodeTexts | None, visit: Callable[[Profile], object], wanted: Callable[[str], bool] | None
+) -> int:
+    """Visit the launches; returns how many the module found, wanted or not."""
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     if code is not None and len(ranges) > 1:
         code.keys = ()  # launches are then grouped by range, not in the order in which they were written
+    found = 0
     for range_index, report_range in enumerate(ranges):
         for action_index in range(report_range.num_actions()):
             action = report_range.action_by_idx(action_index)
-            yield _profile(action, Origin(name, range_index, action_index, version), code)
+            found += 1
+            if wanted is None or wanted(_kernel_name(action)):
+                visit(_profile(action, Origin(name, range_index, action_index, version), code))
+    return found
+
+
+def _kernel_name(action: Any) -> str:
+    return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION))
 
 
 def _profile(action: Any, origin: Origin, code: CodeTexts | None) -> Profile:
@@ -218,7 +258,7 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         block = (number("block_size"), 1, 1)
     function = action.name(action.NameBase_FUNCTION)
     return Launch(
-        kernel=action.name(action.NameBase_DEMANGLED) or function,
+        kernel=_kernel_name(action),
         function=function,
         grid=grid,
         block=block,

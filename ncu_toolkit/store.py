@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit import ncu_rep
+from ncu_toolkit import checksums, ncu_rep
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
 from ncu_toolkit.runs import Ceilings, Run, Skipped
@@ -67,6 +67,8 @@ class Manifest:
     skipped: tuple[Skipped, ...] = ()
     report_files: tuple[str, ...] = ()
     costs: Mapping[str, float] = field(default_factory=dict)
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each raw report by its name, as hexadecimal digits."""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -139,7 +141,13 @@ def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
 def save(folder: Path, manifest: Manifest, timings: Iterable[Timing]) -> None:
     """Write a run's manifest and timings into its folder."""
     write_json(folder / TIMINGS, "timings", list(timings))
-    write_json(folder / MANIFEST, "run", manifest)
+    save_manifest(folder, manifest)
+
+
+def save_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write run.json with the checksums of the reports as they lie there now."""
+    sums = {name: checksums.digest(folder / name) for name in manifest.report_files if (folder / name).is_file()}
+    write_json(folder / MANIFEST, "run", replace(manifest, checksums=sums))
 
 
 def load_manifest(folder: Path) -> Manifest:

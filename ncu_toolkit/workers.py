@@ -1,0 +1,160 @@
+"""Work in processes of their own: a crash or a hang of native code costs one task, not the run.
+
+A worker is this Python with this module path, fed over its standard input and answering on a pipe that nothing else writes to. Workers live
+on from task to task; one that died or was killed is replaced.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ncu_toolkit.errors import InputProblem, ToolkitError
+
+_MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.workers import serve; serve()"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a task ended: `value`, or the error in its place."""
+
+    index: int
+    value: Any = None
+    error: ToolkitError | None = None
+
+
+def default_jobs() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(function: str, tasks: Sequence[tuple[Any, ...]], *, jobs: int, timeout: float, label: Callable[[int], str]) -> Iterator[Done]:
+    """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results come as they are ready.
+
+    Args:
+        timeout: seconds for one task, after which its process is killed.
+        label: what a task is, for the error that a dead worker leaves.
+    """
+    if not tasks:
+        return
+    crew = _Crew(function, timeout, label)
+    pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
+    try:
+        waiting = [pool.submit(crew.do, index, task) for index, task in enumerate(tasks)]
+        for future in as_completed(waiting):
+            yield future.result()
+    finally:
+        crew.dismiss()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Crew:
+    """One worker for each thread of the pool."""
+
+    def __init__(self, function: str, timeout: float, label: Callable[[int], str]) -> None:
+        self._function, self._timeout, self._label = function, timeout, label
+        self._mine = threading.local()
+        self._all: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+        self._dismissed = False
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        worker: subprocess.Popen[bytes] | None = getattr(self._mine, "worker", None)
+        if worker is None or worker.poll() is not None:
+            with self._lock:
+                if self._dismissed:
+                    raise RuntimeError("the pool was closed")
+                # a session of its own, so that Ctrl-C reaches us alone and we end it
+                worker = subprocess.Popen(
+                    [sys.executable, "-c", _MAIN.format(path=sys.path)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                self._all.append(worker)
+            self._mine.worker = worker
+        return worker
+
+    def do(self, index: int, task: tuple[Any, ...]) -> Done:
+        worker = self._worker()
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            worker.kill()
+
+        timer = threading.Timer(self._timeout, give_up)
+        timer.start()
+        try:
+            pickle.dump((self._function, task), worker.stdin)
+            worker.stdin.flush()
+            value, error = pickle.load(worker.stdout)
+            return Done(index, value, error)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            worker.kill()
+            worker.wait()
+            return Done(index, error=self._death(index, worker, late.is_set()))
+        finally:
+            timer.cancel()
+
+    def _death(self, index: int, worker: subprocess.Popen[bytes], late: bool) -> ToolkitError:
+        what = self._label(index)
+        if late:
+            return InputProblem(
+                f"{what} was not done within {self._timeout:.0f} s", "Give it more with --timeout, or look at fewer launches with --kernel"
+            )
+        code = worker.returncode
+        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        hint = (
+            "It may need more memory than there is; --kernel reads fewer launches"
+            if code == -signal.SIGKILL
+            else "The profiler's own module crashed on it: the file is damaged, or of a kind it does not know"
+        )
+        return InputProblem(f"reading {what} ended with {how}", hint)
+
+    def dismiss(self) -> None:
+        with self._lock:
+            self._dismissed = True
+            for worker in self._all:
+                if worker.poll() is None:
+                    worker.kill()
+        for worker in self._all:
+            worker.wait()
+
+
+def serve() -> None:
+    """A worker's loop; ends when its input does."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever native code prints must not get between the answers
+    requests = sys.stdin.buffer
+    while True:
+        try:
+            function, task = pickle.load(requests)
+        except EOFError:
+            return
+        module, name = function.split(":")
+        try:
+            answer: tuple[Any, ToolkitError | None] = (getattr(importlib.import_module(module), name)(*task), None)
+        except ToolkitError as error:
+            answer = (None, error)
+        except MemoryError:
+            answer = (None, InputProblem("there is not enough memory to read it", "Look at fewer launches with --kernel"))
+        except Exception as error:
+            answer = (
+                None,
+                InputProblem(f"it cannot be read: {type(error).__name__}: {error}", "Please report this with the file, if you can share it"),
+            )
+        pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
+        answers.flush()
