@@ -1,0 +1,109 @@
+"""What runs under ncu, without ncu: plans, progress that survives a crash, wrong rungs left out, the stop file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_gpu
+import pytest
+from fake_gpu import FakeCupy
+
+from ncu_toolkit import target
+from ncu_toolkit.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem
+from ncu_toolkit.target import Plan, PlannedCase, Step, read_plan, read_progress, run_plan, write_plan
+
+
+def case(rung: str, size: str = "8", overrides: dict[str, int] | None = None) -> PlannedCase:
+    return PlannedCase("gemm_fp32", rung, size, "float32", overrides or {})
+
+
+def plan(folder: Path, *cases: PlannedCase) -> Plan:
+    return Plan(cases, str(folder / "progress.jsonl"), str(folder / "stop"))
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
+    fake = fake_gpu.install(monkeypatch, tmp_path)
+    fake.behaviours.update(naive=fake_gpu.product, coalesced=fake_gpu.product, flat_index=fake_gpu.product)
+    return fake
+
+
+def states(folder: Path) -> list[tuple[int, str]]:
+    return [(step.case, step.state) for step in read_progress(folder / "progress.jsonl")]
+
+
+def test_plans_come_back(tmp_path: Path) -> None:
+    made = plan(tmp_path, case("naive", "8", {"BLOCK": 16}), case("coalesced"))
+    write_plan(made, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == made
+    with pytest.raises(InputProblem):
+        (tmp_path / "plan.json").write_text('{"schema": "ncu-toolkit/timings", "version": 1, "data": []}')
+        read_plan(tmp_path / "plan.json")
+
+
+def test_markers_tell_cases_apart() -> None:
+    markers = {case("naive").marker, case("naive", "16").marker, case("coalesced").marker, PlannedCase("gemm_fp32", "naive", "8", "float16").marker}
+    assert len(markers) == 4
+    assert case("naive").label == "gemm_fp32/naive at 8"
+    assert PlannedCase("gemm_tensor", "wmma", "8", "bfloat16").label.endswith("bfloat16")
+
+
+def test_every_case_is_verified_and_then_profiled_in_its_own_range(cupy: FakeCupy, tmp_path: Path) -> None:
+    run_plan(plan(tmp_path, case("naive"), case("coalesced"), case("naive", "16")))
+    assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "started"), (1, "profiled"), (2, "started"), (2, "profiled")]
+    start = cupy.events.index("start")
+    assert cupy.events[:start].count("naive") == 1, "verified before it is profiled"
+    assert cupy.events[start : start + 6] == ["start", "push ncu-toolkit:gemm_fp32/naive:8:float32", "naive", "sync", "pop", "stop"]
+    facts = read_progress(tmp_path / "progress.jsonl")[1].facts
+    assert facts["parameters"] == {"BLOCK": 32}
+    assert 0 <= facts["worst"] <= 1
+
+
+def test_a_wrong_rung_is_not_profiled_and_the_rest_goes_on(cupy: FakeCupy, tmp_path: Path) -> None:
+    cupy.behaviours["naive"] = fake_gpu.forgetful
+    run_plan(plan(tmp_path, case("naive"), case("coalesced")))
+    assert states(tmp_path) == [(0, "started"), (0, "failed"), (1, "started"), (1, "profiled")]
+    failed = read_progress(tmp_path / "progress.jsonl")[1]
+    assert failed.exit_code == EXIT_KERNEL
+    assert "wrong result" in failed.message
+    assert "push ncu-toolkit:gemm_fp32/naive:8:float32" not in cupy.events
+
+
+def test_what_cannot_run_is_skipped_with_its_reason(cupy: FakeCupy, tmp_path: Path) -> None:
+    run_plan(plan(tmp_path, case("naive", "8", {"NO_SUCH": 1}), case("no_such_rung"), case("naive")))
+    first, second = (step for step in read_progress(tmp_path / "progress.jsonl") if step.state == "skipped")
+    assert "no parameter 'NO_SUCH'" in first.message
+    assert "no rung 'no_such_rung'" in second.message
+    assert states(tmp_path)[-1] == (2, "profiled")
+
+
+def test_the_stop_file_ends_the_ladder_after_the_case_under_way(cupy: FakeCupy, tmp_path: Path) -> None:
+    def stopping(arguments: object) -> None:
+        (tmp_path / "stop").touch()
+        fake_gpu.product(arguments)  # type: ignore[arg-type]
+
+    cupy.behaviours["naive"] = stopping
+    run_plan(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index")))
+    assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "stopped")]
+
+
+def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    assert read_progress(path) == []
+    target._note(path, Step(0, "started"))
+    target._note(path, Step(0, "profiled", facts={"worst": 0.5}))
+    with path.open("a") as sink:
+        sink.write('{"case": 1, "sta')
+    assert read_progress(path) == [Step(0, "started"), Step(0, "profiled", facts={"worst": 0.5})]
+
+
+def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert target.main([]) == EXIT_USAGE
+    assert "usage" in capsys.readouterr().err
+    (tmp_path / "plan.json").write_text("{}")
+    assert target.main([str(tmp_path / "plan.json")]) == EXIT_INPUT
+    assert capsys.readouterr().err.startswith("error: ")
+    ended = subprocess.run([sys.executable, "-m", "ncu_toolkit.target"], capture_output=True, text=True, check=False)
+    assert ended.returncode == EXIT_USAGE
