@@ -38,8 +38,8 @@ def test_plans_come_back(tmp_path: Path) -> None:
     made = plan(tmp_path, case("naive", "8", {"BLOCK": 16}), case("coalesced"))
     write_plan(made, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == made
+    (tmp_path / "plan.json").write_text('{"schema": "ncu-toolkit/timings", "version": 1, "data": []}')
     with pytest.raises(InputProblem):
-        (tmp_path / "plan.json").write_text('{"schema": "ncu-toolkit/timings", "version": 1, "data": []}')
         read_plan(tmp_path / "plan.json")
 
 
