@@ -134,7 +134,7 @@ def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     shares = derived.stall_shares(entry.main)
-    waits = {reason: share for reason, share in shares.items() if reason != "selected"}
+    waits = {reason: share for reason, share in shares.items() if reason not in ("selected", "not_selected")}
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")
     reason = max(waits, key=lambda r: waits[r])
@@ -187,6 +187,13 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     return Cell(f"{left} → {right}", got, visible(title))
 
 
+def _claim(_book: Book, entry: Entry, _kind: str) -> Cell:
+    source = entry.info.source if entry.info else None
+    if source is None or not source.claim:
+        return missing("no document gives a figure for this rung")
+    return text(source.claim, f"{source.document}, on {source.device}" if source.device else source.document)
+
+
 def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = True) -> Column:
     return Column(key, label, title, unit, numeric)
 
@@ -213,6 +220,7 @@ COLUMNS: Final[tuple[Spec, ...]] = (
     Spec(_column("stall", "Top stall", "What warps wait for most, of their time", numeric=False), _top_stall),
     Spec(_column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False), _bottleneck),
     Spec(_column("predicted", "Predicted → achieved", "Bound predicted for the bottleneck that a later rung removes, and what that rung achieved", "ratio"), _prediction),
+    Spec(_column("claim", "Claimed elsewhere", "What the source document reports, on its own GPU", numeric=False), _claim),
 )
 
 

@@ -159,7 +159,7 @@ def _roofline_chart(key: str, label: str, entries: list[Entry], known: tuple[Roo
     table = plain_table(f"{key}-roofline-data", f"Roofline at {label}: useful FLOPs over bytes moved", ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"], rows, numeric=(1, 2, 3, 4))
     figure = charts.roofline(points, known, arithmetic)
     summary = f"Roofline at size {label}: unprofiled FLOP/s against useful FLOPs per byte that the profiler counted at DRAM (L2 and L1 in the legend). Solid roofs were measured in this run, dashed ones are the device's peaks."
-    return Chart(f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"])
+    return Chart(f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"], wide=True)
 
 
 def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
@@ -174,7 +174,7 @@ def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
     table = plain_table(f"{key}-traffic-data", f"Bytes moved at {label}", ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())], rows, numeric=(1, 2, 3, 4))
     figure = charts.traffic(data)
     summary = f"Bytes that each memory level moved at size {label}, over the fewest that the problem needs: each input read once, each output written once."
-    return Chart(f"{key}-traffic", "Memory traffic over compulsory", summary, figure, table, figure["layout"]["height"])
+    return Chart(f"{key}-traffic", "Memory traffic over compulsory", summary, figure, table, figure["layout"]["height"], wide=True)
 
 
 def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -> Chart | None:

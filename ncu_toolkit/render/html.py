@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ncu_toolkit import units
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.assets_out import inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
@@ -42,7 +44,7 @@ def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
-    book = book or open_book(run, default_diagnose())
+    book = book or book_for(run)
     view = run_view(book)
     firsts = {name: _first(book, name) for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +70,7 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
     """
     reports.mkdir(parents=True, exist_ok=True)
     write_assets(reports)
-    laid_out = list(books) if books is not None else [open_book(run, default_diagnose()) for _, run in runs]
+    laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
     named = [(folder, book) for (folder, _), book in zip(runs, laid_out, strict=True)]
     view = index_view(named)
     firsts = {shown.folder: {name: _first(book, name) for name in book.families} for shown in view.families for folder, book in named if folder == shown.folder}
@@ -88,6 +90,19 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
     path = reports / "index.html"
     _write(path, "index.html", view=view, title=view.title, crumbs=[("Ladders", "")], link=link, csv=csv, enter=enter, first_panel=lambda family: firsts[here[0]][family.name], **linked(""))
     return path
+
+
+#: The last runs laid out: the front page follows the run's own pages, and diagnosing is most of the time.
+_recent: deque[tuple[Run, Book]] = deque(maxlen=4)
+
+
+def book_for(run: Run) -> Book:
+    """The run laid out with the toolkit's own diagnosis and ladders."""
+    for known, book in _recent:
+        if known is run:
+            return book
+    _recent.append((run, open_book(run, default_diagnose())))
+    return _recent[-1][1]
 
 
 def table_csv(table: Table) -> str:
@@ -144,9 +159,14 @@ def reasons_of(table: Table) -> list[tuple[str, str]]:
     return [(", ".join(columns), why) for why, columns in list(found.items())[:12]]
 
 
+def _unbroken(value: Any) -> Any:
+    """Thin spaces that do not break lines between a number and its unit."""
+    return value.replace(units.THIN_SPACE, "\u202f") if isinstance(value, str) else value
+
+
 @cache
 def _environment() -> Environment:
-    environment = Environment(loader=PackageLoader("ncu_toolkit.render"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment = Environment(loader=PackageLoader("ncu_toolkit.render"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_unbroken)
     environment.filters["slug"] = slug
     environment.globals["json_block"] = _json_block
     environment.globals["reasons_of"] = reasons_of

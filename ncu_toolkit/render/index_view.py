@@ -62,7 +62,7 @@ def index_view(books: Sequence[tuple[str, Book]]) -> IndexView:
     used = {section.folder for section in shown}
     tables = [(folder, book) for folder, book in books if folder in used]
     return IndexView(
-        "Kernel ladders, profiled", tuple(shown), _runs(books), tuple(header(books[0][1])) if len(books) == 1 else (),
+        "Kernel ladders, profiled" if shown or not books else "Profiled kernels", tuple(shown), _runs(books), tuple(header(books[0][1])) if len(books) == 1 else (),
         tuple(ShownTable(table, f"{slug(folder)}-", folder, visible(book.run.title)) for folder, book in tables if (table := calibration(book))),
         tuple(ShownTable(table, f"{slug(folder)}-", folder, visible(book.run.title)) for folder, book in tables if (table := skipped(book))),
     )  # fmt: skip

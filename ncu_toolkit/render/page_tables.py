@@ -96,7 +96,7 @@ def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
     for name, words in _MEMORY_OPCODES.items():
         found: dict[int, int] = {}
         for opcode, n in profile.mix.opcodes.items():
-            if attribution.base(opcode) == name:
+            if n and attribution.base(opcode) == name:
                 found[attribution.width(opcode)] = found.get(attribution.width(opcode), 0) + n
         whole = sum(found.values())
         widths.extend([text(name, code=True), text(words), number(width * 8, "count"), Cell(compact(n), n, units.count(n)), number(n / whole, "fraction", bar=n / whole)] for width, n in sorted(found.items()) if whole)
@@ -109,13 +109,12 @@ def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
     return number(threads / warps if threads is not None and warps else None, "lanes", "thread-level counts were not collected")
 
 
-def occupancy_section(profile: Profile) -> tuple[Table, Chart | None, tuple[str, ...]]:
-    """Block limits as the profiler has them, the what-if chart, and the nearest changes that would fit one more block."""
+def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple[str, ...]]:
+    """Block limits as the profiler has them, the what-if charts, and the nearest changes that would fit one more block."""
     limits: list[list[Cell]] = []
     fewest = derived.occupancy_limiters(profile)
     for name, words in derived.BLOCK_LIMITS.items():
-        cell = metric_cell(profile, name)
-        limits.append([text(words), cell, text("limits" if name in fewest else "")])
+        limits.append([text(words), metric_cell(profile, name), text("limits" if name in fewest else "")])
     limits.append([text("theoretical occupancy"), figure_cell(profile, "theoretical_occupancy", bar=True), text("")])
     limits.append([text("achieved occupancy"), figure_cell(profile, "achieved_occupancy", bar=True), text("")])
     limits.append([text("waves"), figure_cell(profile, "waves"), text("")])
@@ -125,36 +124,33 @@ def occupancy_section(profile: Profile) -> tuple[Table, Chart | None, tuple[str,
         base = occupancy(profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic, launch.shared_config or None)
         capacity = limits_of(profile.device.cc).warps
     except ToolkitError as error:
-        return table, None, (f"No what-if: {visible(error.message)}.",)
-    return table, _what_if_chart(base, capacity), _next_steps(base)
+        return table, (), (f"No what-if: {visible(error.message)}.",)
+    studies: tuple[tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...] = (
+        ("registers", "registers per thread", what_if_registers, base.registers, 1),
+        ("shared", "shared memory per block, KiB", what_if_shared, base.shared, 1024),
+        ("block", "threads per block", what_if_block, base.block_threads, 1),
+    )
+    return table, tuple(_what_if(key, label, study(base), now / scale, scale, capacity) for key, label, study, now, scale in studies), _next_steps(base)
 
 
-def _what_if_chart(base: Occupancy, capacity: int) -> Chart:
-    curves: list[tuple[str, list[float], list[float], float]] = []
+def _what_if(key: str, label: str, found: dict[int, Occupancy], now: float, scale: float, capacity: int) -> Chart:
     rows: list[list[Cell]] = []
-    studies: tuple[tuple[str, Callable[[Occupancy], dict[int, Occupancy]], float, float, str], ...] = (
-        ("registers per thread", what_if_registers, base.registers, 1, ""), ("shared memory per block, KiB", what_if_shared, base.shared, 1024, "KiB"), ("threads per block", what_if_block, base.block_threads, 1, ""),
-    )  # fmt: skip
-    for label, study, now, scale, _ in studies:
-        found = study(base)
-        curves.append((label, [value / scale for value in found], [float(o.active_warps) for o in found.values()], now / scale))
-        previous = -1
-        for value, result in found.items():
-            if result.active_warps != previous:
-                rows.append([text(label), number(value / scale, ""), number(result.active_warps, "count"), number(result.fraction, "fraction"), text(" and ".join(result.limiters) or "nothing: full")])
-            previous = result.active_warps
-    table = plain_table("what-if-data", "Resident warps an SM, from each value on (one resource changed, the others as they are)", ["Resource", "From", "Warps", "Occupancy", "Limited by"], rows, numeric=(1, 2, 3))
-    summary = f"Resident warps an SM (of {capacity}) if one resource changed and the others stayed. The diamond is this launch."
-    return Chart("what-if", "What if", summary, charts.what_if(curves, capacity), table, 260)
+    previous = -1
+    for value, result in found.items():
+        if result.active_warps != previous:
+            rows.append([number(value / scale, ""), number(result.active_warps, "count"), number(result.fraction, "fraction"), text(" and ".join(result.limiters) or "nothing: full")])
+        previous = result.active_warps
+    table = plain_table(f"what-if-{key}-data", f"Resident warps an SM from each value of {label} on", ["From", "Warps", "Occupancy", "Limited by"], rows, numeric=(0, 1, 2))
+    summary = f"Resident warps an SM (of {capacity}) by {label}, all else as it is. The diamond is this launch."
+    figure = charts.what_if(label, [value / scale for value in found], [float(result.active_warps) for result in found.values()], now, capacity)
+    return Chart(f"what-if-{key}", f"What if: {label.split(',')[0]}", summary, figure, table, figure["layout"]["height"])
 
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:
     if not base.limiters:
         return ("All warps that the SM can hold are resident: nothing is left to gain.",)
-    words = []
-    for resource, value in next_steps(base).items():
-        shown = units.count(value) + (" per thread" if resource == "registers" else " bytes per block")
-        words.append(f"One more block would fit at {shown} of {resource}." if resource != "registers" else f"One more block would fit at {units.count(value)} registers per thread.")
+    shapes = {"registers": "{} registers per thread", "shared memory": "{} bytes of shared memory per block"}
+    words = [f"One more block would fit at {shapes[resource].format(units.count(value))}." for resource, value in next_steps(base).items()]
     return tuple(words) or ("No change of registers or shared memory alone would fit one more block.",)
 
 
@@ -163,7 +159,7 @@ def rules_table(profile: Profile) -> Table | None:
     if not profile.rules:
         return None
     rows = [
-        [text(rule.rule), text(rule.kind), number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"), text(rule.scope or "–"), text(f"{rule.title}: {rule.text}" if rule.title else rule.text)]
+        [text(rule.rule), text(rule.kind), number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"), text(rule.scope or "–"), text(" ".join(f"{rule.title}: {rule.text}".split()) if rule.title else " ".join(rule.text.split()))]
         for rule in sorted(profile.rules, key=lambda r: -(r.speedup or 0.0))
     ]  # fmt: skip
     return plain_table("rules", "Messages of Nsight Compute's own rules", ["Rule", "Kind", ("Estimate", "Nsight Compute's estimated gain"), "Scope", "Message"], rows, numeric=(2,))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ncu_toolkit import units
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
-from ncu_toolkit.render.book import Book, Entry
+from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import NOT_TIMED, rate_kind, rate_of, rate_unit
-from ncu_toolkit.render.book import problem_of
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
 from ncu_toolkit.render.safe import visible
@@ -22,13 +21,12 @@ def page_view(book: Book, profile: Profile) -> PageView:
     compulsory = profile.context.compulsory_bytes if profile.context else None
     tables: dict[str, Table] = {}
     charts: dict[str, Chart] = {}
-    notes = list(diagnosis.notes)
+    notes = [note for note in diagnosis.notes if note != profile.launch.status]
     if profile.launch.complete:
         tables["traffic"] = traffic_table(profile, compulsory)
-        tables["occupancy"], chart, steps = occupancy_section(profile)
+        tables["occupancy"], studies, steps = occupancy_section(profile)
         tables["next-steps"] = plain_table("next-steps", "", [""], [[text(step)] for step in steps])
-        if chart:
-            charts["what-if"] = chart
+        charts |= {chart.key: chart for chart in studies}
         found = mix_tables(profile)
         if found:
             tables["mix"], tables["widths"] = found
@@ -78,7 +76,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
             facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
     under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
     facts += [
-        Fact("Duration under ncu", number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under)), Fact("Grid", text(_dims(launch.grid))), Fact("Block", text(_dims(launch.block))),
+        Fact("Duration under ncu", number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under)), Fact("Grid", _dims(launch.grid)), Fact("Block", _dims(launch.block)),
         Fact("Registers", number(float(launch.registers), "count") if launch.registers else missing("not in the report")),
         Fact("Shared memory", number(float(launch.shared_static + launch.shared_dynamic), "B", title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block")),
         Fact("SM clock", metric_cell(profile, "sm_clock")),
@@ -98,8 +96,8 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
     return facts
 
 
-def _dims(extents: tuple[int, int, int]) -> str:
-    return " × ".join(units.count(extent) for extent in extents)
+def _dims(extents: tuple[int, int, int]) -> Cell:
+    return text(" × ".join(units.count(extent) for extent in extents)) if all(extents) else missing("the launch has none: it is incomplete")
 
 
 def _claim(entry: Entry | None) -> tuple[Fact, ...]:
@@ -111,7 +109,7 @@ def _claim(entry: Entry | None) -> tuple[Fact, ...]:
 
 
 def _finding(finding: Finding) -> FindingView:
-    gain = missing("at its roof: nothing to remove") if finding.good else Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, "bound if this cause alone were removed", tone="bad" if finding.speedup >= 1.2 else "")
+    gain = missing("at its roof: nothing to remove") if finding.good else missing("no gain is predicted") if finding.speedup <= 1 else Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, "bound if this cause alone were removed", tone="bad" if finding.speedup >= 1.2 else "")
     where = None
     if finding.locations:
         rows = [
@@ -129,7 +127,7 @@ def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
     """Measured facts with what they mean and the threshold each was held against."""
     rows = []
     for fact in evidence:
-        threshold = Cell(f"{fact.comparison} {units.quantity(fact.threshold, fact.unit)}", fact.threshold, visible(fact.source)) if fact.threshold is not None and fact.comparison else missing("informs; no threshold")
+        threshold = Cell(f"{fact.comparison} {units.quantity(fact.threshold, fact.unit)}", fact.threshold, visible(fact.source)) if fact.threshold is not None and fact.comparison else Cell("–", None, "informs; no threshold", tone="muted")
         rows.append([text(fact.label, fact.metric), number(fact.value, fact.unit), threshold, text(fact.source or "–"), text(fact.meaning)])
     return plain_table("evidence", caption, ["Figure", "Measured", "Held against", "Threshold from", "Meaning"], rows, numeric=(1, 2))
 

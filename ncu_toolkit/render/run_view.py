@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from ncu_toolkit import units
@@ -23,17 +24,23 @@ PAGES: Final = 400
 
 
 def run_view(book: Book) -> RunView:
-    """The whole run."""
+    """The whole run with its pages."""
+    pages = tuple(page_view(book, profile) for profile in paged(book))
+    return replace(run_summary(book), pages=pages)
+
+
+def run_summary(book: Book) -> RunView:
+    """The whole run without the pages of its launches."""
     run = book.run
     families = tuple(family_view(book, name) for name in book.families)
-    pages = tuple(page_view(book, profile) for profile in paged(book))
+    with_page = {book.slugs[id(profile)] for profile in paged(book)}
     launches = _launches(book)
     sentence = " ".join(family.sentence for family in families) if len(families) == 1 else ""
     if not families:
         sentence = strangers_sentence(book)
     return RunView(
         run.id, visible(run.title), visible(run.created), run.live, tuple(header(book)), sentence, families, launches, skipped(book), tuple(found for found in (calibration(book),) if found), _costs(book),
-        tuple(visible(command, keep="\n") for command in run.commands), tuple(_files(book)), pages, tuple(_record(book, profile, {page.slug for page in pages}) for profile in run.profiles),
+        tuple(visible(command, keep="\n") for command in run.commands), tuple(_files(book)), (), tuple(_record(book, profile, with_page) for profile in run.profiles),
     )  # fmt: skip
 
 
@@ -70,11 +77,15 @@ def strangers_sentence(book: Book) -> str:
     total = sum(profile.duration_us or 0.0 for profile in book.strangers)
     top = sum(profile.duration_us or 0.0 for profile in groups[0])
     incomplete = sum(not profile.launch.complete for profile in book.strangers)
-    words = f"{len(book.strangers)} launches of {len(groups)} kinds, {units.duration(total)} together"
+    words = f"{_plural(len(book.strangers), 'launch', 'launches')} of {_plural(len(groups), 'kind')}" + (f", {units.duration(total)} together" if total else "")
     if total:
         words += f"; {visible(groups[0][0].launch.function, 80)} takes {units.percent(top / total)} of it"
         words += f" and is limited by {visible(book.diagnosis(groups[0][0]).primary.bottleneck)}" if groups[0][0].launch.complete else ""
     return f"{words}." + (f" {incomplete} incomplete." if incomplete else "")
+
+
+def _plural(n: int, one: str, many: str = "") -> str:
+    return f"{units.count(n)} {one if n == 1 else many or one + 's'}"
 
 
 def header(book: Book) -> Iterable[Fact]:
@@ -87,6 +98,8 @@ def header(book: Book) -> Iterable[Fact]:
         memory = f", {units.si(device.memory_bytes, 'B')} memory" if device.memory_bytes else ""
         yield Fact("Size", text(f"{device.sm_count} SMs{memory}, {units.si(device.l2_bytes, 'B')} L2" if device.l2_bytes else f"{device.sm_count} SMs{memory}"))
     for label, value in run.environment.items():
+        if label == "GPU" and value in {name for name, _ in devices}:
+            continue
         yield Fact(visible(label), text(value) if value else missing("not known"))
     clocks = [c for profile in run.profiles if (c := profile.value("sm_clock"))]
     if clocks:

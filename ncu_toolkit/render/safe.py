@@ -13,7 +13,8 @@ LONGEST: Final = 4000
 
 #: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters, byte-order mark.
 _INVISIBLE: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
-_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$@-])")
+_MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>#|~&$])")
+_MARKDOWN_START: Final = re.compile(r"^(\s*)([-+=]|\d+(?=[.)]))")
 
 
 def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
@@ -42,8 +43,9 @@ def plot_text(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text for a Markdown paragraph or table cell, on one line, with nothing in it read as markup."""
-    return _MARKDOWN.sub(r"\\\1", visible(text)).strip()
+    """Text for a Markdown paragraph or table cell, on one line, with nothing in it read as markup; a word joiner keeps `@name` from calling anyone."""
+    escaped = _MARKDOWN_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", visible(text)).strip())
+    return escaped.replace("@", "@\u2060")
 
 
 def markdown_code(text: str) -> str:

@@ -6,6 +6,7 @@ import difflib
 from typing import Final
 
 from ncu_toolkit import derived, units
+from ncu_toolkit.diagnose import explain_step
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import NOT_TIMED, achieved, predicted
@@ -17,6 +18,8 @@ _MOVED: Final = (
     "instructions", "issue_active", "eligible_warps", "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "ld_sectors_per_request", "shared_wavefronts", "shared_conflict_excess", "l1_global_bytes", "l2_bytes",
     "dram_bytes", "fma_pipe_active", "tensor_pipe_active", "lanes_predicated_on", "local_sectors",
 )  # fmt: skip
+#: Changes below this are within what two profiles of one kernel differ by.
+_UNCHANGED: Final = 0.02
 #: A stall reason appears among what moved when it changes by this many cycles per instruction and by this share of itself.
 _STALL_CYCLES: Final = 0.1
 _STALL_SHARE: Final = 0.1
@@ -31,16 +34,15 @@ def step_view(book: Book, entry: Entry) -> StepView | None:
         return None
     main = before.main
     link = Cell(visible(before.label), visible(before.label), visible(before.info.title) if before.info else "", f"{book.slugs[id(main)]}.html" if main else "")
-    return StepView(link, visible(entry.info.idea), _became(book, before, entry), _facts(book, before, entry), _moved(before, entry), _difference(before, entry))
+    return StepView(link, visible(entry.info.idea), _explained(book, before, entry), _facts(book, before, entry), _moved(before, entry), _difference(before, entry))
 
 
-def _became(book: Book, before: Entry, entry: Entry) -> str:
+def _explained(book: Book, before: Entry, entry: Entry) -> tuple[str, ...]:
+    """The diagnosis' own account of the step, from the two profiles. Its times are those under the profiler."""
+    assert entry.info is not None
     if before.main is None or entry.main is None:
-        return ""
-    then, now = book.diagnosis(before.main).primary, book.diagnosis(entry.main).primary
-    if then.bottleneck == now.bottleneck:
-        return f"The bottleneck was {visible(then.bottleneck)} and still is: {visible(now.summary)}"
-    return f"The bottleneck was {visible(then.bottleneck)}; it became {visible(now.bottleneck)}: {visible(now.summary)}"
+        return ()
+    return tuple(visible(line) for line in explain_step(before.main, entry.main, entry.info.removes, book.diagnosis).text)
 
 
 def _facts(book: Book, before: Entry, entry: Entry) -> tuple[Fact, ...]:
@@ -70,7 +72,7 @@ def _moved(before: Entry, entry: Entry) -> Table | None:
     rows: list[list[Cell]] = []
     for name in _MOVED:
         old, new = derived.value(then, name), derived.value(now, name)
-        if old is not None and new is not None and (old or new):
+        if old is not None and new is not None and abs(new - old) > _UNCHANGED * max(abs(old), abs(new)):
             unit, label, meaning = derived.describe(name)
             rows.append([text(label, meaning), number(old, unit), number(new, unit), _change(old, new)])
     rows.extend(_stalls_moved(then, now))

@@ -69,6 +69,8 @@ class Chart:
     figure: Mapping[str, Any]
     table: Table
     height: int = 420
+    wide: bool = False
+    """Spans the page where two charts stand side by side."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,11 @@ class FindingView:
 
 @dataclass(frozen=True)
 class StepView:
-    """What a rung did to the one before: `change` in words, the code difference, and predicted against achieved."""
+    """What a rung did to the one before: `change` is its idea, `account` what the two profiles show, with times under the profiler."""
 
     before: Cell
     change: str
-    became: str
+    account: tuple[str, ...]
     facts: tuple[Fact, ...]
     moved: Table | None = None
     diff: tuple[tuple[str, str], ...] = ()

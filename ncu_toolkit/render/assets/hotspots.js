@@ -3,7 +3,7 @@
   "use strict";
   const ROW = 20, MARGIN = 12;
   const make = (tag, cls, text) => { const node = document.createElement(tag); if (cls) node.className = cls; if (text !== undefined) node.textContent = text; return node; };
-  const percent = (part, whole) => (whole && part ? `${(100 * part / whole).toPrecision(part / whole >= 0.0995 ? 3 : 2)} %` : "");
+  const percent = (part, whole) => { const share = whole && part ? 100 * part / whole : 0; return share ? (share < 0.01 ? "<0.01 %" : `${share.toFixed(share < 1 ? 2 : 1)} %`) : ""; };
   const si = (n) => { if (n === null || n === undefined) return ""; for (const [f, p] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (n >= f) return `${(n / f).toPrecision(3)} ${p}`; return String(n); };
 
   // A list that draws the rows in view. `rows` are numbers; `paint(node, row)` fills a node.

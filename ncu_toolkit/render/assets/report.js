@@ -9,7 +9,8 @@
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme.
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const drawn = new Set();
-  function themed(figure, narrow) {
+  function themed(figure, width) {
+    const narrow = width < 560;
     const copy = structuredClone(figure), layout = copy.layout;
     const fg = colour("--fg"), muted = colour("--muted"), rule = colour("--rule"), bg = colour("--bg");
     Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true, hovermode: "closest", dragmode: narrow ? false : "zoom" });
@@ -18,12 +19,20 @@
     for (const key of Object.keys(layout)) {
       if (!/^[xy]axis\d*$/.test(key)) continue;
       layout[key] = Object.assign({ gridcolor: rule, zerolinecolor: rule, linecolor: rule, tickcolor: rule, tickfont: { color: muted, size: 11 } }, layout[key]);
-      if (layout[key].title) layout[key].title.font = { size: 11, color: muted };
+      if (layout[key].title) Object.assign(layout[key].title, { font: { size: 11, color: muted }, standoff: 6 });
       layout[key].fixedrange = narrow;
     }
     for (const shape of layout.shapes || []) shape.line = Object.assign({ color: fg }, shape.line);
     for (const note of layout.annotations || []) note.font = Object.assign({ color: muted }, note.font);
     for (const menu of layout.updatemenus || []) Object.assign(menu, { bgcolor: bg, bordercolor: rule, font: { color: fg, size: 11 } });
+    if (layout.legend && layout.showlegend) {
+      // Plotly lays the legend out in columns as wide as its widest entry, within the width of the plot proper.
+      const longest = Math.max(...copy.data.map((trace) => (trace.name || "").length));
+      const labels = (layout.yaxis && layout.yaxis.categoryarray) || ["0000"];
+      const room = width - 24 - 6.2 * Math.max(...labels.map((text) => text.length));
+      const lines = Math.ceil(copy.data.length / Math.max(1, Math.floor(room / (44 + 6.2 * longest))));
+      layout.margin.b = 54 + 19 * lines;
+    }
     for (const trace of copy.data) {
       if (trace.error_x) trace.error_x.color = fg;
       if (trace.textfont) trace.textfont.color = muted;
@@ -34,7 +43,7 @@
   function draw(plot) {
     if (!window.Plotly || plot.closest("[data-off]")) return;
     const block = plot.parentElement.querySelector("script.figure");
-    const figure = themed(JSON.parse(block.textContent), plot.clientWidth < 520);
+    const figure = themed(JSON.parse(block.textContent), plot.clientWidth);
     figure.layout.height = plot.clientHeight;
     drawn.add(plot);
     const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
