@@ -37,10 +37,14 @@ def diagnose(profile: Profile) -> Diagnosis:
 
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
+#: Causes that name what the warps feel; where another finding predicts as much, it says what to change, and goes first.
+GENERAL: Final = ("memory-latency", "low-occupancy", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "load-imbalance")
 
 
-def _rank(finding: Finding) -> tuple[bool, float, int, str]:
-    return (not finding.good, -finding.saved, _CONFIDENCE[finding.confidence], finding.bottleneck)
+def _rank(finding: Finding) -> tuple[bool, int, bool, int, float, str]:
+    """Good first, then by time saved; savings that differ by less than noise are ordered by how specific and how sure they are."""
+    step = -round(finding.saved / time_model.NOISE)
+    return (not finding.good, step, finding.bottleneck in GENERAL, _CONFIDENCE[finding.confidence], -finding.saved, finding.bottleneck)
 
 
 def _incomplete(profile: Profile) -> Finding:
@@ -144,6 +148,24 @@ def changes(before: Profile, after: Profile) -> tuple[Change, ...]:
     return tuple(found)
 
 
+def _moved(figures: tuple[Change, ...], *, opcodes: bool) -> list[Change]:
+    """Figures that moved or appeared, utilisations aside: they are a consequence. Counts by opcode come with the largest factor first."""
+    found = [c for c in figures if (c.name in OPCODES) == opcodes and not c.name.endswith("active")]
+    found = [c for c in found if (not c.before and c.after) or ((ratio := c.ratio) is not None and abs(ratio - 1) > MOVED)]
+    return sorted(found, key=lambda c: -_factor(c)) if opcodes else found
+
+
+def _factor(change: Change) -> float:
+    """How many times a count grew or shrank; infinite where it appeared or vanished."""
+    if not change.before or not change.after:
+        return float("inf")
+    return max(change.after / change.before, change.before / change.after)
+
+
+def _told(change: Change) -> str:
+    return f"{change.label} {units.quantity(change.before, change.unit)} → {units.quantity(change.after, change.unit)}"
+
+
 def _stall_changes(before: Profile, after: Profile) -> list[Change]:
     rows = []
     for reason in derived.stall_shares(before) | derived.stall_shares(after):
@@ -171,15 +193,13 @@ def _sentences(
         lines.append("The step did not change the time.")
     else:
         lines.append(f"The step is {units.ratio(speedup)} faster." if speedup > 1 else f"The step is {units.ratio(1 / speedup)} slower.")
-    moved = [change for change in figures if (ratio := change.ratio) is not None and abs(ratio - 1) > MOVED and not change.name.endswith("active")]
-    appeared = [change for change in figures if not change.before and change.after]
-    if moved or appeared:
-        told = [f"{change.label} {units.quantity(change.before, change.unit)} → {units.quantity(change.after, change.unit)}" for change in [*moved, *appeared]]
-        lines.append("What changed: " + "; ".join(told[:8]) + ".")
-    falling = [change for change in stalls if (change.after or 0) < (change.before or 0)][:2]
+    told = [_told(change) for change in [*_moved(figures, opcodes=False)[:6], *_moved(figures, opcodes=True)[:4]]]
+    if told:
+        lines.append("What changed: " + "; ".join(told) + ".")
+    falling = [change for change in stalls if (change.after or 0) < (change.before or 0) and not change.name.endswith("selected")][:2]
     if falling:
-        told = [f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)" for change in falling]
-        lines.append("The waiting that fell most: " + " and ".join(told) + ".")
+        fell = [f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)" for change in falling]
+        lines.append("The waiting that fell most: " + " and ".join(fell) + ".")
     was, became = first.primary, second.primary
     if was.bottleneck == became.bottleneck:
         lines.append(f"The bottleneck is still: {titles[became.bottleneck].lower()}.")

@@ -1,0 +1,105 @@
+"""Every bottleneck against its case file: found with the values that show it, not found once they are mended; and the rules' own form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import diagnosis_cases as cases
+import pytest
+
+from ncu_toolkit import derived, time_model
+from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.model import Finding, Ruled
+from ncu_toolkit.rules import bottleneck_ids, load_rules, reference
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_case_is_found(name: str) -> None:
+    case = cases.read(name)
+    expected = case["expect"]
+    diagnosis = diagnose(cases.build(case))
+    found = [finding.bottleneck for finding in diagnosis.findings]
+    assert expected["bottleneck"] in found, [r.reason for r in diagnosis.considered if r.bottleneck == name]
+    if expected["first"]:
+        assert found[0] == expected["bottleneck"], [(f.bottleneck, round(f.saved, 2)) for f in diagnosis.findings]
+    finding = next(f for f in diagnosis.findings if f.bottleneck == expected["bottleneck"])
+    assert finding.good == expected["good"]
+    low, high = expected.get("saved", (0.0, 1.0))
+    assert low <= finding.saved <= high
+    assert finding.arithmetic
+    assert finding.advice
+    assert finding.evidence
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_mended_case_is_not(name: str) -> None:
+    case = cases.read(name)
+    mended: dict[str, Any] = {**case, **case["fixed"], "metrics": {**case.get("metrics", {}), **case["fixed"].get("metrics", {})}}
+    assert name not in [finding.bottleneck for finding in diagnose(cases.build(mended)).findings]
+
+
+def test_every_bottleneck_has_a_case() -> None:
+    assert set(cases.names()) == set(bottleneck_ids())
+
+
+@pytest.mark.parametrize("name", bottleneck_ids())
+def test_rule_is_well_formed(name: str) -> None:
+    rule = load_rules()[name]
+    assert rule.TITLE
+    assert reference.page(name).summary.endswith(".")
+    for wanted in (*rule.REQUIRES, *rule.OPTIONAL):
+        if wanted not in ("opcodes", "stalls"):
+            derived.describe(wanted)
+    for _, threshold in reference.page(name).thresholds:
+        assert len(threshold.source) > 10
+
+
+@pytest.mark.parametrize("name", bottleneck_ids())
+def test_rule_abstains_by_name_without_any_input(name: str) -> None:
+    """Nothing collected: no rule may find anything, and those that abstain name what they need."""
+    empty = cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})
+    outcome = load_rules()[name].find(empty, time_model.build(empty))
+    assert isinstance(outcome, Ruled)
+    if outcome.outcome == "abstained":
+        assert outcome.missing
+
+
+@pytest.mark.parametrize("gone", sorted(cases.METRICS))
+def test_no_rule_needs_a_metric_that_is_not_there(gone: str) -> None:
+    """Each metric missing in turn, from every case: a verdict all the same, and no exception."""
+    for name in cases.names():
+        case = cases.read(name)
+        diagnosis = diagnose(cases.build({**case, "metrics": {**case.get("metrics", {}), gone: None}}))
+        assert diagnosis.findings
+
+
+def test_rules_do_not_look_at_names() -> None:
+    for path in (ROOT / "ncu_toolkit" / "rules").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for forbidden in ("launch.kernel", "launch.function", "context.rung", "context.family"):
+            assert forbidden not in text, f"{path.name} looks at {forbidden}"
+
+
+def test_reference_pages_are_up_to_date() -> None:
+    folder = ROOT / "docs" / "bottlenecks"
+    wanted = reference.pages()
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")} == wanted, "run python -m ncu_toolkit.rules.reference"
+
+
+def test_ids_without_importing_the_rules() -> None:
+    code = "import sys; from ncu_toolkit.rules import bottleneck_ids; ids = bottleneck_ids(); assert len(ids) >= 30; print([m for m in sys.modules if m.startswith('ncu_toolkit.rules.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_findings_are_findings() -> None:
+    for name in cases.names():
+        for finding in diagnose(cases.build(cases.read(name))).findings:
+            assert isinstance(finding, Finding)
+            assert 1 <= finding.speedup < float("inf")
+            assert all(0 <= location.share <= 1 for location in finding.locations)
