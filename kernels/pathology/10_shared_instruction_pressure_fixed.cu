@@ -76,5 +76,8 @@ shared_instruction_pressure_fixed(const float* __restrict__ A, const float* __re
                 for (int c = 0; c < 4; ++c) sum[r][c] = fmaf(left[r][j], right[j][c], sum[r][c]);
     }
 #pragma unroll
-    for (int r = 0; r < 4; ++r) store_float4(C + ((size_t)blockIdx.x * 64 + row + r) * 64 + col, make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
+    for (int r = 0; r < 4; ++r) {
+        const size_t at = ((size_t)blockIdx.x * 64 + row + r) * 64 + col;
+        store_float4(C + at, make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
+    }
 }

@@ -37,8 +37,8 @@ check = "metric('dram_utilization') < 0.6"
 #include "pathology/pathology.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-integer_arithmetic(const float* __restrict__ x, const float* __restrict__ b0, const float* __restrict__ b1, const float* __restrict__ b2, float* __restrict__ y,
-                   int count, long long first, long long d0, long long d1, long long d2) {
+integer_arithmetic(const float* __restrict__ x, const float* __restrict__ b0, const float* __restrict__ b1, const float* __restrict__ b2,
+                   float* __restrict__ y, int count, long long first, long long d0, long long d1, long long d2) {
     const int i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= count) return;
     const long long at = first + i;

@@ -43,8 +43,8 @@ check = "0.9 < executed('LDG') / prev_executed('LDG') < 1.1"
 #include "pathology/pathology.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-integer_arithmetic_fixed(const float* __restrict__ x, const float* __restrict__ b0, const float* __restrict__ b1, const float* __restrict__ b2, float* __restrict__ y,
-                         int count, long long first) {
+integer_arithmetic_fixed(const float* __restrict__ x, const float* __restrict__ b0, const float* __restrict__ b1, const float* __restrict__ b2,
+                         float* __restrict__ y, int count, long long first) {
     const int i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= count) return;
     const unsigned at = (unsigned)((unsigned long long)first % (D0 * D1 * D2)) + i;

@@ -48,13 +48,14 @@ check = "executed('FFMA') < 0.01 * prev_executed('FFMA')"
 #define PITCH_W 72  // 64 halves and 8 of padding
 
 // The block's 64 x 32 piece of A and 32 x 64 piece of W at inner index k0, 16 bytes a thread at a time.
-__device__ __forceinline__ void load_tiles(__half (*a)[PITCH_A], __half (*w)[PITCH_W], const __half* __restrict__ A, const __half* __restrict__ W, int k0) {
+__device__ __forceinline__ void load_tiles(__half (*a)[PITCH_A], __half (*w)[PITCH_W], const __half* A, const __half* W, int k0) {
     const size_t row0 = (size_t)blockIdx.x * TILE;
     const int col0 = blockIdx.y * TILE;
 #pragma unroll
     for (int i = threadIdx.x; i < 256; i += BLOCK) {
-        *reinterpret_cast<uint4*>(&a[i / 4][i % 4 * 8]) = *reinterpret_cast<const uint4*>(A + (row0 + i / 4) * K_ALL + k0 + i % 4 * 8);
-        *reinterpret_cast<uint4*>(&w[i / 8][i % 8 * 8]) = *reinterpret_cast<const uint4*>(W + (size_t)(k0 + i / 8) * COLS + col0 + i % 8 * 8);
+        const int row_a = i / 4, col_a = i % 4 * 8, row_w = i / 8, col_w = i % 8 * 8;
+        *reinterpret_cast<uint4*>(&a[row_a][col_a]) = *reinterpret_cast<const uint4*>(A + (row0 + row_a) * K_ALL + k0 + col_a);
+        *reinterpret_cast<uint4*>(&w[row_w][col_w]) = *reinterpret_cast<const uint4*>(W + (k0 + row_w) * COLS + col0 + col_w);
     }
 }
 
