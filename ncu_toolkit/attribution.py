@@ -30,12 +30,16 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "fp16": ("HFMA2", "HADD2", "HMUL2", "HSETP2", "HSET2", "HMNMX2", "HFMA2_32I"),
     "tensor": ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "QMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
     "integer": (
-        "IADD", "IADD3", "IMAD", "ISETP", "LEA", "LOP", "LOP3", "SHF", "SHL", "SHR", "IABS", "IMNMX", "VIMNMX", "BMSK", "SGXT", "LOP32I", "IADD32I", "IMUL", "IDP", "PRMT",
+        "IADD", "IADD3", "IMAD", "ISETP", "LEA", "LOP", "LOP3", "SHF", "SHL", "SHR", "IABS", "IMNMX", "VIMNMX", "BMSK", "SGXT", "LOP32I", "IADD32I",
+        "IMUL", "IDP", "PRMT",
         "XMAD", "ISCADD", "PLOP3", "VIADD", "IADD2", "VIADDMNMX", "ISCADD32I",
     ),
-    "uniform": ("UIADD3", "UIMAD", "UISETP", "ULEA", "ULOP3", "USHF", "UMOV", "USEL", "ULDC", "R2UR", "UPRMT", "UPLOP3", "UFLO", "UPOPC", "UVIADD", "USGXT", "UBMSK"),
-    "barrier": ("BAR", "DEPBAR", "LDGDEPBAR", "SYNCS", "WARPSYNC", "ERRBAR", "MEMBAR", "ARRIVES", "WARPGROUP", "NANOSLEEP", "UCGABAR_ARV", "UCGABAR_WAIT", "CCTLALL"),
-    "control": ("BRA", "BRX", "JMP", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "YIELD", "NOP", "KILL", "JMX", "BMOV", "WARPGROUPSET", "ACQBULK", "PREEXIT"),
+    "uniform": ("UIADD3", "UIMAD", "UISETP", "ULEA", "ULOP3", "USHF", "UMOV", "USEL", "ULDC", "R2UR", "UPRMT", "UPLOP3", "UFLO", "UPOPC", "UVIADD",
+    "USGXT", "UBMSK"),
+    "barrier": ("BAR", "DEPBAR", "LDGDEPBAR", "SYNCS", "WARPSYNC", "ERRBAR", "MEMBAR", "ARRIVES", "WARPGROUP", "NANOSLEEP", "UCGABAR_ARV",
+    "UCGABAR_WAIT", "CCTLALL"),
+    "control": ("BRA", "BRX", "JMP", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "YIELD", "NOP", "KILL", "JMX", "BMOV", "WARPGROUPSET",
+    "ACQBULK", "PREEXIT"),
 }  # fmt: skip
 _KIND_OF: Final = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
 
@@ -46,7 +50,31 @@ SHORT_PRODUCERS: Final = ("shared", "special", "shuffle", "constant", "atomic", 
 _REGISTER: Final = re.compile(r"(?<![\w.])R(\d+)(\.64)?(?!\w)")
 _WIDTHS: Final = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _NO_DESTINATION: Final = frozenset(
-    ("STG", "ST", "STL", "STS", "STSM", "RED", "REDG", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "LDGDEPBAR", "BSYNC", "BSSY", "UBLKCP", "SUST", "MEMBAR", "CCTL", "SYNCS", "CALL", "RET", "NOP")
+    (
+        "STG",
+        "ST",
+        "STL",
+        "STS",
+        "STSM",
+        "RED",
+        "REDG",
+        "LDGSTS",
+        "BAR",
+        "BRA",
+        "EXIT",
+        "DEPBAR",
+        "LDGDEPBAR",
+        "BSYNC",
+        "BSSY",
+        "UBLKCP",
+        "SUST",
+        "MEMBAR",
+        "CCTL",
+        "SYNCS",
+        "CALL",
+        "RET",
+        "NOP",
+    )
 )
 #: How far back a producer is looked for, in static instructions: the largest loop bodies of unrolled matrix products have about this many.
 REACH: Final = 4096
@@ -77,7 +105,15 @@ def operands(instruction: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     parts = rest.split(",")
     name = base(instruction.opcode)
     group = kind(instruction.opcode)
-    span = max(1, width(instruction.opcode) // 4) if group in ("global", "local", "shared", "constant", "texture", "copy") else 2 if group == "fp64" else 4 if group == "tensor" else 1
+    span = (
+        max(1, width(instruction.opcode) // 4)
+        if group in ("global", "local", "shared", "constant", "texture", "copy")
+        else 2
+        if group == "fp64"
+        else 4
+        if group == "tensor"
+        else 1
+    )
     if ".WIDE" in instruction.opcode or name == "CS2R":
         span = 2
     written: set[int] = set()
@@ -127,7 +163,9 @@ class Flow:
         wanted = set(kinds)
         found = self._of_kind((_nearest_before(self.writers.get(register), index) for register in self.reads[index]), wanted)
         if not found:
-            guarded = [_nearest_before(table.get(register), index) for register in self.writes[index] for table in (self.writers, self.memory_readers)]
+            guarded = [
+                _nearest_before(table.get(register), index) for register in self.writes[index] for table in (self.writers, self.memory_readers)
+            ]
             found = self._of_kind(guarded, wanted)
         if not found and "copy" in wanted and kind(self.instructions[index].opcode) == "barrier":
             copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]

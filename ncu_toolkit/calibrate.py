@@ -1,4 +1,5 @@
-"""How good the diagnosis is: each pair of a slow kernel and the one that removes its cause, predicted against achieved, beside Nsight Compute's rules.
+"""How good the diagnosis is: each pair of a slow kernel and the one that removes its cause, predicted against achieved, beside Nsight Compute's
+rules.
 
 The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes.
 """
@@ -102,9 +103,11 @@ class Calibration:
             "ncu": vars(self.ncu),
             "cases": [
                 {
-                    "family": o.pair.family, "before": o.pair.before, "after": o.pair.after, "size": o.pair.size, "dtype": o.pair.dtype, "cause": o.pair.cause,
-                    "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts, "rank": o.ours.rank, "named": list(o.ours.named), "predicted": o.ours.saved,
-                    "ncu_rank": o.ncu.rank if o.ncu else None, "ncu_named": list(o.ncu.named) if o.ncu else [], "ncu_predicted": o.ncu.saved if o.ncu else None,
+                    "family": o.pair.family, "before": o.pair.before, "after": o.pair.after, "size": o.pair.size, "dtype": o.pair.dtype,
+                    "cause": o.pair.cause, "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts,
+                    "rank": o.ours.rank, "named": list(o.ours.named), "predicted": o.ours.saved,
+                    "ncu_rank": o.ncu.rank if o.ncu else None, "ncu_named": list(o.ncu.named) if o.ncu else [],
+                    "ncu_predicted": o.ncu.saved if o.ncu else None,
                 }
                 for o in self.outcomes
             ],

@@ -124,7 +124,14 @@ def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
         # Reasons that cancel would each get a huge part of a small difference.
         return [Part("latency", label, amount, before.stalls.total, after.stalls.total, "cycles/inst")]
     return [
-        Part(f"stall_{reason}", f"waiting: {reason.replace('_', ' ')}", amount * value / total, before.stalls.cycles(reason), after.stalls.cycles(reason), "cycles/inst")
+        Part(
+            f"stall_{reason}",
+            f"waiting: {reason.replace('_', ' ')}",
+            amount * value / total,
+            before.stalls.cycles(reason),
+            after.stalls.cycles(reason),
+            "cycles/inst",
+        )
         for reason, value in moved.items()
         if value
     ]

@@ -70,7 +70,10 @@ def _notes(profile: Profile, model: time_model.TimeModel) -> list[str]:
         notes.append(f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {unknown.command(absent)}")
     stack = profile.stalls
     if stack is not None and stack.residual is not None and stack.latency and abs(stack.residual) / stack.latency > RESIDUAL:
-        notes.append(f"The stall reasons add up to {units.significant(stack.total)} of {units.significant(stack.latency)} cycles an instruction; the rest was lost between replay passes.")
+        notes.append(
+            f"The stall reasons add up to {units.significant(stack.total)} of {units.significant(stack.latency)} cycles an instruction; the rest "
+            "was lost between replay passes."
+        )
     if not model.stalls and profile.samples:
         notes.append(f"Only {sum(profile.samples.values())} samples: too few for shares of waiting.")
     return notes
@@ -110,11 +113,34 @@ class StepExplanation:
 
 #: What a step is described by, in the order it is told. The opcode patterns are those of `InstructionMix.executed`.
 FIGURES: Final = (
-    "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request", "st_sectors_per_request", "global_sector_excess",
-    "shared_conflict_excess", "shared_wavefronts", "local_sectors", "l1_global_bytes", "l2_bytes", "dram_bytes", "load_bytes_per_lane", "shared_load_bytes_per_lane", "shared_store_bytes_per_lane",
+    "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request",
+    "st_sectors_per_request", "global_sector_excess",
+    "shared_conflict_excess", "shared_wavefronts", "local_sectors", "l1_global_bytes", "l2_bytes", "dram_bytes", "load_bytes_per_lane",
+    "shared_load_bytes_per_lane", "shared_store_bytes_per_lane",
     "lanes_predicated_on", "fma_pipe_active", "tensor_pipe_active", "lsu_pipe_active", "dram_utilization",
 )  # fmt: skip
-OPCODES: Final = ("LDG", "LDG.128", "STG", "LDGSTS", "LDS", "LDS.128", "STS", "STS.128", "LDSM", "FFMA", "HMMA", "HGMMA", "DFMA", "MUFU", "SHFL", "BAR", "ATOMG", "RED", "LDL", "STL")
+OPCODES: Final = (
+    "LDG",
+    "LDG.128",
+    "STG",
+    "LDGSTS",
+    "LDS",
+    "LDS.128",
+    "STS",
+    "STS.128",
+    "LDSM",
+    "FFMA",
+    "HMMA",
+    "HGMMA",
+    "DFMA",
+    "MUFU",
+    "SHFL",
+    "BAR",
+    "ATOMG",
+    "RED",
+    "LDL",
+    "STL",
+)
 #: A figure that moved by less than this is not worth a sentence.
 MOVED: Final = 0.1
 
@@ -130,7 +156,9 @@ def explain_step(before: Profile, after: Profile, removes: str = "", diagnosed: 
     stalls = tuple(_stall_changes(before, after))
     t0, t1 = before.duration_us, after.duration_us
     speedup = t0 / t1 if t0 and t1 else None
-    return StepExplanation(speedup, first.primary, second.primary, predicted, moved, stalls, tuple(_sentences(speedup, first, second, predicted, removes, moved, stalls)))
+    return StepExplanation(
+        speedup, first.primary, second.primary, predicted, moved, stalls, tuple(_sentences(speedup, first, second, predicted, removes, moved, stalls))
+    )
 
 
 def changes(before: Profile, after: Profile) -> tuple[Change, ...]:
@@ -183,7 +211,13 @@ def _waited(profile: Profile, reason: str) -> float | None:
 
 
 def _sentences(
-    speedup: float | None, first: Diagnosis, second: Diagnosis, predicted: Finding | None, removes: str, figures: tuple[Change, ...], stalls: tuple[Change, ...]
+    speedup: float | None,
+    first: Diagnosis,
+    second: Diagnosis,
+    predicted: Finding | None,
+    removes: str,
+    figures: tuple[Change, ...],
+    stalls: tuple[Change, ...],
 ) -> list[str]:
     titles = {name: rule.TITLE for name, rule in load_rules().items()}
     lines = []
@@ -208,7 +242,8 @@ def _sentences(
     if speedup is not None and predicted is not None:
         achieved = 1 - 1 / speedup if speedup > 0 else 0.0
         lines.append(
-            f"Removing {titles[predicted.bottleneck].lower()} was predicted to bring at most {units.ratio(predicted.speedup)} ({units.percent(predicted.saved)} of the time); "
+            f"Removing {titles[predicted.bottleneck].lower()} was predicted to bring at most {units.ratio(predicted.speedup)} "
+            f"({units.percent(predicted.saved)} of the time); "
             f"the step brought {units.ratio(speedup)} ({units.percent(achieved)})."
         )
     elif removes and predicted is None and removes in titles:

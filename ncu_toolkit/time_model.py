@@ -93,7 +93,17 @@ class Prediction:
 
 
 #: Stalls that come with every instruction issued, so that they go when instructions go.
-_PER_INSTRUCTION: Final = ("selected", "not_selected", "wait", "math_pipe_throttle", "dispatch_stall", "branch_resolving", "no_instruction", "imc_miss", "misc")
+_PER_INSTRUCTION: Final = (
+    "selected",
+    "not_selected",
+    "wait",
+    "math_pipe_throttle",
+    "dispatch_stall",
+    "branch_resolving",
+    "no_instruction",
+    "imc_miss",
+    "misc",
+)
 #: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
 _INSTRUCTION_RESOURCES: Final = ("issue",)
 #: Waiting that passes through a unit in the SM's memory path, and through what lies behind it: where that unit is the limit, all of it queues there.
@@ -159,7 +169,9 @@ class TimeModel:
         """The time if `removal` took place: the larger of what the resources then need and what the warps then wait."""
         candidates = [*self._resource_times(removal), *self._waiting_time(removal)]
         if self.hertz is not None:
-            candidates.append(("floor", min(self.cycles, FLOOR_US * 1e-6 * self.hertz), f"no kernel is shorter than about {units.duration(FLOOR_US)}"))
+            candidates.append(
+                ("floor", min(self.cycles, FLOOR_US * 1e-6 * self.hertz), f"no kernel is shorter than about {units.duration(FLOOR_US)}")
+            )
         if not any(name == "waiting" for name, _, _ in candidates) and not self._explains(removal):
             return Prediction(1.0, "unknown", ("Stall reasons were not collected, and no measured load says how much of the time this takes.",))
         limit, cycles, why = max(candidates, key=lambda item: item[1], default=("unknown", self.cycles, "nothing was measured"))
@@ -168,10 +180,16 @@ class TimeModel:
         if 1 - 1 / speedup < NOISE:
             return Prediction(1.0, limit, (f"Now {self.text(self.cycles)}; {removal.what} it would still take as long: {why}.",))
         second = max((item for item in candidates if item[0] != limit), key=lambda item: item[1], default=None)
-        lines = [f"Time now: {self.text(self.cycles)}.", *self._waiting_lines(removal), f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, set by {why}."]
+        lines = [
+            f"Time now: {self.text(self.cycles)}.",
+            *self._waiting_lines(removal),
+            f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, set by {why}.",
+        ]
         if second is not None:
             lines.append(f"The next limit would be {self.text(min(second[1], self.cycles))}: {second[2]}.")
-        lines.append(f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)} at most, {units.percent(1 - 1 / speedup)} of the time saved.")
+        lines.append(
+            f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)} at most, {units.percent(1 - 1 / speedup)} of the time saved."
+        )
         return Prediction(speedup, limit, tuple(lines))
 
     def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
@@ -197,7 +215,7 @@ class TimeModel:
         return [("waiting", cycles, "what the warps still wait for")]
 
     def _kept(self, removal: Removal) -> dict[str, float]:
-        """What stays of each stall reason: as the removal says, less what queues in front of a unit that it relieves, and what merely mirrors the rest."""
+        """What stays of each stall reason: as the removal says, less what queues at a unit that it relieves, and what only mirrors the rest."""
         kept = {reason: removal.stalls.get(reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0) for reason in self.stalls}
         unit, busy = self.busiest(*MEMORY)
         relief = removal.loads.get(unit, 1.0) if unit else 1.0

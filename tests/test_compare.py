@@ -59,7 +59,9 @@ def test_missing_time_or_stalls() -> None:
 
 
 def test_warnings_speak_up() -> None:
-    other = cases.build({"device": {"name": "Another GPU", "cc": [8, 0], "sm_count": 108}, "metrics": {"sm_clock": 1.2e9}, "context": {"size": "2048"}})
+    other = cases.build(
+        {"device": {"name": "Another GPU", "cc": [8, 0], "sm_count": 108}, "metrics": {"sm_clock": 1.2e9}, "context": {"size": "2048"}}
+    )
     result = compare(cases.build({"context": {"size": "1024"}}), other, ({"cache control": "all"}, {"cache control": "none"}))
     text = " ".join(result.warnings)
     for word in ("Different GPUs", "SM clock", "sizes", "cache control differs"):

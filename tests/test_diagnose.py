@@ -58,7 +58,11 @@ def test_busy_with_waste_is_not_good() -> None:
 
 
 def test_double_precision_that_is_meant_is_told_apart() -> None:
-    case = {"metrics": {"fp64_pipe_active": 0.9, "issue_active": 0.4}, "stalls": {"selected": 1.0, "math_pipe_throttle": 9.0}, "opcodes": {"DFMA": 90_000_000, "LDG.E.64": 1_000_000}}
+    case = {
+        "metrics": {"fp64_pipe_active": 0.9, "issue_active": 0.4},
+        "stalls": {"selected": 1.0, "math_pipe_throttle": 9.0},
+        "opcodes": {"DFMA": 90_000_000, "LDG.E.64": 1_000_000},
+    }
     finding = diagnose(cases.build(case)).primary
     assert finding.bottleneck == "double-precision"
     assert "not meant" not in finding.summary
@@ -77,7 +81,12 @@ def test_stall_residual_is_shown() -> None:
 
 def test_step_is_explained() -> None:
     slow = cases.build(cases.read("uncoalesced-global-access"))
-    fast = cases.build({"metrics": {"duration": 100.0, "sm_cycles": 170_000, "sm_active_cycles": 169_000, "issue_active": 0.5}, "stalls": {"selected": 1.0, "long_scoreboard": 8.0}})
+    fast = cases.build(
+        {
+            "metrics": {"duration": 100.0, "sm_cycles": 170_000, "sm_active_cycles": 169_000, "issue_active": 0.5},
+            "stalls": {"selected": 1.0, "long_scoreboard": 8.0},
+        }
+    )
     step = explain_step(slow, fast, "uncoalesced-global-access")
     assert step.speedup == pytest.approx(10.0)
     assert step.was.bottleneck == "uncoalesced-global-access"

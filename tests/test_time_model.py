@@ -47,8 +47,12 @@ def test_the_next_resource_takes_over() -> None:
 
 def test_relief_of_a_saturated_unit_shortens_every_queue_before_it() -> None:
     stalls = {"selected": 1.0, "mio_throttle": 5.0, "long_scoreboard": 4.0}
-    busy = time_model.build(profile(stalls, l1_data_pipe_active=1.0, issue_active=0.1)).without(Removal("x", stalls={"mio_throttle": 0.2}, loads={"l1_data": 0.2}))
-    idle = time_model.build(profile(stalls, l1_data_pipe_active=0.1, issue_active=0.1)).without(Removal("x", stalls={"mio_throttle": 0.2}, loads={"l1_data": 0.2}))
+    busy = time_model.build(profile(stalls, l1_data_pipe_active=1.0, issue_active=0.1)).without(
+        Removal("x", stalls={"mio_throttle": 0.2}, loads={"l1_data": 0.2})
+    )
+    idle = time_model.build(profile(stalls, l1_data_pipe_active=0.1, issue_active=0.1)).without(
+        Removal("x", stalls={"mio_throttle": 0.2}, loads={"l1_data": 0.2})
+    )
     assert busy.speedup > idle.speedup > 1
 
 
@@ -85,7 +89,16 @@ def test_without_stalls_a_busy_unit_bounds_the_time() -> None:
 
 
 def test_no_kernel_is_shorter_than_the_floor() -> None:
-    model = time_model.build(profile({"selected": 0.01, "long_scoreboard": 9.0}, duration=3.0, sm_cycles=5100, sm_active_cycles=5000, sm_active_cycles_max=5050, issue_active=0.01))
+    model = time_model.build(
+        profile(
+            {"selected": 0.01, "long_scoreboard": 9.0},
+            duration=3.0,
+            sm_cycles=5100,
+            sm_active_cycles=5000,
+            sm_active_cycles_max=5050,
+            issue_active=0.01,
+        )
+    )
     prediction = model.without(Removal("x", stalls={"long_scoreboard": 0.0}))
     assert prediction.limit == "floor"
     assert prediction.speedup == pytest.approx(3.0 / time_model.FLOOR_US, rel=0.01)
@@ -103,12 +116,25 @@ def test_no_time_at_all_still_gives_shares() -> None:
     assert model.without(Removal("x", stalls={"long_scoreboard": 0.0})).speedup == pytest.approx(10.0)
 
 
-@given(long=FRACTIONS, mio=FRACTIONS, issue=FRACTIONS, dram=FRACTIONS, data=FRACTIONS, keep=FRACTIONS, instructions=FRACTIONS, balance=st.floats(0.01, 1.0))
-def test_predictions_are_bounds(long: float, mio: float, issue: float, dram: float, data: float, keep: float, instructions: float, balance: float) -> None:
+@given(
+    long=FRACTIONS,
+    mio=FRACTIONS,
+    issue=FRACTIONS,
+    dram=FRACTIONS,
+    data=FRACTIONS,
+    keep=FRACTIONS,
+    instructions=FRACTIONS,
+    balance=st.floats(0.01, 1.0),
+)
+def test_predictions_are_bounds(
+    long: float, mio: float, issue: float, dram: float, data: float, keep: float, instructions: float, balance: float
+) -> None:
     """Never slower than now, never infinite, and never below what a resource needs at its peak."""
     stalls = {"selected": 1.0, "long_scoreboard": 20 * long, "mio_throttle": 20 * mio}
     model = time_model.build(profile(stalls, issue_active=issue, dram_utilization=dram, l1_data_pipe_active=data))
-    removal = Removal("x", stalls={"long_scoreboard": keep, "mio_throttle": keep}, loads={"l1_data": keep}, instructions=instructions, balance=balance)
+    removal = Removal(
+        "x", stalls={"long_scoreboard": keep, "mio_throttle": keep}, loads={"l1_data": keep}, instructions=instructions, balance=balance
+    )
     prediction = model.without(removal)
     assert 1.0 <= prediction.speedup < float("inf")
     assert prediction.saved <= 1 - dram * 0.999

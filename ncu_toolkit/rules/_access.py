@@ -46,6 +46,7 @@ def dependent_loads(profile: Profile) -> float:
     loads = {i: w for i, w in weights.items() if attribution.kind(profile.instructions[i].opcode) == "global"}
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
 
+
 def shared_wavefront_part(profile: Profile) -> float:
     """Part of the data stage's wavefronts that shared memory causes; all of them where the total is not known."""
     wavefronts, busy, cycles = profile.value("shared_wavefronts"), profile.value("l1_data_pipe_active"), profile.value("sm_active_cycles")

@@ -29,5 +29,7 @@ def roof(
 ) -> Finding:
     """The verdict at a roof. The speedup is what is left to the achievable part of the peak: near 1."""
     prediction = model.without(Removal("at this roof"))
-    arithmetic = prediction.arithmetic if prediction.speedup > 1 else ("The limit is this unit itself: nothing but less work for it shortens the time.",)
+    arithmetic = (
+        prediction.arithmetic if prediction.speedup > 1 else ("The limit is this unit itself: nothing but less work for it shortens the time.",)
+    )
     return Finding(bottleneck, summary, confidence, facts(*evidence), 1.0, arithmetic, tuple(advice), look_for, (), good)

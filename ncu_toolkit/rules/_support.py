@@ -23,7 +23,9 @@ class Threshold:
 
 
 STALL: Final = Threshold(0.3, "Nsight Compute's CPIStall rules name a stall from 30% of a warp's latency on")
-WEAK_STALL: Final = Threshold(0.1, "a tenth of a warp's time: below it, even full removal saves less than Nsight Compute's 10-point margin of balance")
+WEAK_STALL: Final = Threshold(
+    0.1, "a tenth of a warp's time: below it, even full removal saves less than Nsight Compute's 10-point margin of balance"
+)
 BUSY: Final = Threshold(0.6, "Nsight Compute's SpeedOfLight rule: below 60% a unit is not the limit")
 SATURATED: Final = Threshold(0.8, "Nsight Compute's SpeedOfLight rule: from 80% a unit is near its roof")
 
@@ -35,7 +37,14 @@ def fact(profile: Profile, name: str, meaning: str = "", threshold: Threshold | 
         return None
     unit, label, explained = derived.describe(name)
     return Evidence(
-        name, label, value, unit, meaning or explained, threshold.value if threshold else None, comparison if threshold else "", threshold.source if threshold else ""
+        name,
+        label,
+        value,
+        unit,
+        meaning or explained,
+        threshold.value if threshold else None,
+        comparison if threshold else "",
+        threshold.source if threshold else "",
     )
 
 
@@ -151,7 +160,9 @@ def locate(profile: Profile, weight: Callable[[Instruction], float], what: str, 
 def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3) -> tuple[Location, ...]:
     """The instructions to blame for a stall reason, restricted to `kinds` where given."""
     weights = {
-        i: w for i, w in attribution.weights_by_culprit(profile, reason).items() if not kinds or attribution.kind(profile.instructions[i].opcode) in kinds
+        i: w
+        for i, w in attribution.weights_by_culprit(profile, reason).items()
+        if not kinds or attribution.kind(profile.instructions[i].opcode) in kinds
     }
     return _locations(profile, weights, f"samples waiting on {reason.replace('_', ' ')}", count)
 

@@ -11,7 +11,8 @@ How to confirm
 LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the wait (DEPBAR, the barrier behind it, or an mbarrier test).
 
 What to change
-Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1), and give each stage a buffer and barrier of its own. Check that buffers do
+Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1), and give each stage a buffer and barrier of its own.
+Check that buffers do
 not alias.
 
 When the advice is wrong
@@ -47,20 +48,29 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     at_barrier = barrier_part(profile)
     part = blame(profile, "long_scoreboard", ("copy",))
     waiting = model.waiting("long_scoreboard") * part + model.waiting("barrier") * at_barrier
-    evidence = (stall_fact(profile, "long_scoreboard"), stall_fact(profile, "barrier"), fact(profile, "kind_share:copy"), fact(profile, "issue_active"))
+    evidence = (
+        stall_fact(profile, "long_scoreboard"),
+        stall_fact(profile, "barrier"),
+        fact(profile, "kind_share:copy"),
+        fact(profile, "issue_active"),
+    )
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.", *evidence)
     busiest, busy = model.busiest("fill", "l2", "dram")
     if busy >= SATURATED.value:
-        return ruled_out(ID, f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.", *evidence)
+        return ruled_out(
+            ID, f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.", *evidence
+        )
     removal = Removal("with copies issued early enough", stalls={"long_scoreboard": keep(part, 0.0), "barrier": keep(at_barrier, 0.0)})
     return finding(
         ID,
-        f"The kernel copies data ahead of time, but not far enough: {units.percent(waiting)} of a warp's time goes by waiting where the copy should have landed.",
+        f"The kernel copies data ahead of time, but not far enough: {units.percent(waiting)} of a warp's time goes by waiting where the copy "
+        "should have landed.",
         model.without(removal),
         evidence,
         (
-            "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of younger groups).",
+            "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of "
+            "younger groups).",
             "Give every stage its own buffer and barrier, and check that they do not share one allocation.",
         ),
         "Stalls at the wait and its barrier vanish; if short scoreboard takes their place, shared memory is next.",
@@ -84,4 +94,8 @@ def barrier_part(profile: Profile) -> float:
 
 def _locations(profile: Profile) -> tuple[Location, ...]:
     """The waits, not the copies: long-scoreboard samples at barrier instructions, else the copies that are late."""
-    return locate_stall(profile, "long_scoreboard", ("barrier",)) or locate_stall(profile, "long_scoreboard", ("copy",)) or locate_stall(profile, "barrier")
+    return (
+        locate_stall(profile, "long_scoreboard", ("barrier",))
+        or locate_stall(profile, "long_scoreboard", ("copy",))
+        or locate_stall(profile, "barrier")
+    )

@@ -1,17 +1,20 @@
 """Many threads update the same few addresses by atomic operations, which then happen one after another.
 
 What it is
-An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates to one address are serial, however many threads ask.
+An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates to one address are serial, however many threads
+ask.
 
 Why it costs time
-Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back late (long scoreboard), or, in shared memory, lanes retry in
+Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back late (long scoreboard), or, in shared memory,
+lanes retry in
 turn (short scoreboard, MIO throttle).
 
 How to confirm
 ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or shared atomics repeat.
 
 What to change
-Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and update once a block. Spread a histogram over private copies, one a
+Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and update once a block. Spread a histogram over private
+copies, one a
 block or warp, and add them up at the end.
 
 When the advice is wrong
@@ -51,9 +54,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     after = model.waiting("drain", "membar")
     unit = model.busy("atomic")
     evidence = (
-        fact(profile, "kind_share:atomic"), fact(profile, "l2_atomic_unit_active"), stall_fact(profile, "lg_throttle"), stall_fact(profile, "long_scoreboard"),
-        stall_fact(profile, "short_scoreboard"), fact(profile, "l2_reduction_sectors"), fact(profile, "l2_atomic_sectors"),
-    )  # fmt: skip
+        fact(profile, "kind_share:atomic"),
+        fact(profile, "l2_atomic_unit_active"),
+        stall_fact(profile, "lg_throttle"),
+        stall_fact(profile, "long_scoreboard"),
+        stall_fact(profile, "short_scoreboard"),
+        fact(profile, "l2_reduction_sectors"),
+        fact(profile, "l2_atomic_sectors"),
+    )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
         return ruled_out(ID, f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.", *evidence)
     stores = derived.executed(profile, ("global", "local")) or 0.0
@@ -68,7 +76,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Many threads update the same few memory locations, one after another: {units.percent(waiting + after * share_after)} of a warp's time goes by waiting for atomic operations.",
+        f"Many threads update the same few memory locations, one after another: {units.percent(waiting + after * share_after)} of a warp's time "
+        "goes by waiting for atomic operations.",
         model.without(removal),
         evidence,
         (
@@ -77,7 +86,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "Far fewer RED or ATOM instructions; stalls at them vanish; the L2 atomic units go quiet.",
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
-        locations=locate_stall(profile, "lg_throttle", ("atomic",)) or locate_stall(profile, "long_scoreboard", ("atomic",)) or locate_stall(profile, "short_scoreboard", ("atomic",)),
+        locations=locate_stall(profile, "lg_throttle", ("atomic",))
+        or locate_stall(profile, "long_scoreboard", ("atomic",))
+        or locate_stall(profile, "short_scoreboard", ("atomic",)),
     )
 
 

@@ -10,7 +10,8 @@ How to confirm
 The constant cache is busy for many cycles a load (LDC), and short scoreboard or MIO throttle stalls sit at LDC and its consumers.
 
 What to change
-Put the table into shared memory or read it through the read-only path of global memory (const __restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes
+Put the table into shared memory or read it through the read-only path of global memory (const __restrict__, LDG.CONSTANT). Keep __constant__ for
+values that all lanes
 read together.
 
 When the advice is wrong
@@ -48,13 +49,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "Constant loads are broadcasts.", measured, fact(profile, "constant_cache_active"))
     left = 1 / cycles
     parts = {reason: blame(profile, reason, ("constant",)) for reason in REASONS}
-    removal = Removal("with the table where lanes can read it in parallel", stalls={reason: keep(part, left) for reason, part in parts.items()}, loads={"constant": left})
+    removal = Removal(
+        "with the table where lanes can read it in parallel",
+        stalls={reason: keep(part, left) for reason, part in parts.items()},
+        loads={"constant": left},
+    )
     return finding(
         ID,
-        f"Threads of a warp read different entries of a constant-memory table, which serves them one at a time: {units.significant(cycles)} cycles for each load.",
+        f"Threads of a warp read different entries of a constant-memory table, which serves them one at a time: {units.significant(cycles)} "
+        "cycles for each load.",
         model.without(removal),
-        (measured, fact(profile, "constant_cache_active"), stall_fact(profile, "short_scoreboard"), stall_fact(profile, "mio_throttle"), fact(profile, "kind_share:constant")),
-        ("Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.", "Keep __constant__ memory for values that all lanes of a warp read together."),
+        (
+            measured,
+            fact(profile, "constant_cache_active"),
+            stall_fact(profile, "short_scoreboard"),
+            stall_fact(profile, "mio_throttle"),
+            fact(profile, "kind_share:constant"),
+        ),
+        (
+            "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
+            "Keep __constant__ memory for values that all lanes of a warp read together.",
+        ),
         "LDC with a register index disappears; the constant cache is idle; short scoreboard and MIO throttle shrink.",
         locations=locate_stall(profile, "short_scoreboard", ("constant",))
         or locate_stall(profile, "mio_throttle", ("constant",))

@@ -1,11 +1,13 @@
 """Double-precision arithmetic limits the kernel, often by accident: a literal without f is enough.
 
 What it is
-FP64 runs at half of the FP32 rate on data-centre GPUs and at 1/64 on most others. A literal like 0.5, or a math function without its f, turns a float expression
+FP64 runs at half of the FP32 rate on data-centre GPUs and at 1/64 on most others. A literal like 0.5, or a math function without its f, turns a
+float expression
 into double precision, with a conversion on either side.
 
 Why it costs time
-The FP64 pipe, and the special-function pipe that converts between the types, are far slower than the FMA pipe. Division, roots and sines in double are long
+The FP64 pipe, and the special-function pipe that converts between the types, are far slower than the FMA pipe. Division, roots and sines in double
+are long
 software sequences.
 
 How to confirm
@@ -73,9 +75,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     waiting = sum(model.waiting(reason) * share for reason, share in claimed.items())
     busy = max(model.busy("fp64"), model.busy("xu") * part)
     evidence = (
-        fact(profile, "fp64_pipe_active"), fact(profile, "kind_share:fp64"), fact(profile, "xu_pipe_active"), stall_fact(profile, "math_pipe_throttle"),
-        stall_fact(profile, "short_scoreboard"), stall_fact(profile, "mio_throttle"),
-    )  # fmt: skip
+        fact(profile, "fp64_pipe_active"),
+        fact(profile, "kind_share:fp64"),
+        fact(profile, "xu_pipe_active"),
+        stall_fact(profile, "math_pipe_throttle"),
+        stall_fact(profile, "short_scoreboard"),
+        stall_fact(profile, "mio_throttle"),
+    )
     if waiting < WEAK_STALL.value and busy < 0.5:
         return ruled_out(ID, f"There is some double precision, but its pipes are at most {units.percent(busy)} busy.", *evidence)
     lanes = FP32_LANES.get(profile.device.cc, FP32_LANES_DEFAULT)
@@ -93,15 +99,20 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     reason = f"with {units.percent(converting / total)} of all instructions converting between double and float" if converting else "on the FP64 pipe"
     return finding(
         ID,
-        f"The kernel computes in double precision, {reason}" + ("; the data are single precision, so this is probably not meant." if accident else "."),
+        f"The kernel computes in double precision, {reason}"
+        + ("; the data are single precision, so this is probably not meant." if accident else "."),
         model.without(removal),
         evidence,
         (
-            "Write float literals and functions (0.5f, sqrtf, sinf) wherever float is enough; one double literal turns the whole expression into double.",
+            "Write float literals and functions (0.5f, sqrtf, sinf) wherever float is enough; one double literal turns the whole expression into "
+            "double.",
             "Keep double only where the result needs it, such as a final sum.",
         )
         if accident
-        else ("If float is enough, use it.", "If double is meant, this is the FP64 roof of this GPU; for matrix products use its FP64 tensor cores where it has them."),
+        else (
+            "If float is enough, use it.",
+            "If double is meant, this is the FP64 roof of this GPU; for matrix products use its FP64 tensor cores where it has them.",
+        ),
         "DFMA, DMUL, DADD and F2F disappear from the hot loop; the FMA pipe takes over.",
         confidence="high" if accident else "medium",
         locations=locate(profile, lambda row: float(row.executed or 0) if is_double(row.opcode) else 0.0, "double-precision instructions"),

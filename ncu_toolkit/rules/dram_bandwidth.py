@@ -10,7 +10,8 @@ How to confirm
 DRAM throughput above 80% of peak. Whether that is good depends on the bytes: compare them with the fewest that the problem needs.
 
 What to change
-If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours, use a smaller type, or leave it. If it is more: reuse through tiles, coalesce, stop
+If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours, use a smaller type, or leave it. If it is more: reuse through
+tiles, coalesce, stop
 spilling, keep what is used again in L2.
 
 When the advice is wrong
@@ -52,24 +53,49 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
-    evidence = (measured, fact(profile, "dram_bytes"), fact(profile, "dram_per_compulsory", "", COMPULSORY, "<="), fact(profile, "global_sector_excess"), fact(profile, "lane_bytes"))
+    evidence = (
+        measured,
+        fact(profile, "dram_bytes"),
+        fact(profile, "dram_per_compulsory", "", COMPULSORY, "<="),
+        fact(profile, "global_sector_excess"),
+        fact(profile, "lane_bytes"),
+    )
     if not sure and len(known) == len(USEFULNESS):
         return roof(
-            ID, f"Device memory is {units.percent(busy)} busy, which is near the most it can deliver; whether the bytes are needed, this report cannot say.", model, evidence,
-            (f"Collect the memory tables and instruction counts to see whether the traffic is needed: {command(('MemoryWorkloadAnalysis', 'MemoryWorkloadAnalysis_Tables', 'SourceCounters'))}",),
-            "Bytes by level, and sectors for each request.", good=False, confidence="low",
-        )  # fmt: skip
+            ID,
+            f"Device memory is {units.percent(busy)} busy, which is near the most it can deliver; whether the bytes are needed, this report "
+            "cannot say.",
+            model,
+            evidence,
+            (
+                "Collect the memory tables and instruction counts to see whether the traffic is needed: "
+                f"{command(('MemoryWorkloadAnalysis', 'MemoryWorkloadAnalysis_Tables', 'SourceCounters'))}",
+            ),
+            "Bytes by level, and sectors for each request.",
+            good=False,
+            confidence="low",
+        )
     if wasteful:
         return roof(
-            ID, f"Device memory is {units.percent(busy)} busy, but {wasteful}: busy is not the same as useful.", model, evidence,
+            ID,
+            f"Device memory is {units.percent(busy)} busy, but {wasteful}: busy is not the same as useful.",
+            model,
+            evidence,
             ("Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",),
-            "Fewer DRAM bytes for the same result.", good=False, confidence="medium",
-        )  # fmt: skip
+            "Fewer DRAM bytes for the same result.",
+            good=False,
+            confidence="medium",
+        )
     return roof(
-        ID, f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver, and nothing else limits it.", model, evidence,
+        ID,
+        f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver, and nothing else limits it.",
+        model,
+        evidence,
         ("Nothing to mend in this kernel. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",),
-        "DRAM throughput near 90 % of peak, bytes near the compulsory ones.", good=True, confidence="high" if sure else "medium",
-    )  # fmt: skip
+        "DRAM throughput near 90 % of peak, bytes near the compulsory ones.",
+        good=True,
+        confidence="high" if sure else "medium",
+    )
 
 
 def _waste(profile: Profile) -> tuple[str, bool]:

@@ -1,13 +1,15 @@
 """The FP32 pipe works nearly all the time: the arithmetic roof.
 
 What it is
-Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue slots that feed it) is close to as busy as well-written kernels get it.
+Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue slots that feed it) is close to as busy as well-written kernels
+get it.
 
 Why it costs time
 Time is then operations over the pipe's rate.
 
 How to confirm
-The FMA pipe above 70% of its peak, most of its instructions floating-point, and all lanes active. The vendor's own FP32 matrix product reaches 78% on an H200.
+The FMA pipe above 70% of its peak, most of its instructions floating-point, and all lanes active. The vendor's own FP32 matrix product reaches 78%
+on an H200.
 
 What to change
 Nothing in the code around it. Fewer operations (a better algorithm), or a type that tensor cores take, are what is left.
@@ -61,18 +63,42 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         waste = f"only {units.significant(lanes)} of 32 lanes do useful work"
     evidence = (measured, fact(profile, "issue_active"), fact(profile, "flops_fp32"), fact(profile, "lanes_predicated_on"))
     if waste:
-        return roof(ID, f"The FP32 pipe is {units.percent(busy)} busy, but {waste}.", model, evidence, ("Remove the redundant operations: see the other findings.",), "Fewer FFMA.", good=False, confidence="medium")
+        return roof(
+            ID,
+            f"The FP32 pipe is {units.percent(busy)} busy, but {waste}.",
+            model,
+            evidence,
+            ("Remove the redundant operations: see the other findings.",),
+            "Fewer FFMA.",
+            good=False,
+            confidence="medium",
+        )
     if busy < VENDOR.value:
-        removal = Removal("with nothing but the arithmetic in the way", stalls=dict.fromkeys(model.stalls, busy / ACHIEVABLE), loads={"issue": busy / issuing})
+        removal = Removal(
+            "with nothing but the arithmetic in the way", stalls=dict.fromkeys(model.stalls, busy / ACHIEVABLE), loads={"issue": busy / issuing}
+        )
         return finding(
-            ID, f"The kernel is close to the arithmetic roof: issue slots are {units.percent(issuing)} busy and the floating-point pipe {units.percent(busy)}; what is left is in the "
-            "instructions between the multiply-adds.", model.without(removal), evidence,
-            ("Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by constants.",
-             "Let loads for the next step overlap the arithmetic of this one, down to the registers."),
-            "A larger part of the instructions FFMA, and the FMA pipe above 70 %.", confidence="medium",
-        )  # fmt: skip
+            ID,
+            f"The kernel is close to the arithmetic roof: issue slots are {units.percent(issuing)} busy and the floating-point pipe "
+            f"{units.percent(busy)}; what is left is in the "
+            "instructions between the multiply-adds.",
+            model.without(removal),
+            evidence,
+            (
+                "Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by "
+                "constants.",
+                "Let loads for the next step overlap the arithmetic of this one, down to the registers.",
+            ),
+            "A larger part of the instructions FFMA, and the FMA pipe above 70 %.",
+            confidence="medium",
+        )
     return roof(
-        ID, f"This kernel is good: the floating-point pipe works {units.percent(busy)} of the time, near the most that well-written kernels reach.", model, evidence,
-        ("Nothing to mend: only fewer operations, or a type that tensor cores take, would be faster.",), "FFMA the bulk of the instructions, the FMA pipe near its peak.",
-        good=True, confidence="high" if needed else "medium",
-    )  # fmt: skip
+        ID,
+        f"This kernel is good: the floating-point pipe works {units.percent(busy)} of the time, near the most that well-written kernels reach.",
+        model,
+        evidence,
+        ("Nothing to mend: only fewer operations, or a type that tensor cores take, would be faster.",),
+        "FFMA the bulk of the instructions, the FMA pipe near its peak.",
+        good=True,
+        confidence="high" if needed else "medium",
+    )

@@ -66,10 +66,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Threads issue global-memory instructions faster than the memory unit takes them; {units.percent(waiting)} of a warp's time goes by in that queue.",
+        f"Threads issue global-memory instructions faster than the memory unit takes them; {units.percent(waiting)} of a warp's time goes by in "
+        "that queue.",
         model.without(removal),
-        (measured, fact(profile, "kind_share:global"), fact(profile, "load_bytes_per_lane"), fact(profile, "lsu_pipe_active"), fact(profile, "global_sector_excess")),
-        ("Move 16 bytes a lane by each instruction (float4).", "Keep values that are loaded again in registers or shared memory.", "Let each thread do more work for each address it computes."),
+        (
+            measured,
+            fact(profile, "kind_share:global"),
+            fact(profile, "load_bytes_per_lane"),
+            fact(profile, "lsu_pipe_active"),
+            fact(profile, "global_sector_excess"),
+        ),
+        (
+            "Move 16 bytes a lane by each instruction (float4).",
+            "Keep values that are loaded again in registers or shared memory.",
+            "Let each thread do more work for each address it computes.",
+        ),
         "Fewer LDG and STG for the same bytes; lg throttle shrinks.",
         confidence="medium",
         locations=locate_stall(profile, "lg_throttle", ("global", "copy")),

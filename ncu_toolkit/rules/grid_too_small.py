@@ -10,7 +10,8 @@ How to confirm
 Less than one wave, blocks fewer than the SMs or few for each, low achieved occupancy next to the theoretical one.
 
 What to change
-More, smaller blocks: one output element or tile a block rather than a long loop; split the reduction dimension (split-K, grid-stride with more blocks);
+More, smaller blocks: one output element or tile a block rather than a long loop; split the reduction dimension (split-K, grid-stride with more
+blocks);
 process several problems in one launch, or run other kernels beside it in streams.
 
 When the advice is wrong
@@ -48,7 +49,16 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     balance = min(spread, model.active) if model.active < 1 else spread
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM hide each other's waiting.
     room = max(1.0, spread / waves) if waves else 1.0
-    counted = Evidence("grid_size", "Blocks", float(blocks), "count", f"Blocks of the launch, for {sms} SMs.", float(sms) if sms else None, "<" if sms else "", "one for each SM")
+    counted = Evidence(
+        "grid_size",
+        "Blocks",
+        float(blocks),
+        "count",
+        f"Blocks of the launch, for {sms} SMs.",
+        float(sms) if sms else None,
+        "<" if sms else "",
+        "one for each SM",
+    )
     removal = Removal("with blocks enough to fill the GPU", balance=balance, parallelism=room)
     few = f"{blocks} blocks for {sms} SMs" if sms else f"{blocks} blocks"
     return finding(

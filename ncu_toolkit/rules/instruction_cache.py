@@ -1,7 +1,8 @@
 """The code does not fit into the instruction cache, so warps wait for their next instruction.
 
 What it is
-Instructions are fetched through small caches: about 128 instructions for each scheduler, some 128 KiB for an SM, then L2. Loops unrolled too far, or many long paths
+Instructions are fetched through small caches: about 128 instructions for each scheduler, some 128 KiB for an SM, then L2. Loops unrolled too far,
+or many long paths
 taken by different warps, overflow them.
 
 Why it costs time
@@ -17,7 +18,8 @@ When the advice is wrong
 A short launch runs its code for the first time: the stall is the cold start, and unrolling is not to blame.
 
 Source
-Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (L0 12 KiB, L1.5 128 KiB).
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking" (L0 12 KiB, L1.5 128 KiB).
 """
 
 from __future__ import annotations
@@ -51,12 +53,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= max(executed))
     warps = profile.launch.blocks * -(-profile.launch.threads_per_block // 32)
     if executed and warps and max(executed) / warps < REPEATS:
-        return ruled_out(ID, "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit.", measured)
-    size = Evidence("hot_code_bytes", "Hot code", float(hot), "B", "Code executed at least half as often as the hottest instruction.", float(L0_BYTES), ">", "a scheduler's cache")
+        return ruled_out(
+            ID, "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit.", measured
+        )
+    size = Evidence(
+        "hot_code_bytes",
+        "Hot code",
+        float(hot),
+        "B",
+        "Code executed at least half as often as the hottest instruction.",
+        float(L0_BYTES),
+        ">",
+        "a scheduler's cache",
+    )
     small = bool(executed) and hot <= L0_BYTES
     return finding(
         ID,
-        f"Warps wait for their next instruction to be fetched for {units.percent(waiting)} of their time: the code that is hot does not fit into the instruction cache.",
+        f"Warps wait for their next instruction to be fetched for {units.percent(waiting)} of their time: the code that is hot does not fit into "
+        "the instruction cache.",
         model.without(Removal("with instructions at hand", stalls={"no_instruction": 0.0})),
         (measured, size if executed else None, fact(profile, "issue_active")),
         (

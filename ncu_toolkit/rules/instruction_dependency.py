@@ -19,7 +19,8 @@ When the advice is wrong
 With enough warps the chain is hidden already (issue slots are busy). Reordering floating-point sums changes rounding.
 
 Source
-CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number of warps needed); Volkov, "Better Performance at Lower Occupancy".
+CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number of warps needed); Volkov, "Better Performance at Lower
+Occupancy".
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ID,
         f"Each instruction needs the result of the one before it, so a warp waits between them: {units.percent(waiting)} of its time.",
         model.without(removal),
-        (measured, stall_fact(profile, "short_scoreboard"), fact(profile, "issue_active"), fact(profile, "active_warps"), fact(profile, "eligible_warps")),
+        (
+            measured,
+            stall_fact(profile, "short_scoreboard"),
+            fact(profile, "issue_active"),
+            fact(profile, "active_warps"),
+            fact(profile, "eligible_warps"),
+        ),
         (
             "Use four or more independent accumulators and add them up at the end.",
             "Work on several independent elements in one thread, and unroll so that the compiler can interleave them.",

@@ -1,18 +1,21 @@
 """Index arithmetic, division and modulo take more instructions than the work itself.
 
 What it is
-Addresses, bounds and loop counters are computed with integer instructions. Integer division and modulo by a value not known at compile time have no instruction:
+Addresses, bounds and loop counters are computed with integer instructions. Integer division and modulo by a value not known at compile time have no
+instruction:
 each is a sequence of some twenty, through the special-function pipe; 64-bit ones take many times that.
 
 Why it costs time
 Integer instructions take the same issue slots as useful ones, and most run on a pipe of half the FP32 rate.
 
 How to confirm
-More than half of the executed instructions are integer ones, and issue slots or the integer pipe are busy, or the chain of a division is waited for. I2F, MUFU.RCP and F2I close
+More than half of the executed instructions are integer ones, and issue slots or the integer pipe are busy, or the chain of a division is waited
+for. I2F, MUFU.RCP and F2I close
 together mark a division.
 
 What to change
-Divide by compile-time constants or powers of two (shift and mask); move index computation out of the loop and step addresses; use 32-bit indices; let blockIdx and threadIdx carry the
+Divide by compile-time constants or powers of two (shift and mask); move index computation out of the loop and step addresses; use 32-bit indices;
+let blockIdx and threadIdx carry the
 dimensions instead of dividing a flat index; unroll, so that several elements share an address.
 
 When the advice is wrong
@@ -36,7 +39,8 @@ TITLE: Final = "Integer arithmetic"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "stalls")
 MANY: Final = Threshold(0.5, "more integer instructions than all others together")
-#: Integer instructions that useful work may bring along, one for each memory, floating-point, shuffle or matrix instruction: an address step or a loop step.
+#: Integer instructions that useful work may bring along, one for each memory, floating-point, shuffle or matrix instruction: an address step or a
+#: loop step.
 ALLOWED_FOR_EACH: Final = 1.0
 USEFUL: Final = ("global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle")
 
@@ -95,6 +99,5 @@ def _on_fma(profile: Profile) -> float:
 
 
 def _cost(row: object) -> float:
-
 
     return float(getattr(row, "executed", 0) or 0) if attribution.kind(getattr(row, "opcode", "")) == "integer" else 0.0

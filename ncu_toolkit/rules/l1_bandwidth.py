@@ -1,7 +1,8 @@
 """The L1 cache or shared memory of each SM delivers as fast as it can.
 
 What it is
-L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage (a line a cycle) and one load/store pipe (an instruction a cycle) for each SM.
+L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage (a line a cycle) and one load/store pipe (an instruction a
+cycle) for each SM.
 
 Why it costs time
 Time is then instructions, lines or wavefronts, over one a cycle.
@@ -10,7 +11,8 @@ How to confirm
 The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts, scattered accesses or narrow loads inflate the work.
 
 What to change
-Keep more in registers (a larger patch of results a thread); use wider loads; broadcast by shuffles; on tensor cores feed operands from shared memory directly (wgmma).
+Keep more in registers (a larger patch of results a thread); use wider loads; broadcast by shuffles; on tensor cores feed operands from shared
+memory directly (wgmma).
 
 When the advice is wrong
 Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts only moves by needing fewer of them.
@@ -44,29 +46,57 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not name:
         return abstain(ID, missing(profile, ("lsu_pipe_active", "l1_data_pipe_active")))
     evidence = (
-        fact(profile, "lsu_pipe_active", "", NEAR, ">="), fact(profile, "l1_data_pipe_active", "", NEAR, ">="), fact(profile, "l1_tag_active"), fact(profile, "l1_throughput"),
-        fact(profile, "shared_conflict_excess"), fact(profile, "global_sector_excess"),
-    )  # fmt: skip
+        fact(profile, "lsu_pipe_active", "", NEAR, ">="),
+        fact(profile, "l1_data_pipe_active", "", NEAR, ">="),
+        fact(profile, "l1_tag_active"),
+        fact(profile, "l1_throughput"),
+        fact(profile, "shared_conflict_excess"),
+        fact(profile, "global_sector_excess"),
+    )
     if busy < NEAR.value:
         return ruled_out(ID, f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence)
     if max(model.busy("dram"), model.busy("l2"), model.busy("fill")) >= busy:
         return ruled_out(ID, "A level further out is busier.", *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     asked = derived.value(profile, "l1_global_bytes")
-    useful = compulsory is not None and asked is not None and asked <= compulsory * COMPULSORY.value and not (derived.value(profile, "shared_conflict_excess") or 0.0) > 0.1
+    useful = (
+        compulsory is not None
+        and asked is not None
+        and asked <= compulsory * COMPULSORY.value
+        and not (derived.value(profile, "shared_conflict_excess") or 0.0) > 0.1
+    )
     if useful:
         return roof(
-            ID, f"This kernel is good: each byte passes L1 once, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.", model, evidence,
-            ("Nothing to mend in this kernel; wider accesses or fewer bytes would be the next step.",), "The same unit still the busiest.", good=True, confidence="medium",
-        )  # fmt: skip
+            ID,
+            f"This kernel is good: each byte passes L1 once, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
+            model,
+            evidence,
+            ("Nothing to mend in this kernel; wider accesses or fewer bytes would be the next step.",),
+            "The same unit still the busiest.",
+            good=True,
+            confidence="medium",
+        )
     if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
         sections = ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
         return roof(
-            ID, f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses and bank conflicts all look alike here.", model,
-            evidence, (f"Collect what tells them apart: {command(sections)}",), "Sectors for each request, wavefronts beyond the ideal, and what warps wait for.", good=False, confidence="low",
-        )  # fmt: skip
+            ID,
+            f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses and bank "
+            "conflicts all look alike here.",
+            model,
+            evidence,
+            (f"Collect what tells them apart: {command(sections)}",),
+            "Sectors for each request, wavefronts beyond the ideal, and what warps wait for.",
+            good=False,
+            confidence="low",
+        )
     return roof(
-        ID, f"{RESOURCES[name][2][:1].upper()}{RESOURCES[name][2][1:]} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much as it can give.", model, evidence,
+        ID,
+        f"{RESOURCES[name][2][:1].upper()}{RESOURCES[name][2][1:]} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much "
+        "as it can give.",
+        model,
+        evidence,
         ("Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",),
-        "Fewer load and store instructions for the same arithmetic.", good=False, confidence="medium",
-    )  # fmt: skip
+        "Fewer load and store instructions for the same arithmetic.",
+        good=False,
+        confidence="medium",
+    )

@@ -1,7 +1,8 @@
 """The L2 cache, or the link from it to the SMs, delivers as fast as it can.
 
 What it is
-All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device memory, through a crossbar with a limit of its own.
+All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device memory, through a crossbar with a limit of its
+own.
 
 Why it costs time
 Time is then bytes through L2 over its bandwidth.
@@ -10,7 +11,8 @@ How to confirm
 L2 or its link near its peak while DRAM is not. Good only where those bytes are compulsory: data resident in L2 that each SM must see once.
 
 What to change
-Larger tiles, so that each SM fetches each byte less often; blocks that share data scheduled together (tile order, clusters with multicast); smaller types.
+Larger tiles, so that each SM fetches each byte less often; blocks that share data scheduled together (tile order, clusters with multicast); smaller
+types.
 
 When the advice is wrong
 On data resident in L2 from an earlier kernel this roof is better than DRAM's.
@@ -41,7 +43,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     name, busy = model.busiest("l2", "fill")
     if not name:
         return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
-    evidence = (fact(profile, "l2_utilization", "", NEAR, ">="), fact(profile, "l2_throughput"), fact(profile, "l1_fill_active", "", NEAR, ">="), fact(profile, "l2_bytes"), fact(profile, "l2_hit_rate"))
+    evidence = (
+        fact(profile, "l2_utilization", "", NEAR, ">="),
+        fact(profile, "l2_throughput"),
+        fact(profile, "l1_fill_active", "", NEAR, ">="),
+        fact(profile, "l2_bytes"),
+        fact(profile, "l2_hit_rate"),
+    )
     if busy < NEAR.value:
         return ruled_out(ID, f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
     if model.busy("dram") >= busy:
@@ -51,20 +59,39 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     floor = compulsory or derived.value(profile, "lane_bytes")
     excess = derived.value(profile, "global_sector_excess") or 0.0
     reuse = derived.value(profile, "load_reuse")
-    once = moved is not None and floor is not None and moved <= floor * COMPULSORY.value and excess <= 0.1 and (compulsory is not None or (reuse or 1.0) < 2)
+    once = (
+        moved is not None
+        and floor is not None
+        and moved <= floor * COMPULSORY.value
+        and excess <= 0.1
+        and (compulsory is not None or (reuse or 1.0) < 2)
+    )
     if once:
         return roof(
-            ID, f"This kernel is good: it moves each byte once, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.", model, evidence,
+            ID,
+            f"This kernel is good: it moves each byte once, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",
+            model,
+            evidence,
             ("Nothing to mend in this kernel; fuse it with its neighbours to move fewer bytes.",),
-            "The same bytes, and L2 still the busiest.", good=True, confidence="high" if compulsory else "medium",
-        )  # fmt: skip
-    removal = Removal("with tiles twice as large in each direction", loads={"l2": LARGER_TILE, "fill": LARGER_TILE}, stalls={"long_scoreboard": LARGER_TILE, "lg_throttle": LARGER_TILE})
+            "The same bytes, and L2 still the busiest.",
+            good=True,
+            confidence="high" if compulsory else "medium",
+        )
+    removal = Removal(
+        "with tiles twice as large in each direction",
+        loads={"l2": LARGER_TILE, "fill": LARGER_TILE},
+        stalls={"long_scoreboard": LARGER_TILE, "lg_throttle": LARGER_TILE},
+    )
     return finding(
         ID,
-        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with bytes that are fetched more than once.",
+        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with bytes that are fetched more than "
+        "once.",
         model.without(removal),
         evidence,
-        ("Use larger tiles, or let the blocks of a cluster share what one of them fetched.", "Order the tiles so that blocks running together use the same data."),
+        (
+            "Use larger tiles, or let the blocks of a cluster share what one of them fetched.",
+            "Order the tiles so that blocks running together use the same data.",
+        ),
         "Fewer L2 bytes for the same result.",
         confidence="medium",
     )

@@ -1,7 +1,8 @@
 """The launch itself costs as much as the work in it.
 
 What it is
-Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code and parameters, spreading blocks, waiting for the last store. A kernel that does
+Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code and parameters, spreading blocks, waiting for
+the last store. A kernel that does
 microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to memory what the next one reads back.
 
 Why it costs time
@@ -14,10 +15,12 @@ What to change
 Fuse neighbouring kernels; batch many small problems into one launch; capture the sequence in a CUDA graph; use a persistent kernel.
 
 When the advice is wrong
-A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems) for what happens between launches: this profile sees one kernel.
+A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems) for what happens between launches: this profile
+sees one kernel.
 
 Source
-CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
+CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started with CUDA Graphs" measures 2.2 us a kernel and
+more without graphs.
 """
 
 from __future__ import annotations
@@ -49,7 +52,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     launches = profile.context.launch_count * profile.context.repeat if profile.context else 1
     chain = launches >= CHAIN.value
     measured = fact(profile, "duration", "", SHORT, "<")
-    counted = Evidence("launches", "Launches", float(launches), "count", "Kernel launches that together do the job.", CHAIN.value, ">=", CHAIN.source) if launches > 1 else None
+    counted = (
+        Evidence("launches", "Launches", float(launches), "count", "Kernel launches that together do the job.", CHAIN.value, ">=", CHAIN.source)
+        if launches > 1
+        else None
+    )
     if duration >= SHORT.value and not chain:
         return ruled_out(ID, f"It runs for {units.duration(duration)}, many times what a launch costs.", measured, counted)
     useful = _useful_us(model)
@@ -68,7 +75,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     many = f"one of {launches} launches that together do the job" if chain else "a few microseconds of work"
     return Finding(
         ID,
-        f"This kernel is {many}: " + ("each starts anew and passes over the data again." if chain else "starting and ending it costs as much as what it computes."),
+        f"This kernel is {many}: "
+        + ("each starts anew and passes over the data again." if chain else "starting and ending it costs as much as what it computes."),
         "high" if chain else "low",
         facts(measured, counted, fact(profile, "waves")),
         speedup,

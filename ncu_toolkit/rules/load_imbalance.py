@@ -1,7 +1,8 @@
 """Some blocks or SMs work long after others have finished.
 
 What it is
-Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent iteration counts. The hardware deals out new blocks as old ones end, which
+Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent iteration counts. The hardware deals out new blocks as old ones
+end, which
 evens out many small differences, but not a few long blocks at the end.
 
 Why it costs time
@@ -11,7 +12,8 @@ How to confirm
 The busiest SM is active far longer than the mean, or achieved occupancy lies far below the theoretical one although the waves come out even.
 
 What to change
-Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic counter); assign rows by length (one warp for short, a block
+Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic counter); assign rows by length (one warp for short,
+a block
 for long ones).
 
 When the advice is wrong
@@ -58,7 +60,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "No SM was active for long enough to compare.", *evidence)
     return finding(
         ID,
-        f"Some blocks work much longer than others: warps fill only {units.percent(used)} of the room and time they had, and the launch waits for the slowest.",
+        f"Some blocks work much longer than others: warps fill only {units.percent(used)} of the room and time they had, and the launch waits for "
+        "the slowest.",
         model.without(Removal("with the work spread evenly", balance=min(1.0, used / expected))),
         evidence,
         (

@@ -12,7 +12,8 @@ How to confirm
 Local sectors above zero, LDL and STL in the SASS with executions in the hot loop; ptxas reports spill bytes or a stack frame.
 
 What to change
-Spills: give the thread more registers (a larger maxrregcount, smaller second argument to __launch_bounds__), shrink its tile, shorten live ranges. Indexed arrays: unroll
+Spills: give the thread more registers (a larger maxrregcount, smaller second argument to __launch_bounds__), shrink its tile, shorten live ranges.
+Indexed arrays: unroll
 the loops fully so that indices are constants, or use shared memory.
 
 When the advice is wrong
@@ -52,7 +53,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     pipe = in_pipe / all_of_them if in_pipe is not None and all_of_them else part
     removal = Removal(
         "without local memory",
-        stalls={reason: keep(blame(profile, reason, local), 0.0) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")} | {"drain": 1 - part},
+        stalls={reason: keep(blame(profile, reason, local), 0.0) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")}
+        | {"drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
         | dict.fromkeys(("lsu",), 1 - pipe)
         | {"dram": _dram_left(profile, part), "alu": 1 - instructions},
@@ -60,19 +62,29 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Variables that should be in registers are kept in memory: {units.percent(part)} of the memory sectors this kernel touches are its own spilled or indexed local variables.",
+        f"Variables that should be in registers are kept in memory: {units.percent(part)} of the memory sectors this kernel touches are its own "
+        "spilled or indexed local variables.",
         model.without(removal),
-        (measured, fact(profile, "kind_share:local"), stall_fact(profile, "lg_throttle"), stall_fact(profile, "long_scoreboard"), fact(profile, "registers_per_thread")),
         (
-            "If ptxas reports spills: allow more registers a thread (__launch_bounds__ with fewer blocks, or a larger maxrregcount), or give each thread a smaller tile.",
+            measured,
+            fact(profile, "kind_share:local"),
+            stall_fact(profile, "lg_throttle"),
+            stall_fact(profile, "long_scoreboard"),
+            fact(profile, "registers_per_thread"),
+        ),
+        (
+            "If ptxas reports spills: allow more registers a thread (__launch_bounds__ with fewer blocks, or a larger maxrregcount), or give "
+            "each thread a smaller tile.",
             "If an array is indexed at run time: unroll the loop fully so that every index is a constant, or put the array into shared memory.",
         ),
         "LDL and STL disappear from the SASS; local sectors fall to 0.",
-        locations=locate(profile, lambda row: float(row.executed or 0) if row.opcode.split(".")[0] in ("LDL", "STL") else 0.0, "local-memory instructions"),
+        locations=locate(
+            profile, lambda row: float(row.executed or 0) if row.opcode.split(".")[0] in ("LDL", "STL") else 0.0, "local-memory instructions"
+        ),
     )
 
 
 def _dram_left(profile: Profile, part: float) -> float:
-    """Device-memory traffic without local memory: what the lanes asked of global memory is the most that is needed, else in proportion to the sectors."""
+    """Device-memory traffic without local memory: at most what the lanes asked of global memory; without that in proportion to the sectors."""
     moved, asked = derived.value(profile, "dram_bytes"), derived.value(profile, "lane_bytes")
     return min(1.0, asked / moved) if moved and asked else 1 - part

@@ -1,7 +1,8 @@
 """Too few warps are resident on each SM to hide latency, and a resource of the launch says how many fit.
 
 What it is
-An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and barriers; the scarcest decides. Theoretical occupancy is
+An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and barriers; the scarcest decides. Theoretical
+occupancy is
 that number of warps over the most the SM can hold.
 
 Why it costs time
@@ -11,7 +12,8 @@ How to confirm
 Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards, wait), and no unit is near its peak.
 
 What to change
-The limiter named: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer buffers), block size (more, smaller blocks, or a size that
+The limiter named: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer buffers), block size (more, smaller blocks, or a
+size that
 divides the SM's warps), block slots (larger blocks).
 
 When the advice is wrong
@@ -38,9 +40,19 @@ OPTIONAL: Final = ("issue_active", "block_limit_registers", "block_limit_shared"
 LOW: Final = Threshold(0.5, "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta")
 ISSUING: Final = Threshold(0.6, "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem")
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
-HIDDEN_BY_WARPS: Final = ("long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction", "imc_miss", "selected", "dispatch_stall")
+HIDDEN_BY_WARPS: Final = (
+    "long_scoreboard",
+    "short_scoreboard",
+    "wait",
+    "branch_resolving",
+    "no_instruction",
+    "imc_miss",
+    "selected",
+    "dispatch_stall",
+)
 ADVICE: Final = {
-    "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of blocks you want on an SM.",
+    "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of blocks you "
+    "want on an SM.",
     "block_limit_shared": "Use less shared memory a block: smaller tiles, fewer stages, narrower types, or one larger block that shares the tile.",
     "block_limit_warps": "Choose a block size that divides the SM's warps evenly (128 or 256 threads rather than 768 or 1024).",
     "block_limit_blocks": "Use larger blocks: the SM's block slots are full before its warps are.",
@@ -63,7 +75,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         words = RESOURCES[busiest][2]
         return ruled_out(ID, f"{words} are {units.percent(busy)} busy: more warps would not help.", measured, fact(profile, "issue_active"))
     if model.busy("issue") >= ISSUING.value:
-        return ruled_out(ID, f"The schedulers issue in {units.percent(model.busy('issue'))} of the cycles: the warps there are suffice.", measured, fact(profile, "issue_active"))
+        return ruled_out(
+            ID,
+            f"The schedulers issue in {units.percent(model.busy('issue'))} of the cycles: the warps there are suffice.",
+            measured,
+            fact(profile, "issue_active"),
+        )
     limiters = derived.occupancy_limiters(profile)
     factor = _gain(profile, limiters, occupancy)
     overlapped = model.waiting(*HIDDEN_BY_WARPS)
@@ -75,10 +92,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     words = " and ".join(derived.BLOCK_LIMITS[name] for name in limiters) or "its resources"
     return finding(
         ID,
-        f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; while they wait ({units.percent(overlapped)} of their time for "
+        f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; while they wait ({units.percent(overlapped)} "
+        "of their time for "
         "results) nobody else can run.",
         model.without(removal),
-        (measured, *(fact(profile, name) for name in limiters), fact(profile, "active_warps"), fact(profile, "issue_active"), fact(profile, "registers_per_thread")),
+        (
+            measured,
+            *(fact(profile, name) for name in limiters),
+            fact(profile, "active_warps"),
+            fact(profile, "issue_active"),
+            fact(profile, "registers_per_thread"),
+        ),
         tuple(ADVICE[name] for name in limiters) or ("Collect the Occupancy section to see what limits the blocks.",),
         "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill.",
         confidence="medium",

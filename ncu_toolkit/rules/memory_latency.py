@@ -19,7 +19,8 @@ When the advice is wrong
 When memory is already busy, more loads in flight only wait longer: reduce or widen the traffic instead.
 
 Source
-Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", and its successors.
+Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking", and its successors.
 """
 
 from __future__ import annotations
@@ -63,7 +64,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, f"Warps wait for global loads for only {units.percent(waiting)} of their time.", measured)
     busiest, busy = model.busiest("lsu", "l1_tag", "l1_data", "l1_writeback", "l1", "fill", "l2", "dram")
     if busy >= SATURATED.value:
-        return ruled_out(ID, f"{RESOURCES[busiest][2][:1].upper()}{RESOURCES[busiest][2][1:]} is {units.percent(busy)} busy: loads wait for bandwidth, not for latency.", measured)
+        return ruled_out(
+            ID,
+            f"{RESOURCES[busiest][2][:1].upper()}{RESOURCES[busiest][2][1:]} is {units.percent(busy)} busy: loads wait for bandwidth, not for "
+            "latency.",
+            measured,
+        )
     if not is_coalesced(profile) and memory_load(model) > 0.5:
         return ruled_out(ID, "Scattered accesses keep memory busy, which is why loads are late: see uncoalesced-global-access.", measured)
     removal = Removal(f"with {IN_FLIGHT} loads in flight where there was one", stalls={"long_scoreboard": keep(part, 1 / IN_FLIGHT)})
@@ -74,12 +80,22 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "Load the next tile while computing on this one (registers, or cp.async into a second buffer).",
     ]
     if chased >= 0.5:
-        advice.insert(0, "Break the chain: compute addresses instead of loading them, follow several chains at once, or store what is needed next to the index.")
+        advice.insert(
+            0, "Break the chain: compute addresses instead of loading them, follow several chains at once, or store what is needed next to the index."
+        )
     return finding(
         ID,
-        f"Threads stand still until data arrive from memory, and too few loads are under way to cover that: {units.percent(waiting)} of a warp's time.{chain}",
+        f"Threads stand still until data arrive from memory, and too few loads are under way to cover that: {units.percent(waiting)} of a warp's "
+        f"time.{chain}",
         model.without(removal),
-        (measured, fact(profile, "issue_active"), fact(profile, "active_warps"), fact(profile, "dram_utilization"), fact(profile, "l2_hit_rate"), fact(profile, "l1_hit_rate")),
+        (
+            measured,
+            fact(profile, "issue_active"),
+            fact(profile, "active_warps"),
+            fact(profile, "dram_utilization"),
+            fact(profile, "l2_hit_rate"),
+            fact(profile, "l1_hit_rate"),
+        ),
         advice,
         "Several LDG in a row before the first use; long scoreboard shrinks, issue slots and memory throughput rise.",
         confidence="high" if waiting >= 0.3 else "medium",

@@ -66,15 +66,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if reuse < REUSE.value:
         return ruled_out(ID, "Loads ask for few bytes twice.", measured)
     if not is_coalesced(profile):
-        return ruled_out(ID, "Lanes are scattered, which inflates the traffic: coalesce first, then count again.", fact(profile, "global_sector_excess"))
+        return ruled_out(
+            ID, "Lanes are scattered, which inflates the traffic: coalesce first, then count again.", fact(profile, "global_sector_excess")
+        )
     if is_broadcast(profile):
-        return ruled_out(ID, "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure.", measured)
+        return ruled_out(
+            ID, "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure.", measured
+        )
     if dependent_loads(profile) >= 0.5:
         return ruled_out(ID, "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic.", measured)
     waiting = global_waiting(profile, model) if model.stalls else 1.0
     busiest, busy = model.busiest(*MEMORY)
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, f"Data are reused from the caches, and warps wait on global memory for only {units.percent(waiting)} of their time.", measured)
+        return ruled_out(
+            ID, f"Data are reused from the caches, and warps wait on global memory for only {units.percent(waiting)} of their time.", measured
+        )
     if memory_load(model) < BUSY.value and model.waiting("lg_throttle") < WEAK_STALL.value:
         return ruled_out(ID, f"No level of memory is busy (at most {units.percent(busy)}): latency is the limit, not repeated traffic.", measured)
     hit = derived.value(profile, "l1_hit_rate") or 0.0
@@ -89,17 +95,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         stalls=stalls,
         loads={
             **dict.fromkeys(("lsu", "l1_data", "l1_writeback"), on_chip),
-            "l1_tag": 1 / reuse, "l1": on_chip, "fill": beyond, "l2": beyond,
+            "l1_tag": 1 / reuse,
+            "l1": on_chip,
+            "fill": beyond,
+            "l2": beyond,
             "dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0,
         },
         instructions=keep((derived.value(profile, "kind_share:global") or 0.0) * 2, ON_CHIP),
-    )  # fmt: skip
+    )
     where = RESOURCES[busiest][2] if busiest else "memory"
     return finding(
         ID,
-        f"The same data are loaded about {units.significant(reuse, 2)} times over from the caches or memory instead of being kept close by; {where} is {units.percent(busy)} busy with it.",
+        f"The same data are loaded about {units.significant(reuse, 2)} times over from the caches or memory instead of being kept close by; "
+        f"{where} is {units.percent(busy)} busy with it.",
         model.without(removal),
-        (measured, stall_fact(profile, "long_scoreboard"), stall_fact(profile, "lg_throttle"), fact(profile, "l1_hit_rate"), fact(profile, "dram_per_compulsory")),
+        (
+            measured,
+            stall_fact(profile, "long_scoreboard"),
+            stall_fact(profile, "lg_throttle"),
+            fact(profile, "l1_hit_rate"),
+            fact(profile, "dram_per_compulsory"),
+        ),
         (
             "Load each tile into shared memory once a block, synchronise, and compute from there.",
             "Let each thread compute several results, so that one loaded value feeds several operations from a register.",

@@ -55,13 +55,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, f"Warps wait on global memory for only {units.percent(waiting)} of their time.", measured)
     if not is_coalesced(profile):
-        return ruled_out(ID, "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first.", fact(profile, "global_sector_excess"))
+        return ruled_out(
+            ID, "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first.", fact(profile, "global_sector_excess")
+        )
     chased = dependent_loads(profile)
     if chased >= 0.5:
-        return ruled_out(ID, f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.", measured)
+        return ruled_out(
+            ID, f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.", measured
+        )
     reuse = derived.value(profile, "load_reuse")
     if reuse is not None and reuse >= REUSE.value:
-        return ruled_out(ID, "The same bytes are loaded many times; loading them once saves more than loading them wide.", fact(profile, "load_reuse"))
+        return ruled_out(
+            ID, "The same bytes are loaded many times; loading them once saves more than loading them wide.", fact(profile, "load_reuse")
+        )
     left = width / WIDEST
     memory = derived.value(profile, "kind_share:global") or 0.0
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
@@ -70,13 +76,22 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         stalls={"long_scoreboard": keep(blame(profile, "long_scoreboard", ("global",)), left), "lg_throttle": throttle, "drain": left},
         loads={"lsu": keep(memory, left)},
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
-        instructions=keep(min(1.0, memory + (derived.value(profile, "kind_share:integer") or 0.0) + (derived.value(profile, "kind_share:control") or 0.0)), left),
+        instructions=keep(
+            min(1.0, memory + (derived.value(profile, "kind_share:integer") or 0.0) + (derived.value(profile, "kind_share:control") or 0.0)), left
+        ),
     )
     return finding(
         ID,
-        f"Each thread moves only {units.significant(width)} bytes by one memory instruction where 16 are possible, so too little data is under way at a time.",
+        f"Each thread moves only {units.significant(width)} bytes by one memory instruction where 16 are possible, so too little data is under "
+        "way at a time.",
         model.without(removal),
-        (measured, fact(profile, "store_bytes_per_lane"), stall_fact(profile, "long_scoreboard"), stall_fact(profile, "lg_throttle"), fact(profile, "dram_utilization")),
+        (
+            measured,
+            fact(profile, "store_bytes_per_lane"),
+            stall_fact(profile, "long_scoreboard"),
+            stall_fact(profile, "lg_throttle"),
+            fact(profile, "dram_utilization"),
+        ),
         (
             "Load and store float4, int4 or uint4 where rows are 16-byte aligned, with a scalar path for the rest.",
             "Let each thread work on four neighbouring elements, or issue four independent loads before the first use.",

@@ -60,12 +60,22 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ID,
         f"Threads of a warp collide in shared memory: accesses take {units.ratio(ways)} as many passes as a conflict-free layout would.",
         model.without(removal),
-        (measured, fact(profile, "shared_wavefronts"), fact(profile, "l1_data_pipe_active"), stall_fact(profile, "short_scoreboard"), stall_fact(profile, "mio_throttle")),
+        (
+            measured,
+            fact(profile, "shared_wavefronts"),
+            fact(profile, "l1_data_pipe_active"),
+            stall_fact(profile, "short_scoreboard"),
+            stall_fact(profile, "mio_throttle"),
+        ),
         (
             "Pad each row of the shared tile by one element (by four floats where it is read as float4).",
             "Or XOR the column index with the row index when storing and when reading: no space lost, alignment kept.",
         ),
         "Wavefronts fall to the ideal at the lines named; short scoreboard and MIO throttle shrink.",
         confidence="high" if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions) else "medium",
-        locations=locate(profile, lambda row: row.counters.get("shared_wavefronts", 0.0) - row.counters.get("shared_wavefronts_ideal", 0.0), "wavefronts beyond the ideal"),
+        locations=locate(
+            profile,
+            lambda row: row.counters.get("shared_wavefronts", 0.0) - row.counters.get("shared_wavefronts_ideal", 0.0),
+            "wavefronts beyond the ideal",
+        ),
     )

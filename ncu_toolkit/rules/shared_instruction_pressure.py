@@ -55,29 +55,46 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "The kernel does not use shared memory.")
     crowding = model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     if waiting < WEAK_STALL.value and not crowding:
-        return ruled_out(ID, f"Warps wait on shared memory for only {units.percent(waiting)} of their time.", stall_fact(profile, "mio_throttle"), stall_fact(profile, "short_scoreboard"))
+        return ruled_out(
+            ID,
+            f"Warps wait on shared memory for only {units.percent(waiting)} of their time.",
+            stall_fact(profile, "mio_throttle"),
+            stall_fact(profile, "short_scoreboard"),
+        )
     conflict_free = 1 - (derived.value(profile, "shared_conflict_excess") or 0.0)
     width = derived.value(profile, "shared_load_bytes_per_lane") or derived.value(profile, "shared_store_bytes_per_lane") or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))
     left = max(left, _balance_point(model, conflict_free, share, left)) if not crowding else left
     if left >= 1 - WORTH:
-        return ruled_out(ID, "Without its conflicts, shared memory would be less busy than the arithmetic it feeds.", fact(profile, "l1_data_pipe_active"), fact(profile, "issue_active"))
+        return ruled_out(
+            ID,
+            "Without its conflicts, shared memory would be less busy than the arithmetic it feeds.",
+            fact(profile, "l1_data_pipe_active"),
+            fact(profile, "issue_active"),
+        )
     # Conflicts are another rule's: only the passes that a conflict-free layout also needs are claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = _shared_part(profile)
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
-        loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left)) | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, STEP))),
+        loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left))
+        | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, STEP))),
         instructions=keep(share, left),
     )
     return finding(
         ID,
-        f"Threads load from shared memory so often that the queue to it is full: {units.percent(waiting)} of a warp's time goes by waiting for shared memory instead of computing.",
+        f"Threads load from shared memory so often that the queue to it is full: {units.percent(waiting)} of a warp's time goes by waiting for "
+        "shared memory instead of computing.",
         model.without(removal),
         (
-            stall_fact(profile, "mio_throttle", WEAK_STALL), stall_fact(profile, "short_scoreboard"), fact(profile, "kind_share:shared"), fact(profile, "shared_load_bytes_per_lane"),
-            fact(profile, "shared_store_bytes_per_lane"), fact(profile, "lsu_pipe_active"), fact(profile, "shared_conflict_excess"),
+            stall_fact(profile, "mio_throttle", WEAK_STALL),
+            stall_fact(profile, "short_scoreboard"),
+            fact(profile, "kind_share:shared"),
+            fact(profile, "shared_load_bytes_per_lane"),
+            fact(profile, "shared_store_bytes_per_lane"),
+            fact(profile, "lsu_pipe_active"),
+            fact(profile, "shared_conflict_excess"),
         ),
         (
             "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds.",
@@ -86,11 +103,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "Fewer LDS and STS for the same multiply-adds, LDS.128 among them; MIO throttle shrinks and issue slots fill.",
         locations=locate_stall(profile, "mio_throttle", shared) or locate_stall(profile, "short_scoreboard", shared),
-    )  # fmt: skip
+    )
 
 
 def _balance_point(model: TimeModel, conflict_free: float, share: float, left: float) -> float:
-    """The part of the shared-memory work at which the arithmetic pipes and issue slots, relieved of those instructions, are as busy as it keeps the data path.
+    """The part of the shared-memory work at which it keeps the data path as busy as the arithmetic pipes and issue slots are without the rest.
 
     Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
     """

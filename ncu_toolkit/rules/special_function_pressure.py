@@ -1,7 +1,8 @@
 """The special-function unit is the limit: roots, exponentials, sines, divisions or type conversions.
 
 What it is
-The XU pipe computes MUFU operations (reciprocal, square root, exp2, log2, sin, cos) and most conversions between number types, at 16 lanes a cycle and SM: an eighth
+The XU pipe computes MUFU operations (reciprocal, square root, exp2, log2, sin, cos) and most conversions between number types, at 16 lanes a cycle
+and SM: an eighth
 of the FP32 rate on most GPUs.
 
 Why it costs time
@@ -11,7 +12,8 @@ How to confirm
 The XU pipe is the busiest; MUFU, I2F, F2I or F2F in the mix; math pipe throttle, short scoreboard or MIO throttle at them.
 
 What to change
-Compute each special function once and keep it; multiply by a reciprocal instead of dividing; use __expf, __sinf, __fdividef or -use_fast_math where the accuracy allows; replace some by a
+Compute each special function once and keep it; multiply by a reciprocal instead of dividing; use __expf, __sinf, __fdividef or -use_fast_math where
+the accuracy allows; replace some by a
 polynomial on the FMA pipe; avoid conversions in the inner loop.
 
 When the advice is wrong
@@ -61,7 +63,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ID,
         f"The unit for roots, exponentials, sines, divisions and conversions is {units.percent(busy)} busy while the faster arithmetic pipes wait.",
         model.without(removal),
-        (measured, fact(profile, "kind_share:special"), stall_fact(profile, "math_pipe_throttle"), stall_fact(profile, "short_scoreboard"), stall_fact(profile, "mio_throttle")),
+        (
+            measured,
+            fact(profile, "kind_share:special"),
+            stall_fact(profile, "math_pipe_throttle"),
+            stall_fact(profile, "short_scoreboard"),
+            stall_fact(profile, "mio_throttle"),
+        ),
         (
             "Compute each reciprocal, root or exponential once and reuse it; turn divisions by the same value into multiplications.",
             "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) where their accuracy is enough.",
@@ -69,5 +77,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "Fewer MUFU instructions; the XU pipe falls, the FMA pipe rises.",
         confidence="high" if busy >= BUSY.value else "medium",
-        locations=locate(profile, lambda row: float(row.executed or 0) if row.opcode.startswith(("MUFU", "I2F", "F2I", "F2F")) else 0.0, "special-function instructions"),
+        locations=locate(
+            profile,
+            lambda row: float(row.executed or 0) if row.opcode.startswith(("MUFU", "I2F", "F2I", "F2F")) else 0.0,
+            "special-function instructions",
+        ),
     )

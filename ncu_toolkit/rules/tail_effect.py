@@ -1,7 +1,8 @@
 """The last wave of blocks fills only part of the GPU, which waits for it.
 
 What it is
-When the grid is not a multiple of the blocks that fit at once, the last wave leaves SMs empty. With few waves that is a large part of the time: 1.1 waves
+When the grid is not a multiple of the blocks that fit at once, the last wave leaves SMs empty. With few waves that is a large part of the time: 1.1
+waves
 take as long as 2.
 
 Why it costs time
@@ -11,7 +12,8 @@ How to confirm
 The waves figure just above a small whole number, and achieved occupancy or active cycles below what the launch allows.
 
 What to change
-Choose a tile or block size that gives a whole number of waves, or a little less; split work more finely; use a persistent grid (as many blocks as fit) that
+Choose a tile or block size that gives a whole number of waves, or a little less; split work more finely; use a persistent grid (as many blocks as
+fit) that
 takes tiles from a queue; split along the reduction dimension (stream-K).
 
 When the advice is wrong

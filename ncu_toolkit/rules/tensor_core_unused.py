@@ -1,14 +1,16 @@
 """A matrix product in a type that tensor cores take is computed on the ordinary arithmetic pipe.
 
 What it is
-Tensor cores multiply small matrices of 16-bit (and other) types with one instruction, at 4 to 16 times the rate of the FMA pipe. A product of half-precision
+Tensor cores multiply small matrices of 16-bit (and other) types with one instruction, at 4 to 16 times the rate of the FMA pipe. A product of
+half-precision
 matrices written as scalar multiply-adds leaves them idle.
 
 Why it costs time
 One m16n8k16 matrix instruction does the 2048 multiply-adds of 64 FFMA instructions, and its operands need far fewer loads.
 
 How to confirm
-Multiply-adds fill the FMA or FP16 pipe, or the loads that feed them fill the load/store pipe; the operands are 16-bit; no HMMA, HGMMA or the like is executed.
+Multiply-adds fill the FMA or FP16 pipe, or the loads that feed them fill the load/store pipe; the operands are 16-bit; no HMMA, HGMMA or the like
+is executed.
 
 What to change
 Use wmma or mma.sync (all GPUs since Volta), wgmma on Hopper, a library (cuBLAS, CUTLASS), with float accumulation.
@@ -33,9 +35,14 @@ ID: Final = "tensor-core-unused"
 TITLE: Final = "Tensor cores unused"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fma_pipe_active", "dram_bytes", "stalls")
-MULTIPLY_ADDS: Final = Threshold(0.15, "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often")
-INTENSITY: Final = Threshold(16.0, "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it")
-#: Instructions of a tensor-core version for each of the scalar one: an m16n8k16 product does the work of 64 FFMA and needs about seven more for its operands.
+MULTIPLY_ADDS: Final = Threshold(
+    0.15, "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often"
+)
+INTENSITY: Final = Threshold(
+    16.0, "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it"
+)
+#: Instructions of a tensor-core version for each of the scalar one: an m16n8k16 product does the work of 64 FFMA and needs about seven more for its
+#: operands.
 INSTRUCTIONS_LEFT: Final = 1 / 8
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
@@ -49,7 +56,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "The kernel uses the tensor cores.", fact(profile, "tensor_pipe_active"))
     total = sum(row.warps for row in derived.rows(profile))
     fused = sum(row.warps for row in derived.rows(profile) if _is_multiply_add(row.opcode))
-    evidence = (fact(profile, "kind_share:fp32"), fact(profile, "kind_share:fp16"), fact(profile, "fma_pipe_active"), fact(profile, "flops_fp32"), fact(profile, "flops_fp16"))
+    evidence = (
+        fact(profile, "kind_share:fp32"),
+        fact(profile, "kind_share:fp16"),
+        fact(profile, "fma_pipe_active"),
+        fact(profile, "flops_fp32"),
+        fact(profile, "flops_fp16"),
+    )
     if not total or fused / total < MULTIPLY_ADDS.value:
         return ruled_out(ID, "Multiply-adds are a small part of the instructions: not a matrix product.", *evidence)
     halves = _sixteen_bit(profile)
@@ -58,7 +71,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     flops = (derived.value(profile, "flops_fp32") or 0.0) + (derived.value(profile, "flops_fp16") or 0.0)
     moved = derived.value(profile, "dram_bytes")
     if moved and flops / moved < INTENSITY.value:
-        return ruled_out(ID, f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.", *evidence)
+        return ruled_out(
+            ID,
+            f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.",
+            *evidence,
+        )
     shrinking = ("fma", "fmaheavy", "alu", "fp16", "lsu", "l1_data", "l1_tag", "l1_writeback", "l1", "fill", "l2", "uniform")
     removal = Removal(
         "on the tensor cores",
@@ -86,7 +103,7 @@ def _is_multiply_add(opcode: str) -> bool:
 
 
 def _sixteen_bit(profile: Profile) -> bool:
-    """Whether the operands are 16-bit: the ladder says so, or half arithmetic does the work, or 16-bit loads or conversions feed the multiply-adds."""
+    """Whether the operands are 16-bit: the ladder says so, half arithmetic does the work, or 16-bit loads or conversions feed the multiply-adds."""
     if profile.context and profile.context.dtype:
         return profile.context.dtype in TENSOR_TYPES
     half, single = derived.value(profile, "flops_fp16") or 0.0, derived.value(profile, "flops_fp32") or 0.0

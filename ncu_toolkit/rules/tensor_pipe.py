@@ -1,7 +1,8 @@
 """The tensor cores work nearly all the time: the matrix roof.
 
 What it is
-Matrix instructions fill the tensor pipe close to what well-written kernels reach. On Hopper the older warp-level instructions (mma.sync: HMMA) cannot fill it: only
+Matrix instructions fill the tensor pipe close to what well-written kernels reach. On Hopper the older warp-level instructions (mma.sync: HMMA)
+cannot fill it: only
 warpgroup instructions (wgmma: HGMMA) can.
 
 Why it costs time
@@ -52,15 +53,32 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy < limit.value:
         return ruled_out(ID, f"The tensor pipe is {units.percent(busy)} busy.", measured)
     if old:
-        removal = Removal("with warpgroup instructions", stalls=dict.fromkeys(("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait"), MMA_SYNC), loads={"tensor": MMA_SYNC}, instructions=MMA_SYNC)
+        removal = Removal(
+            "with warpgroup instructions",
+            stalls=dict.fromkeys(("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait"), MMA_SYNC),
+            loads={"tensor": MMA_SYNC},
+            instructions=MMA_SYNC,
+        )
         return finding(
-            ID, f"The tensor cores are {units.percent(busy)} busy with warp-level instructions, which on this GPU cannot fill them: only warpgroup instructions can.", model.without(removal), evidence,
-            ("Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",), "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM.", confidence="medium",
-        )  # fmt: skip
+            ID,
+            f"The tensor cores are {units.percent(busy)} busy with warp-level instructions, which on this GPU cannot fill them: only warpgroup "
+            "instructions can.",
+            model.without(removal),
+            evidence,
+            ("Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",),
+            "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM.",
+            confidence="medium",
+        )
     return roof(
-        ID, f"This kernel is good: the tensor cores work {units.percent(busy)} of the time, near the most that well-written kernels reach.", model, evidence,
-        ("Nothing to mend: only fewer operations or a narrower type would be faster.",), "The tensor pipe near its peak.", good=True, confidence="medium",
-    )  # fmt: skip
+        ID,
+        f"This kernel is good: the tensor cores work {units.percent(busy)} of the time, near the most that well-written kernels reach.",
+        model,
+        evidence,
+        ("Nothing to mend: only fewer operations or a narrower type would be faster.",),
+        "The tensor pipe near its peak.",
+        good=True,
+        confidence="medium",
+    )
 
 
 def _only_warp_level(profile: Profile) -> bool:

@@ -68,7 +68,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     per_load, per_store = fact(profile, "ld_sectors_per_request"), fact(profile, "st_sectors_per_request")
     return finding(
         ID,
-        f"Neighbouring threads read or write memory that lies apart: {units.percent(excess)} of the memory sectors fetched would not be needed if they lay side by side.",
+        f"Neighbouring threads read or write memory that lies apart: {units.percent(excess)} of the memory sectors fetched would not be needed if "
+        "they lay side by side.",
         model.without(removal),
         (measured, fact(profile, "l1_tag_excess"), per_load, per_store, stall_fact(profile, "lg_throttle"), stall_fact(profile, "long_scoreboard")),
         (
@@ -77,5 +78,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "For structures, store each field in an array of its own.",
         ),
         "Sectors per load fall towards 4 for 4-byte elements (16 for 16-byte), and lg throttle and long scoreboard shrink with them.",
-        locations=locate(profile, lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0), "sectors beyond the ideal"),
+        locations=locate(
+            profile, lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0), "sectors beyond the ideal"
+        ),
     )

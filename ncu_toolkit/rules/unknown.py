@@ -34,7 +34,8 @@ REQUIRES: Final = ()
 OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
 #: Without these no cause of waiting can be named; the sections that hold them.
 SECTIONS: Final = {
-    "stalls": "WarpStateStats", "issue_active": "SchedulerStats", "opcodes": "SourceCounters", "global_load_sectors": "MemoryWorkloadAnalysis_Tables", "dram_bytes": "MemoryWorkloadAnalysis",
+    "stalls": "WarpStateStats", "issue_active": "SchedulerStats", "opcodes": "SourceCounters",
+    "global_load_sectors": "MemoryWorkloadAnalysis_Tables", "dram_bytes": "MemoryWorkloadAnalysis",
     "fma_pipe_active": "ComputeWorkloadAnalysis", "theoretical_occupancy": "Occupancy", "duration": "SpeedOfLight",
 }  # fmt: skip
 
@@ -61,14 +62,29 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
     name, busy = model.busiest()
     seen = [f"the busiest unit is {RESOURCES[name][2]} at {units.percent(busy)}" if name else "no unit's load was collected"]
     stalls = largest_stalls(profile)
-    seen.append(f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}" if stalls else "stall reasons were not collected")
+    seen.append(
+        f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}"
+        if stalls
+        else "stall reasons were not collected"
+    )
     summary = "Nothing on the list explains this launch: " if not absent else "The report holds too little to name a cause: "
-    advice = (f"Collect what is missing: {command(absent)}",) if absent else ("Read the hot spots: the lines with the most samples and what they wait for.",)
+    advice = (
+        (f"Collect what is missing: {command(absent)}",)
+        if absent
+        else ("Read the hot spots: the lines with the most samples and what they wait for.",)
+    )
     return Finding(
         ID,
         summary + ", ".join(seen) + ".",
         "low",
-        facts(fact(profile, "duration"), fact(profile, "issue_active"), *stalls, fact(profile, "sm_throughput"), fact(profile, "memory_throughput"), fact(profile, "achieved_occupancy")),
+        facts(
+            fact(profile, "duration"),
+            fact(profile, "issue_active"),
+            *stalls,
+            fact(profile, "sm_throughput"),
+            fact(profile, "memory_throughput"),
+            fact(profile, "achieved_occupancy"),
+        ),
         1.0,
         ("No prediction without a cause.",),
         advice,
