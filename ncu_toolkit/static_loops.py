@@ -1,0 +1,264 @@
+"""Where a kernel's code spends its instructions: loops split into regions, and how many cycles each unit of an SM needs for one pass through one.
+
+All of it is read from the code. Trip counts, cache hits, conflicts and waiting are not in the code, so nothing here is a time: the cycles are
+the least that one warp's pass costs each unit, to be compared with each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from ncu_toolkit import attribution
+from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass import (
+    ATOMICS,
+    GLOBAL_LOADS,
+    GLOBAL_STORES,
+    SHARED_LOADS,
+    SHARED_STORES,
+    WARP_SIZE,
+    Function,
+    SassInstruction,
+    access_bytes,
+    flops,
+    width_classes,
+)
+from ncu_toolkit.sass_flow import LOOP_WEIGHT, Loop, loops_of
+
+#: Warp instructions an SM issues a cycle: one a scheduler (CUDA C++ Programming Guide, "Multiprocessor Level", CC 7.0 on).
+SCHEDULERS: Final = 4
+#: Cycles from an arithmetic instruction to one that needs its result, at least (CUDA C++ Programming Guide, "Multiprocessor Level", CC 7.0 on).
+ARITHMETIC_LATENCY: Final = 4
+#: Bytes shared memory moves a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory"). What a load returns to the registers passes
+#: the same width, also where lanes read the same words.
+SHARED_BYTES: Final = 128
+#: Bytes a cycle that device memory gives one SM where RATES does not say: no GPU here has more (29 on a B200).
+MEMORY_BYTES: Final = 32.0
+#: The predicate of instructions that are never executed: the compiler pads asynchronous copies with `@!PT LDS RZ, [RZ]`.
+NEVER: Final = "@!PT"
+#: Regions that a report lists for a kernel, those with most work first.
+LISTED: Final = 3
+_ROUNDS: Final = 8  # passes replayed for the dependency bound; the last one's length is taken
+
+_XU: Final = frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"})
+_FLOAT_ON_ALU: Final = frozenset({"FMNMX", "FSETP", "FSEL", "FSET"})
+_WAITED: Final = frozenset((*attribution.LONG_PRODUCERS, *attribution.SHORT_PRODUCERS))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Results an SM gives each cycle, by thread; `tensor` in 16-bit dense floating-point operations, `memory` in bytes of device memory.
+
+    None: not published in a form used here. `memory` is that of the GPU with most for each SM: bandwidth / (SMs x boost clock).
+    """
+
+    fp32: int
+    half2: int
+    integer: int | None
+    fp64: int | None
+    special: int
+    tensor: int
+    memory: float
+
+
+#: CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); `tensor` and `memory` from data sheets (V100,
+#: T4, A100 80 GB, RTX 3090, RTX 4090, H200, B200, RTX 5090): dense peak or bandwidth / (SMs x boost clock).
+RATES: Final[Mapping[tuple[int, int], Rates]] = MappingProxyType({
+    (7, 0): Rates(64, 64, 64, 32, 16, 1024, 7.4),
+    (7, 5): Rates(64, 64, 64, 2, 16, 1024, 5.0),
+    (8, 0): Rates(64, 128, 64, 32, 16, 2048, 13.4),
+    (8, 6): Rates(128, 64, 64, 2, 16, 1024, 6.7),
+    (8, 9): Rates(128, 64, 64, 2, 16, 1024, 3.1),
+    (9, 0): Rates(128, 128, 64, 64, 16, 4096, 18.4),
+    (10, 0): Rates(128, 128, None, 64, 16, 8192, 29.0),
+    (12, 0): Rates(128, 64, None, 2, 16, 1024, 4.4),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Region:
+    """A loop's own code (inner loops left out), or all of a kernel without loops (`depth` 0). Figures are for one thread and one pass."""
+
+    start: int
+    """Address of the loop's header."""
+    depth: int
+    instructions: int
+    kinds: Mapping[str, int]
+    """Instructions by kind (attribution.KINDS), most first."""
+    opcodes: Mapping[str, int]
+    """Instructions by opcode with modifiers, most first."""
+    widths: Mapping[str, Mapping[str, int]]
+    """Loads and stores by base opcode and bytes a thread: {"LDS": {"4": 8, "16": 12}}."""
+    flops: float
+    global_load_bytes: int
+    global_store_bytes: int
+    shared_load_bytes: int
+    shared_store_bytes: int
+    local_bytes: int
+    bulk_copies: int
+    """Copies whose size the code does not say (TMA); byte figures do not hold them."""
+    flops_per_global_byte: float | None
+    """As requested, before any cache; None where nothing is requested, or in bulk."""
+    flops_per_shared_byte: float | None
+    loads_in_flight: int
+    """Most global loads one thread can have outstanding."""
+    bytes_in_flight: int
+    cycles: Mapping[str, float]
+    """SM cycles a warp's pass costs at least, by unit: issue, fma, half, alu, fp64, special, tensor, shared."""
+    dependency_cycles: int
+    """Cycles one warp's pass takes at least by arithmetic results it waits for, loads taken as there at once."""
+    memory_cycles: float
+    """Cycles until a warp's requested global bytes could come from device memory, all SMs asking at once; caches are faster."""
+    lines: tuple[tuple[str, int, int], ...]
+    """(file name, line, instructions), most instructions first."""
+    code: tuple[SassInstruction, ...]
+
+    @property
+    def limit(self) -> str:
+        """The unit that needs most cycles, "" where the region is empty."""
+        return max(self.cycles, key=lambda unit: self.cycles[unit], default="")
+
+    @property
+    def arithmetic_cycles(self) -> float:
+        """Cycles of the busiest floating-point pipe."""
+        return max((self.cycles.get(unit, 0.0) for unit in ("fma", "half", "fp64", "tensor")), default=0.0)
+
+    def share(self, *kinds: str) -> float:
+        """Part (0-1) of the instructions that are of these kinds."""
+        return sum(self.kinds.get(kind, 0) for kind in kinds) / self.instructions if self.instructions else 0.0
+
+    def mean_width(self, opcodes: frozenset[str]) -> float | None:
+        """Mean bytes a thread moves by an instruction of these base opcodes; None where there is none."""
+        found = [(int(size), n) for base, sizes in self.widths.items() if base in opcodes for size, n in sizes.items()]
+        return sum(size * n for size, n in found) / sum(n for _, n in found) if found else None
+
+
+def regions_of(function: Function, cc: tuple[int, int]) -> tuple[Region, ...]:
+    """The kernel's regions, those with most work first; one for the whole code where it has no loop.
+
+    Work is floating-point operations, then bytes moved, then instructions, each times LOOP_WEIGHT for every level of nesting. Of two regions with the
+    same work, such as the aligned and the general version of one loop, the shorter comes first.
+    """
+    loops = loops_of(function)
+    if not loops:
+        return (_region(0, function.instructions, function.instructions[0].address if function.instructions else 0, cc),)
+    regions = [_region(loop.depth, _own(loop, loops), loop.header, cc) for loop in loops]
+    return tuple(sorted((r for r in regions if r.instructions), key=_work))
+
+
+def _own(loop: Loop, loops: Sequence[Loop]) -> tuple[SassInstruction, ...]:
+    """A loop's instructions without those of the loops within it."""
+    inner = {i.address for other in loops if other.blocks < loop.blocks for i in other.instructions}
+    return tuple(i for i in loop.instructions if i.address not in inner)
+
+
+def _work(region: Region) -> tuple[float, float, int]:
+    weight = LOOP_WEIGHT**region.depth
+    moved = region.global_load_bytes + region.global_store_bytes + region.shared_load_bytes + region.shared_store_bytes + region.local_bytes
+    if not region.flops and not moved:
+        return 0.0, 0.0, -region.instructions * weight
+    return -region.flops * weight, -float(moved) * weight, region.instructions
+
+
+def _region(depth: int, code: tuple[SassInstruction, ...], start: int, cc: tuple[int, int]) -> Region:
+    view = Loop(start, frozenset(), code, depth, True)
+    opcodes = Counter(i.opcode for i in code)
+    kinds = Counter(attribution.kind(i.opcode) for i in code)
+    flight = view.in_flight if code else None
+    return Region(
+        start=start,
+        depth=depth,
+        instructions=len(code),
+        kinds=dict(kinds.most_common()),
+        opcodes=dict(opcodes.most_common()),
+        widths={base: {str(size): n for size, n in sorted(sizes.items())} for base, sizes in sorted(width_classes(opcodes).items())},
+        flops=view.flops,
+        global_load_bytes=view.bytes_of(GLOBAL_LOADS),
+        global_store_bytes=view.bytes_of(GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"})),
+        shared_load_bytes=view.shared_load_bytes,
+        shared_store_bytes=view.shared_store_bytes,
+        local_bytes=view.local_bytes,
+        bulk_copies=view.bulk_copies,
+        flops_per_global_byte=view.flops_per_global_byte,
+        flops_per_shared_byte=view.flops_per_shared_byte,
+        loads_in_flight=flight.loads if flight else 0,
+        bytes_in_flight=flight.bytes if flight else 0,
+        cycles=unit_cycles(code, cc),
+        dependency_cycles=dependency_cycles(code),
+        memory_cycles=view.global_bytes * WARP_SIZE / (RATES[cc].memory if cc in RATES else MEMORY_BYTES),
+        lines=tuple((file.replace("\\", "/").rsplit("/", 1)[-1], line, n) for file, line, n in view.source_lines),
+        code=code,
+    )
+
+
+def unit_cycles(code: Sequence[SassInstruction], cc: tuple[int, int]) -> dict[str, float]:
+    """SM cycles that one warp's pass through `code` keeps each unit busy at least: no conflicts, all lanes active.
+
+    Units whose rate is not known for `cc` are left out. Source of rates: RATES.
+    """
+    counts = Counter(i.base for i in code)
+    found: dict[str, float] = {"issue": len(code) / SCHEDULERS}
+    moved = [access_bytes(i) for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
+    found["shared"] = sum(max(1.0, width * WARP_SIZE / SHARED_BYTES) for width in moved) + counts["SHFL"]
+    rates = RATES.get(cc)
+    if rates is not None:
+        floats = sum(n for base, n in counts.items() if attribution.kind(base) == "fp32" and base not in _FLOAT_ON_ALU)
+        found["fma"] = (floats + counts["IMAD"]) * WARP_SIZE / rates.fp32
+        found["half"] = sum(n for base, n in counts.items() if attribution.kind(base) == "fp16") * WARP_SIZE / rates.half2
+        found["special"] = sum(counts[base] for base in _XU) * WARP_SIZE / rates.special
+        if rates.integer is not None:
+            logic = sum(n for base, n in counts.items() if (attribution.kind(base) == "integer" and base != "IMAD") or base in _FLOAT_ON_ALU)
+            found["alu"] = logic * WARP_SIZE / rates.integer
+        if rates.fp64 is not None:
+            found["fp64"] = sum(n for base, n in counts.items() if attribution.kind(base) == "fp64") * WARP_SIZE / rates.fp64
+        found["tensor"] = sum(_tensor_flops(i) for i in code) * WARP_SIZE / rates.tensor
+    return {unit: cycles for unit, cycles in found.items() if cycles or unit == "issue"}
+
+
+def _tensor_flops(instruction: SassInstruction) -> float:
+    """Operations of a 16-bit matrix instruction; TF32 runs at half that rate and counts twice; types with other rates count nothing."""
+    if instruction.base not in ("HMMA", "HGMMA"):
+        return 0.0
+    return flops(instruction) * (2 if "TF32" in instruction.modifiers else 1)
+
+
+def dependency_cycles(code: Sequence[SassInstruction]) -> int:
+    """Cycles one warp needs for one pass in a steady loop by arithmetic dependencies alone: in order, one issue a cycle, ARITHMETIC_LATENCY to a use.
+
+    Results of loads and of the other units with variable latency are taken as there at once, so this is a lower bound.
+    """
+    rows = [Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(code)]
+    touched = [attribution.operands(row) for row in rows]
+    arithmetic = [attribution.kind(row.opcode) not in _WAITED for row in rows]
+    ready: dict[int, int] = {}
+    now = before = 0
+    for _ in range(_ROUNDS):
+        before = now
+        for (written, read), fixed in zip(touched, arithmetic, strict=True):
+            now = max(now + 1, max((ready.get(register, 0) for register in read), default=0))
+            for register in written:
+                ready[register] = now + (ARITHMETIC_LATENCY if fixed else 1)
+    return now - before
+
+
+def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
+    """Least part of a loop's arithmetic between committing a group of copies and waiting for it to the last; None where no such wait is there."""
+    work = [flops(i) > 0 for i in code]
+    if not any(work) or not any(i.base == "LDGDEPBAR" for i in code):
+        return None
+    least = None
+    for at, instruction in enumerate(code):
+        if instruction.base != "DEPBAR" or not re.search(r"0x0\s*$", instruction.operands):
+            continue
+        between, position = 0, at - 1
+        while code[position].base != "LDGDEPBAR":  # wraps into the previous pass by Python's negative indices
+            between += work[position]
+            position -= 1
+        part = between / sum(work)
+        least = part if least is None else min(least, part)
+    return least

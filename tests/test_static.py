@@ -1,0 +1,252 @@
+"""Static analysis: regions and what they cost, each diagnosis on code that shows it and on code that does not, and the whole on real kernels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ncu_toolkit import build, occupancy, static_rules, toolchain
+from ncu_toolkit.build import Resources
+from ncu_toolkit.cli import cli
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.ladder import find_rung
+from ncu_toolkit.sass import Function, SassInstruction
+from ncu_toolkit.static_analysis import analyse_cubin, analyse_rung, analyse_source
+from ncu_toolkit.static_facts import KernelFacts, unknowns
+from ncu_toolkit.static_loops import dependency_cycles, regions_of, unit_cycles
+from ncu_toolkit.static_rules import diagnose_static
+
+
+def have(tool: str) -> bool:
+    try:
+        toolchain.find_tool(tool)
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+needs_toolchain = [
+    pytest.mark.toolchain,
+    pytest.mark.skipif(not all(map(have, ("nvcc", "nvdisasm", "cuobjdump"))), reason="no nvcc, nvdisasm or cuobjdump here"),
+]
+HOPPER = (9, 0)
+
+
+def function(body: str, loop: bool = True) -> Function:
+    """Code of one instruction a line; as a loop, it is closed by a conditional branch to its start and an EXIT."""
+    code = []
+    for n, line in enumerate(body.strip().splitlines()):
+        words = line.strip()
+        predicate, _, words = words.partition(" ") if words.startswith("@") else ("", "", words)
+        opcode, _, operands = words.partition(" ")
+        code.append(SassInstruction(16 * n, opcode, operands, predicate, "/src/k.cu", n + 1))
+    if loop:
+        code.append(SassInstruction(16 * len(code), "BRA", "`(.L_x_0)", "@P0", targets=(0,)))
+    code.append(SassInstruction(16 * len(code), "EXIT"))
+    return Function("k", tuple(code))
+
+
+def facts(body: str, loop: bool = True, resources: Resources | None = None, **known: Any) -> KernelFacts:
+    code = function(body, loop)
+    return KernelFacts("k", HOPPER, resources or Resources(32), code, regions_of(code, HOPPER), **known)
+
+
+def found(body: str, loop: bool = True, **known: Any) -> dict[str, str]:
+    return {finding.bottleneck: finding.certainty for finding in diagnose_static(facts(body, loop, **known))}
+
+
+def many(count: int, line: Callable[[int], str]) -> str:
+    return "\n".join(line(n) for n in range(count))
+
+
+MULTIPLY = many(64, lambda n: f"FFMA R{100 + n}, R8, R12, R{100 + n}")
+"""64 independent multiply-adds: 16 cycles of a Hopper SM's FP32 pipe."""
+
+
+def test_cycles_of_each_unit() -> None:
+    """An 8x8 patch a thread: 64 FFMA at 4 warps a cycle tie with 4 LDS.128 at 128 bytes a cycle."""
+    code = function(MULTIPLY + "\n" + many(4, lambda n: f"LDS.128 R{8 + 4 * n}, [R3]"), loop=False).instructions[:-1]
+    assert unit_cycles(code, HOPPER) == {"issue": 17.0, "shared": 16.0, "fma": 16.0}
+    assert unit_cycles(code, (8, 0))["fma"] == 32.0  # half the FP32 lanes
+    assert unit_cycles(code, (8, 7)) == {"issue": 17.0, "shared": 16.0}  # rates not known: not guessed
+    padding = [SassInstruction(0, "LDS", "RZ, [RZ]", "@!PT")]
+    assert unit_cycles(padding, HOPPER) == {"issue": 0.25}
+    special = [SassInstruction(0, "MUFU.EX2", "R0, R1"), SassInstruction(16, "HGMMA.64x128x16.F32.BF16", ""), SassInstruction(32, "DFMA", "R0, R2, R4, R6")]
+    assert unit_cycles(special, HOPPER) == {"issue": 0.75, "special": 2.0, "fp64": 0.5, "tensor": 16.0}
+
+
+def test_dependencies_of_a_warp() -> None:
+    chain = [SassInstruction(16 * n, "FFMA", "R0, R1, R2, R0") for n in range(8)]
+    assert dependency_cycles(chain) == 32
+    four = [SassInstruction(16 * n, "FFMA", f"R{n % 4}, R8, R9, R{n % 4}") for n in range(8)]
+    assert dependency_cycles(four) == 8
+    assert dependency_cycles([SassInstruction(0, "LDG.E", "R2, desc[UR4][R4.64]"), SassInstruction(16, "STG.E", "desc[UR4][R4.64], R2")]) == 2
+
+
+def test_regions_put_work_first() -> None:
+    """The loop with the arithmetic leads, also where a smaller loop lies within it; of two versions of one loop the shorter leads."""
+    code = [
+        SassInstruction(0x00, "FFMA", "R0, R1, R2, R0"), SassInstruction(0x10, "LDG.E", "R4, desc[UR4][R6.64]"),
+        SassInstruction(0x20, "STS", "[R8], R4"), SassInstruction(0x30, "BRA", "`(.L)", "@P1", targets=(0x10,)), SassInstruction(0x40, "HMMA.16816.F32", "R12, R16, R20, R12"),
+        SassInstruction(0x50, "BRA", "`(.L)", "@P0", targets=(0x00,)), SassInstruction(0x60, "EXIT"),
+    ]  # fmt: skip
+    outer, inner = regions_of(Function("k", tuple(code)), HOPPER)
+    assert (outer.depth, outer.instructions, outer.flops, outer.global_load_bytes) == (1, 3, 130.0, 0)
+    assert (inner.depth, inner.instructions, inner.global_load_bytes, inner.shared_store_bytes, inner.loads_in_flight) == (2, 3, 4, 4, 1)
+    straight = regions_of(function(MULTIPLY, loop=False), HOPPER)
+    assert [region.depth for region in straight] == [0]
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "bad", "good"),
+    [
+        ("shared-instruction-pressure", "LDS R4, [R3]\nLDS R5, [R3+0x4]\nFFMA R0, R4, R5, R0", MULTIPLY + "\nLDS.128 R8, [R3]\nLDS.128 R12, [R3]"),
+        ("narrow-access", "LDG.E R4, desc[UR4][R6.64]\nFADD R0, R0, R4", "LDG.E.128 R4, desc[UR4][R6.64]\nFADD R0, R0, R4"),
+        ("memory-latency", "LDG.E.64 R2, desc[UR4][R2.64]\nIADD3 R5, R5, 0x1, RZ", "LDG.E.64 R2, desc[UR4][R8.64]\nIADD3 R8, R8, 0x8, RZ"),
+        ("double-precision", "F2F.F64.F32 R2, R4\nDFMA R6, R2, R8, R6\nDFMA R10, R2, R8, R10", "FFMA R6, R2, R8, R6"),
+        ("special-function-pressure", many(6, lambda n: f"MUFU.EX2 R{n}, R{n + 8}") + "\nFFMA R20, R0, R1, R20", MULTIPLY + "\nMUFU.EX2 R0, R1"),
+        ("integer-arithmetic", many(9, lambda n: f"LOP3.LUT R{n}, R{n + 16}, R40, RZ, 0xc0, !PT") + "\nFADD R30, R30, R1", MULTIPLY + "\nLOP3.LUT R0, R1, R2, RZ, 0xc0, !PT"),
+        ("constant-cache-divergence", "LDC R2, c[0x3][R4]\nFADD R0, R0, R2", "LDC R2, c[0x3][0x10]\nFADD R0, R0, R2"),
+        ("tensor-core-unused", "HFMA2.MMA R2, R3, R4, R2\nLDS.U16 R3, [R5]", "HFMA2.MMA R2, -RZ, RZ, 0, 0\nFADD R3, R3, R4\n" + MULTIPLY),
+        (
+            "async-copy-wait",
+            "LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x0\n" + MULTIPLY,
+            "LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\n" + MULTIPLY + "\nDEPBAR.LE SB0, 0x0",
+        ),
+    ],
+)  # fmt: skip
+def test_a_diagnosis_and_its_opposite(bottleneck: str, bad: str, good: str) -> None:
+    assert bottleneck in found(bad)
+    assert bottleneck not in found(good)
+
+
+def test_copies_waited_for_across_the_loop_edge() -> None:
+    """The wait at the top of the loop follows the commit at its end: nothing lies between them either."""
+    assert "async-copy-wait" in found("DEPBAR.LE SB0, 0x0\n" + MULTIPLY + "\nLDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR")
+
+
+def test_local_memory() -> None:
+    assert found("STL [R1], R2\nLDL R3, [R1]", resources=Resources(255, 64, 32, 32))["local-memory-traffic"] == "certain"
+    assert found("STL [R1], R2\nLDL R3, [R1]", resources=Resources(64, 64))["local-memory-traffic"] == "likely"
+    assert "local-memory-traffic" not in found("LDG.E R3, desc[UR4][R2.64]")
+
+
+def test_occupancy_and_launch() -> None:
+    small = occupancy.occupancy(HOPPER, 128, 255, 0)
+    shape = {"occupancy": small, "resources": Resources(255)}
+    assert found(MULTIPLY, **shape)["low-occupancy"] == "possible"
+    assert found(MULTIPLY, occupancy=occupancy.occupancy(HOPPER, 1024, 255, 0))["low-occupancy"] == "certain"  # no block fits
+    full = occupancy.occupancy(HOPPER, 256, 32, 0)
+    assert found(MULTIPLY, occupancy=full, grid_blocks=100, sm_count=132)["grid-too-small"] == "certain"
+    assert found(MULTIPLY, occupancy=full, grid_blocks=132 * 8 + 1, sm_count=132)["tail-effect"] == "possible"
+    assert not found(MULTIPLY, occupancy=full, grid_blocks=132 * 8, sm_count=132)
+
+
+def test_a_chain_is_hidden_by_enough_warps() -> None:
+    chain = many(16, lambda n: "FFMA R0, R1, R2, R0")
+    assert "instruction-dependency" in found(chain, occupancy=occupancy.occupancy(HOPPER, 64, 32, 100_000))
+    assert "instruction-dependency" not in found(chain, occupancy=occupancy.occupancy(HOPPER, 256, 32))
+    assert "instruction-dependency" not in found(chain)  # block size not known: nothing is claimed
+
+
+def test_reuse_is_held_against_the_problem() -> None:
+    naive = "LDG.E R4, desc[UR4][R6.64]\nLDG.E R5, desc[UR4][R8.64]\nFFMA R0, R4, R5, R0"
+    assert "missing-data-reuse" in found(naive, intensity=683.0)
+    assert "missing-data-reuse" not in found(naive, intensity=0.5)
+    assert "missing-data-reuse" not in found(naive)
+
+
+def test_what_only_a_profile_tells() -> None:
+    hidden = {name for unknown in unknowns(facts("LDS R4, [R3]\nBAR.SYNC 0x0\nLDG.E R5, desc[UR4][R6.64]")) for name in unknown.bottlenecks}
+    assert {"shared-bank-conflict", "uncoalesced-global-access", "barrier-imbalance"} <= hidden
+    assert "atomic-contention" not in hidden
+
+
+def test_every_rule_names_a_bottleneck_with_a_page() -> None:
+    """The ids are those of the profile rules."""
+    pages = {path.stem.replace("_", "-") for path in (Path(static_rules.__file__).parent / "rules").glob("*.py")}
+    body = Path(static_rules.__file__).read_text(encoding="utf-8")
+    named = {line.strip().strip('",') for line in body.splitlines() if line.strip().strip('",') in pages}
+    assert len(named) >= 10
+    assert set(found("STL [R1], R2\nLDS R4, [R3]\nLDG.E R5, desc[UR4][R6.64]\nFFMA R0, R4, R5, R0")) <= pages
+
+
+def test_a_library_has_nothing_to_analyse() -> None:
+    analysis = analyse_rung(find_rung("cublas"), "sm_90")
+    assert analysis.kernels == ()
+    assert "nothing to analyse" in analysis.nothing
+
+
+def test_bad_requests() -> None:
+    for arguments in (["static", "naive", "--block", "64"], ["static", "x.cu", "--size", "1024"], ["static", "nonesuch"], ["static", "naive", "--arch", "what"]):
+        result = CliRunner().invoke(cli, arguments)
+        assert isinstance(result.exception, UsageProblem), arguments
+
+
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024) k(float* a, int n) {
+    float v[200];
+#pragma unroll
+    for (int i = 0; i < 200; ++i) v[i] = a[i * n + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 200; ++i) a[i * n + threadIdx.x] = v[i] * v[(i * 7 + 3) % 200];
+}
+"""
+
+
+class TestCompiled:
+    pytestmark = needs_toolchain
+
+    @pytest.fixture(autouse=True)
+    def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+
+    def test_the_matrix_product_from_first_to_last(self) -> None:
+        """Each rung's own cause is found: reuse for the first, shared-memory pressure for the tiled one, neither for the last."""
+        causes = {name: [f.bottleneck for f in analyse_rung(find_rung(name), "sm_90").kernels[0].findings] for name in ("naive", "smem_tiled", "register_blocked")}
+        assert causes["naive"][0] == "missing-data-reuse"
+        assert causes["smem_tiled"][0] == "shared-instruction-pressure"
+        assert not {"missing-data-reuse", "shared-instruction-pressure", "narrow-access", "local-memory-traffic"} & set(causes["register_blocked"])
+
+    def test_a_source_file_and_its_cubin_agree(self, tmp_path: Path) -> None:
+        source = tmp_path / "k.cu"
+        source.write_text(SPILLING)
+        from_source = analyse_source(source, "sm_90", block=1024).kernels[0]
+        cubin = build.compile_file(source, "sm_90").path
+        from_cubin = analyse_cubin(cubin, block=1024).kernels[0]
+        assert from_source.spill_stores
+        assert from_cubin.spill_stores is None
+        assert from_source.findings[0].bottleneck == "local-memory-traffic"
+        assert (from_cubin.registers, from_cubin.shared_static, from_cubin.regions) == (from_source.registers, from_source.shared_static, from_source.regions)
+        assert from_cubin.occupancy == from_source.occupancy
+
+    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    def test_shared_memory_of_a_cubin_is_without_the_drivers_part(self, arch: str) -> None:
+        rung = find_rung("smem_tiled")
+        cubin = build.compile_rung(rung, arch)
+        assert analyse_cubin(cubin.path).kernels[0].shared_static == cubin.entries["smem_tiled"].shared
+
+    def test_no_cubin(self, tmp_path: Path) -> None:
+        (tmp_path / "x.cubin").write_text("text")
+        with pytest.raises(InputProblem, match=r"x\.cubin is no cubin"):
+            analyse_cubin(tmp_path / "x.cubin")
+        with pytest.raises(UsageProblem, match="there is no file"):
+            analyse_cubin(tmp_path / "y.cubin")
+
+    def test_command(self) -> None:
+        result = CliRunner().invoke(cli, ["static", "autotuned", "--arch", "sm_86", "--size", "1024", "--param", "BK=8", "--format", "json"], catch_exceptions=False)
+        data = json.loads(result.output)
+        assert (data["schema"], data["data"]["target"], data["data"]["size"], data["data"]["parameters"]["BK"]) == ("ncu-toolkit/static", "sm_86", "1024", 8)
+        (kernel,) = data["data"]["kernels"]
+        assert 0 < kernel["occupancy"]["fraction"] <= 1
+        assert kernel["occupancy"]["active_warps"] <= 48
+        assert kernel["regions"][0]["limit"] in kernel["regions"][0]["cycles"]
+        text = CliRunner().invoke(cli, ["static", "autotuned", "--arch", "sm_86", "--param", "BK=8"], catch_exceptions=False).output
+        assert "Theoretical occupancy" in text
+        assert "Only a profile can tell" in text
