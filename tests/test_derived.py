@@ -78,7 +78,8 @@ def _rows(*lines: tuple[str, dict[str, int]]) -> list[dict[str, object]]:
 
 def test_scoreboard_stalls_belong_to_the_producer() -> None:
     rows = _rows(
-        ("LDG.E R4, [R2.64]", {}), ("LDL R5, [R1+0x10]", {}), ("FADD R6, R4, R4", {"long_scoreboard": 30}), ("FADD R7, R5, R5", {"long_scoreboard": 10}),
+        ("LDG.E R4, [R2.64]", {}),
+        ("LDL R5, [R1+0x10]", {}), ("FADD R6, R4, R4", {"long_scoreboard": 30}), ("FADD R7, R5, R5", {"long_scoreboard": 10}),
         ("LDS R8, [R9]", {}), ("FMUL R8, R8, R8", {"short_scoreboard": 5}), ("MUFU.SIN R10, R11", {"mio_throttle": 7}),
     )  # fmt: skip
     profile = cases.build({"instructions": rows})
