@@ -101,6 +101,8 @@ class _Crew:
             pickle.dump((self._function, task), worker.stdin)
             worker.stdin.flush()
             value, error = pickle.load(worker.stdout)
+            if isinstance(error, str):
+                error = InputProblem(f"reading {self._label(index)} failed: {error}", "Please report this with the file, if you can share it")
             return Done(index, value, error)
         except (EOFError, OSError, pickle.UnpicklingError):
             worker.kill()
@@ -146,15 +148,12 @@ def serve() -> None:
             return
         module, name = function.split(":")
         try:
-            answer: tuple[Any, ToolkitError | None] = (getattr(importlib.import_module(module), name)(*task), None)
+            answer: tuple[Any, ToolkitError | str | None] = (getattr(importlib.import_module(module), name)(*task), None)
         except ToolkitError as error:
             answer = (None, error)
         except MemoryError:
-            answer = (None, InputProblem("there is not enough memory to read it", "Look at fewer launches with --kernel"))
+            answer = (None, "there is not enough memory; --kernel reads fewer launches")
         except Exception as error:
-            answer = (
-                None,
-                InputProblem(f"it cannot be read: {type(error).__name__}: {error}", "Please report this with the file, if you can share it"),
-            )
+            answer = (None, f"{type(error).__name__}: {error}")
         pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
         answers.flush()

@@ -17,10 +17,12 @@ COMMANDS: Final = {
     "list": "Show the ladders, their rungs and ideas.",
     "profile": "Verify, time and profile kernels of a ladder, and write their report.",
     "bench": "Verify and time kernels without profiling them.",
+    "analyze": "Say what limits each kernel in anybody's Nsight Compute reports.",
     "report": "Write the report of the recordings in the package and of the runs that lie here.",
     "build": "Compile kernels and show their registers, spills and shared memory.",
     "record": "Make a recording: profile and time ladders, scrub and compress what came of it.",
     "calibrate": "Hold predictions against what the next rung achieved, ours and Nsight Compute's.",
+    "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks that need no counters.",
 }
 #: Set to see a traceback in place of the one-line error.
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"

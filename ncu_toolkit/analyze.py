@@ -1,0 +1,257 @@
+"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed, repeats of a kernel grouped with their spread.
+
+Nothing is left out in silence: files that cannot be read, launches that are missing and launches that are incomplete are part of the result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit import workers
+from ncu_toolkit.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.model import Diagnosis, Origin, Profile
+
+SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz")
+#: Seconds for one file: a report of ten thousand launches takes minutes.
+DEFAULT_TIMEOUT: Final = 900.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How reports are read. `kernel` is a regular expression searched for in demangled names; `keep` what is kept of a launch beside its verdict."""
+
+    kernel: str = ""
+    allow_partial: bool = False
+    figures: bool = False
+    """Keep every registry metric's value."""
+    profiles: bool = False
+    """Keep whole profiles, for pages."""
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """One launch with its verdict. `status` is "complete" or why its data are not; `file` is the path as it was given."""
+
+    file: str
+    key: str
+    kernel: str
+    function: str
+    gpu: str
+    arch: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    status: str
+    duration_us: float | None
+    diagnosis: Diagnosis
+    figures: dict[str, float | None] = field(default_factory=dict)
+    profile: Profile | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """One file. `error` says why it could not be read, `damage` what is missing of one that was read in part."""
+
+    path: str
+    launches: tuple[LaunchResult, ...] = ()
+    ncu_version: str = ""
+    declared: int = 0
+    read: int = 0
+    damage: str = ""
+    checksum: str = ""
+    error: ToolkitError | None = None
+
+    @property
+    def status(self) -> str:
+        return "unreadable" if self.error else "partial" if self.damage else "complete"
+
+    @property
+    def filtered_out(self) -> int:
+        """Launches that --kernel left out."""
+        return self.read - len(self.launches)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Launches of one file with the same kernel, grid and block, in file order; incomplete ones make groups of their own."""
+
+    launches: tuple[LaunchResult, ...]
+
+    @cached_property
+    def times_us(self) -> tuple[float, ...]:
+        """Durations, shortest first."""
+        return tuple(sorted(launch.duration_us for launch in self.launches if launch.duration_us is not None and math.isfinite(launch.duration_us)))
+
+    @property
+    def total_us(self) -> float:
+        return sum(self.times_us)
+
+    @cached_property
+    def median(self) -> LaunchResult:
+        """The launch of median duration: the one whose verdict stands for the group."""
+        return sorted(self.launches, key=lambda launch: launch.duration_us or 0.0)[(len(self.launches) - 1) // 2]
+
+    @property
+    def agreeing(self) -> int:
+        """Launches whose verdict is the median one's."""
+        bottleneck = self.median.diagnosis.primary.bottleneck
+        return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
+
+    @property
+    def spread(self) -> float | None:
+        """(longest - shortest) / median; None for a single launch."""
+        times = self.times_us
+        return (times[-1] - times[0]) / times[(len(times) - 1) // 2] if len(times) > 1 and times[0] > 0 else None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that was asked for, in the order in which it was named."""
+
+    files: tuple[FileResult, ...]
+    options: Options = Options()
+
+    @property
+    def launches(self) -> tuple[LaunchResult, ...]:
+        return tuple(launch for file in self.files for launch in file.launches)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Groups by total time, longest first; those without a time last."""
+        return group_launches(self.launches)
+
+    @property
+    def total_us(self) -> float:
+        return sum(group.total_us for group in self.groups)
+
+    @property
+    def incomplete(self) -> tuple[LaunchResult, ...]:
+        return tuple(launch for launch in self.launches if not launch.complete)
+
+    @property
+    def unreadable(self) -> tuple[FileResult, ...]:
+        return tuple(file for file in self.files if file.error is not None)
+
+
+def group_launches(launches: Iterable[LaunchResult]) -> tuple[Group, ...]:
+    """Launches grouped by file, kernel, grid, block, GPU and status, the group with most time first."""
+    groups: dict[tuple[object, ...], list[LaunchResult]] = {}
+    for launch in launches:
+        groups.setdefault((launch.file, launch.kernel, launch.grid, launch.block, launch.gpu, launch.status), []).append(launch)
+    return tuple(sorted((Group(tuple(members)) for members in groups.values()), key=lambda group: -group.total_us))
+
+
+def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
+    """Report files among `paths` and in the folders among them, each once, and an error for each folder that holds none."""
+    found: dict[Path, Path] = {}
+    empty = []
+    for path in paths:
+        if not path.is_dir():
+            found.setdefault(path.absolute(), path)
+            continue
+        inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+        for file in inside:
+            found.setdefault(file.absolute(), file)
+        if not inside:
+            empty.append(
+                FileResult(
+                    str(path), error=InputProblem(f"'{path}' is a folder without reports (*.ncu-rep)", "Name the report files, or their folder")
+                )
+            )
+    return list(found.values()), empty
+
+
+def analyze(
+    paths: Sequence[Path],
+    options: Options | None = None,
+    *,
+    jobs: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> Analysis:
+    """Read and diagnose reports, in parallel over files.
+
+    Args:
+        paths: report files, and folders that are searched for them.
+        jobs: worker processes; one for each processor where None.
+        timeout: seconds for one file.
+        progress: told each file's name when it is done.
+
+    Raises:
+        UsageProblem: the kernel filter is no regular expression.
+    """
+    options = options or Options()
+    pattern(options.kernel)
+    files, results = find_reports(paths)
+    ordered: list[FileResult | None] = [None] * len(files)
+    tasks = [(str(path), options) for path in files]
+    for done in workers.run(
+        "ncu_toolkit.analyze:read_file", tasks, jobs=jobs or workers.default_jobs(), timeout=timeout, label=lambda index: f"'{files[index]}'"
+    ):
+        path = str(files[done.index])
+        ordered[done.index] = done.value if done.error is None else FileResult(path, error=done.error)
+        if progress is not None:
+            progress(path)
+    return Analysis((*(result for result in ordered if result is not None), *results), options)
+
+
+def pattern(text: str) -> re.Pattern[str] | None:
+    """The kernel filter, compiled; None where there is none. Raises UsageProblem for text that is no regular expression."""
+    if not text:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageProblem(f"--kernel '{text}' is not a regular expression: {error}", "Quote special characters with a backslash") from None
+
+
+def read_file(path: str, options: Options) -> FileResult:
+    """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch unless profiles are kept.
+
+    Raises:
+        InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
+    """
+    from ncu_toolkit import ncu_rep
+
+    wanted = pattern(options.kernel)
+    launches: list[LaunchResult] = []
+    report = ncu_rep.visit_report(
+        path,
+        lambda profile: launches.append(judge(profile, path, options)),
+        wanted=(lambda name: wanted.search(name) is not None) if wanted else None,
+        allow_partial=options.allow_partial,
+    )
+    return FileResult(path, tuple(launches), report.ncu_version, report.declared_launches, report.read_launches, report.damage, report.checksum)
+
+
+def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
+    """A profile's verdict. What was considered and ruled out is kept only with the whole profile: it would be most of a large result."""
+    from ncu_toolkit.diagnose import diagnose
+
+    diagnosis = diagnose(profile)
+    launch, origin = profile.launch, profile.origin
+    whole = replace(profile, origin=Origin(path, origin.range_index, origin.action_index, origin.ncu_version)) if options.profiles else None
+    return LaunchResult(
+        file=path,
+        key=origin.key,
+        kernel=launch.kernel,
+        function=launch.function,
+        gpu=profile.device.name,
+        arch=profile.device.arch,
+        grid=launch.grid,
+        block=launch.block,
+        status=launch.status,
+        duration_us=profile.duration_us,
+        diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()),
+        figures={name: reading.value for name, reading in profile.readings.items()} if options.figures else {},
+        profile=whole,
+    )

@@ -1,0 +1,160 @@
+"""`ncu-toolkit analyze`: what limits each kernel in anybody's reports."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze
+from ncu_toolkit.errors import EXIT_INPUT, UsageProblem
+
+FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
+STANDALONE = "ncu-report.html"
+#: Columns of text that goes to a file or a pipe.
+WIDTH = 140
+
+
+@click.command("analyze")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT…")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="brief is a digest of at most a page; html writes pages."
+)
+@click.option("--kernel", "-k", default="", metavar="REGEX", help="Only launches whose demangled name this is found in.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N kinds of launches that take most time.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="File to write to; for html the folder of reports (default reports), or the file with --standalone.",
+)
+@click.option("--standalone", is_flag=True, help=f"One HTML file that holds everything (default {STANDALONE}).")
+@click.option("--allow-partial", is_flag=True, help="Analyse what is intact of damaged files, and say how much is missing.")
+@click.option("--redact", "redacted", is_flag=True, help="For html: leave out command lines, embedded source and folders of source files.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Files read at once; one for each processor if not given.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=DEFAULT_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up on a file after this long.",
+)
+def command(
+    paths: tuple[Path, ...], form: str, kernel: str, top: int | None, output: Path | None, standalone: bool, allow_partial: bool, redacted: bool,
+    jobs: int | None, timeout: float,
+) -> int:  # fmt: skip
+    """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
+
+    Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time, repeats are grouped. Exit code 4 when a file
+    could not be read; the others are shown all the same.
+    """
+    if standalone:
+        form = "html"
+    if redacted and form != "html":
+        raise UsageProblem("--redact goes with --format html", "`ncu-toolkit redact IN OUT` redacts a report for every other use")
+    options = Options(kernel=kernel, allow_partial=allow_partial, figures=form == "csv", profiles=form == "html")
+    with _progress(len(paths)) as tell:
+        analysis = analyze(paths, options, jobs=jobs, timeout=timeout, progress=tell)
+    if form == "html":
+        page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
+        if page is not None:
+            click.echo(f"Open {page}")
+    else:
+        _emit(analysis, form, top, output)
+    for file in analysis.unreadable:
+        if file.error is not None and form != "text":
+            click.echo(f"error: {_one_line(str(file.error))}", err=True)
+    return EXIT_INPUT if analysis.unreadable else 0
+
+
+def render(analysis: Analysis, form: str, top: int | None, width: int) -> Any:
+    """The analysis in a format: a string, or for text a rich renderable."""
+    from ncu_toolkit.render import analysis as views
+    from ncu_toolkit.render import analysis_json
+
+    if form == "markdown":
+        return views.markdown_text(analysis, top or views.TOP)
+    if form == "brief":
+        return views.brief(analysis, top or views.DIGEST_TOP)
+    if form in ("json", "csv"):
+        chosen, left_out = limited(analysis, top)
+        return views.csv(chosen) if form == "csv" else analysis_json.document(chosen, left_out)
+    return views.text(analysis, top or views.TOP, width)
+
+
+def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
+    """The analysis with the launches of its `top` kinds only, and how many launches that leaves out."""
+    from dataclasses import replace
+
+    if top is None:
+        return analysis, 0
+    kept = {(launch.file, launch.key) for group in analysis.groups[:top] for launch in group.launches}
+    files = tuple(replace(file, launches=tuple(launch for launch in file.launches if (launch.file, launch.key) in kept)) for file in analysis.files)
+    return replace(analysis, files=files), len(analysis.launches) - len(kept)
+
+
+def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, standalone: bool, redacted: bool = False) -> Path | None:
+    """Write the analysis as pages; None where there is nothing to show."""
+    import shutil
+    import tempfile
+
+    from ncu_toolkit import store
+    from ncu_toolkit.render.analysis_run import as_run
+    from ncu_toolkit.render.html import write_run
+
+    if not analysis.launches:
+        return None
+    run = as_run(limited(analysis, top)[0], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), redacted=redacted)
+    if not standalone:
+        return write_run(run, store.new_run_folder(output or Path("reports"), f"analysis {run.id}"))
+    target = output or Path(STANDALONE)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        page = write_run(run, Path(scratch) / "run", standalone=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        store.write_atomic(target, page.read_bytes())
+        shutil.rmtree(Path(scratch) / "run")
+    return target
+
+
+def _emit(analysis: Analysis, form: str, top: int | None, output: Path | None) -> None:
+    from rich.console import Console
+
+    from ncu_toolkit import store
+
+    sink = io.StringIO() if output else None
+    console = Console(
+        file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else WIDTH, color_system=None if sink else "auto"
+    )
+    shown = render(analysis, form, top, console.width)
+    if not isinstance(shown, str):
+        console.print(shown)
+        shown = sink.getvalue() if sink else ""
+    if output is None:
+        click.echo(shown, nl=False)
+    else:
+        store.write_atomic(output, shown.encode("utf-8", "backslashreplace"))
+
+
+@contextlib.contextmanager
+def _progress(count: int) -> Any:
+    """Tells what is read, on a terminal only: an analysis of a few files is done before a line could be read."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from ncu_toolkit.cli._common import Progress
+
+    with Progress() as bars:
+        bars.stage("Reading", count)
+        yield bars.step
+
+
+def _one_line(text: str) -> str:
+    from ncu_toolkit.render.safe import visible
+
+    return visible(" ".join(text.split()))

@@ -1,0 +1,248 @@
+"""An analysis of anybody's reports as text for a terminal, Markdown for a pull request, CSV, and a digest of at most a page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ncu_toolkit import units
+from ncu_toolkit.analyze import Analysis, FileResult, Group, LaunchResult
+from ncu_toolkit.metrics import REGISTRY
+from ncu_toolkit.model import Finding
+from ncu_toolkit.render.safe import csv_rows, markdown, markdown_code, visible
+
+#: Kinds of launches in a table where --top does not say: a table of this many rows fits a screen.
+TOP: Final = 15
+#: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
+DIGEST_TOP: Final = 5
+_NAME: Final = 60
+_SHORTEST: Final = 16
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def verdict(group: Group) -> str:
+    """The bottleneck's id, with how many of the repeats share it where they differ."""
+    name = group.median.diagnosis.primary.bottleneck
+    return name if group.agreeing == len(group.launches) else f"{name} ({group.agreeing} of {len(group.launches)})"
+
+
+def gain(finding: Finding) -> str:
+    """The predicted speedup as a bound; what there is instead for a kernel at its roof."""
+    if finding.good:
+        return "at its roof"
+    return f"≤ {units.ratio(finding.speedup)}" if finding.speedup > 1 else "none predicted"
+
+
+def _cells(analysis: Analysis, group: Group, name_length: int) -> tuple[str, ...]:
+    launch, total = group.median, analysis.total_us
+    times = group.times_us
+    median = units.duration(times[(len(times) - 1) // 2]) if times else units.NOT_AVAILABLE
+    shown = verdict(group) if launch.complete else "incomplete"
+    return (
+        visible(launch.function, name_length),
+        str(len(group.launches)),
+        units.duration(group.total_us) if times else units.NOT_AVAILABLE,
+        units.percent(group.total_us / total) if total and times else units.NOT_AVAILABLE,
+        median,
+        units.percent(group.spread, 2) if group.spread is not None else "",
+        visible(shown),
+        gain(launch.diagnosis.primary) if launch.complete else "",
+    )
+
+
+_HEADINGS: Final = ("kernel", "launches", "time", "share", "median", "spread", "bottleneck", "predicted")
+_NUMERIC: Final = frozenset({"launches", "time", "share", "median", "spread", "predicted"})
+
+
+def headline(analysis: Analysis) -> str:
+    """One sentence over everything."""
+    launches, groups = analysis.launches, analysis.groups
+    devices = ", ".join(visible(name, 60) for name in dict.fromkeys(f"{launch.gpu} ({launch.arch})" for launch in launches))
+    files = f"{len(analysis.files)} file{'s' if len(analysis.files) != 1 else ''}"
+    words = f"{len(launches)} launches of {len(groups)} kinds in {files}"
+    return f"{words}, {units.duration(analysis.total_us)} under ncu, on {devices}." if launches else f"{words}: nothing to diagnose."
+
+
+def remarks(analysis: Analysis) -> Iterable[str]:
+    """What is not as it should be: unreadable files, missing and incomplete launches, and what a filter left out."""
+    for file in analysis.files:
+        if file.error is not None:
+            yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
+        elif file.damage:
+            yield f"partial: {visible(file.path)}: {file.read} of {missing_of(file)} launches could be read: {visible(file.damage)}"
+    for group in (group for group in analysis.groups if not group.median.complete):
+        launch = group.median
+        times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
+        yield f"{visible(launch.status)}: {visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+    filtered = sum(file.filtered_out for file in analysis.files)
+    if filtered:
+        yield f"{filtered} other launches do not match --kernel {visible(analysis.options.kernel, 80)}"
+
+
+def missing_of(file: FileResult) -> str:
+    """The number of launches a file should hold; what lies after a break cannot be counted."""
+    return f"at least {file.declared}" if "is damaged" in file.damage or "offset" in file.damage else str(file.declared)
+
+
+def text(analysis: Analysis, top: int = TOP, width: int = 120) -> RenderableType:
+    """One screen: the kinds of launches that take most time, what limits each, and what to do about the first. `width` is the terminal's."""
+    parts: list[RenderableType] = [Text(headline(analysis), style="bold")]
+    groups = [group for group in analysis.groups if group.median.complete]
+    if groups:
+        several = len({launch.file for launch in analysis.launches}) > 1
+        parts.append(_table(analysis, groups[:top], several, width))
+        if len(groups) > top:
+            rest = sum(group.total_us for group in groups[top:])
+            parts.append(Text(f"… and {len(groups) - top} more kinds with {units.duration(rest)}: --top {len(groups)} shows them", style="dim"))
+        parts += [Text(), *(Text(line) for line in _advice(groups[0].median))]
+    notes = list(remarks(analysis))
+    parts += [Text(line, style="yellow") for line in notes[:TOP]]
+    if len(notes) > TOP:
+        parts.append(Text(f"… and {len(notes) - TOP} more like these: --format json lists all", style="yellow"))
+    return Stack(*parts)
+
+
+def _table(analysis: Analysis, groups: Sequence[Group], several: bool, width: int) -> RichTable:
+    """The ranking. Names give way where the terminal is narrow, figures do not."""
+    rows = [_cells(analysis, group, _NAME) for group in groups]
+    figures = sum(max(len(heading), *(len(row[i]) for row in rows)) + 2 for i, heading in enumerate(_HEADINGS) if i)
+    room = max(_SHORTEST, width - figures)
+    longest_file = max(len(Path(group.median.file).name) for group in groups) if several else 0
+    for_file = min(longest_file + 2, room // 3) if several else 0
+    drawn = RichTable(box=None, pad_edge=False, header_style="dim")
+    for heading in (*_HEADINGS, *(["file"] if several else [])):
+        drawn.add_column(heading, no_wrap=True, justify="right" if heading in _NUMERIC else "left")
+    for group, (name, *cells) in zip(groups, rows, strict=True):
+        file = [Text(_cut(visible(Path(group.median.file).name), for_file - 2))] if several else []
+        drawn.add_row(Text(_cut(name, room - for_file)), *(Text(cell) for cell in cells), *file)
+    return drawn
+
+
+def _cut(name: str, length: int) -> str:
+    return name if len(name) <= length else name[: max(1, length - 1)] + "…"
+
+
+def _advice(launch: LaunchResult) -> Iterable[str]:
+    finding = launch.diagnosis.primary
+    yield f"{visible(launch.function, _NAME)}: {visible(finding.summary)}"
+    for step in finding.advice[:2]:
+        yield f"  - {visible(step)}"
+    for note in launch.diagnosis.notes[:2]:
+        yield f"  note: {visible(note)}"
+
+
+def markdown_text(analysis: Analysis, top: int = TOP) -> str:
+    """A Markdown summary with a table, fit for a pull request."""
+    lines = [f"**{markdown(headline(analysis))}**", ""]
+    groups = [group for group in analysis.groups if group.median.complete]
+    if groups:
+        lines.append("| " + " | ".join(_HEADINGS) + " |")
+        lines.append("|" + "|".join("---:" if heading in _NUMERIC else "---" for heading in _HEADINGS) + "|")
+        for group in groups[:top]:
+            name, *cells = _cells(analysis, group, _NAME)
+            lines.append("| " + " | ".join((markdown_code(name), *cells)) + " |")
+        if len(groups) > top:
+            lines += ["", f"{len(groups) - top} more kinds are not shown."]
+        lines.append("")
+        for group in groups[: min(3, top)]:
+            launch, finding = group.median, group.median.diagnosis.primary
+            lines.append(f"- {markdown_code(visible(launch.function, _NAME))}: {markdown(finding.summary)}")
+            lines += [f"  - {markdown(step)}" for step in finding.advice[:1]]
+    notes = list(remarks(analysis))
+    if notes:
+        lines += ["", *(f"- {markdown(note)}" for note in notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def csv(analysis: Analysis) -> str:
+    """One row a launch: identity, verdict, and every metric that was kept, under its short name and unit. Unreadable files get a row too."""
+    names = sorted({name for launch in analysis.launches for name in launch.figures})
+    headings = [
+        "file",
+        "launch",
+        "kernel",
+        "gpu",
+        "grid",
+        "block",
+        "status",
+        "duration_us",
+        "bottleneck",
+        "predicted_speedup",
+        "confidence",
+        "runner_up",
+        "runner_up_speedup",
+    ]
+    rows: list[list[object]] = [[*headings, *(f"{name} ({unit})" if (unit := REGISTRY[name].unit) else name for name in names)]]
+    for launch in analysis.launches:
+        first, second = launch.diagnosis.primary, (launch.diagnosis.runners_up or (None,))[0]
+        rows.append(
+            [
+                launch.file, launch.key, launch.kernel, launch.gpu, "x".join(map(str, launch.grid)), "x".join(map(str, launch.block)), launch.status,
+                launch.duration_us,
+                first.bottleneck, first.speedup, first.confidence, second.bottleneck if second else None, second.speedup if second else None,
+                *(launch.figures.get(name) for name in names),
+            ]
+        )  # fmt: skip
+    rows += [[file.path, None, None, None, None, None, f"unreadable: {file.error.message}"] for file in analysis.unreadable if file.error]
+    return csv_rows(rows)
+
+
+def brief(analysis: Analysis, top: int = DIGEST_TOP) -> str:
+    """At most a page: what takes the time, why, on what evidence, where, what to change, and the exact next command."""
+    lines = [headline(analysis)]
+    groups = [group for group in analysis.groups if group.median.complete]
+    for rank, group in enumerate(groups[: min(top, DIGEST_TOP)], 1):
+        lines += ["", *_digest(analysis, rank, group)]
+    if len(groups) > DIGEST_TOP:
+        lines += ["", f"{len(groups) - DIGEST_TOP} more kinds, {units.duration(sum(group.total_us for group in groups[DIGEST_TOP:]))} together."]
+    notes = [visible(note, 200) for note in remarks(analysis)]
+    if notes:
+        lines += ["", *(f"! {note}" for note in notes[:DIGEST_TOP])]
+        if len(notes) > DIGEST_TOP:
+            lines.append(f"! and {len(notes) - DIGEST_TOP} more like these: --format json lists all")
+    lines += ["", f"Next: {next_command(analysis)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _digest(analysis: Analysis, rank: int, group: Group) -> Iterable[str]:
+    launch, finding = group.median, group.median.diagnosis.primary
+    share = f", {units.percent(group.total_us / analysis.total_us)} of the time" if analysis.total_us else ""
+    each = f"{len(group.launches)} × {units.duration(launch.duration_us)}" if launch.duration_us is not None else f"{len(group.launches)} launches"
+    yield f"{rank}. {visible(launch.function, _NAME)} [{each}{share}]: {verdict(group)}, {gain(finding)}, confidence {finding.confidence}"
+    yield f"   why: {visible(finding.summary, 300)}"
+    facts = [f"{visible(e.label, 60)} {units.quantity(e.value, e.unit)}" for e in finding.evidence[:4]]
+    if facts:
+        yield f"   evidence: {'; '.join(facts)}"
+    for place in finding.locations[:1]:
+        where = f"{visible(place.file, 80)}:{place.line}, " if place.file else ""
+        yield f"   where: {where}+0x{place.address:x} {visible(place.sass, 80)} ({units.percent(place.share)} of {visible(place.what, 60)})"
+    for step in finding.advice[:1]:
+        yield f"   change: {visible(step, 300)}"
+    others = ", ".join(f"{other.bottleneck} {gain(other)}" for other in launch.diagnosis.runners_up[:2])
+    if others:
+        yield f"   then: {others}"
+
+
+def next_command(analysis: Analysis) -> str:
+    """The command that brings most next: look closer at the first kernel, or read what could not be read. Fit for a shell whatever the names hold."""
+    groups = [group for group in analysis.groups if group.median.complete]
+    if not groups:
+        broken = next((file for file in analysis.files if file.error or file.damage), None)
+        if broken is None:
+            return "ncu-toolkit profile -- <your program>"
+        return f"ncu-toolkit analyze --allow-partial {_word(broken.path)}"
+    launch = groups[0].median
+    name = f" --kernel {launch.function}" if _PLAIN_NAME.fullmatch(launch.function) else " --top 1"
+    return f"ncu-toolkit analyze {_word(launch.file)}{name} --format html"
+
+
+def _word(path: str) -> str:
+    return shlex.quote(path) if path.isprintable() else shlex.quote(visible(path))

@@ -1,0 +1,75 @@
+"""An analysis as a run, so that anybody's reports get the same pages as a ladder."""
+
+from __future__ import annotations
+
+import ntpath
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ncu_toolkit import __version__
+from ncu_toolkit.analyze import Analysis
+from ncu_toolkit.model import Device, Instruction, Profile
+from ncu_toolkit.runs import Run, Skipped
+
+
+def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
+    """The analysed launches as a run. Needs profiles (`Options.profiles`). How much is missing is in the title, which every page shows."""
+    profiles = tuple(launch.profile for launch in analysis.launches if launch.profile is not None)
+    names = [Path(file.path).name for file in analysis.files]
+    title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    lost = list(_lost(analysis, redacted))
+    if lost:
+        title += f" (incomplete: {lost[0].reason})" if len(lost) == 1 else f" (incomplete: {len(lost)} files are damaged or unreadable)"
+    versions = sorted({file.ncu_version for file in analysis.files if file.ncu_version})
+    sums = sum(bool(file.checksum) for file in analysis.files)
+    environment = {"Nsight Compute": ", ".join(versions), "ncu-toolkit": __version__, "Files": str(len(names)), "Checksums": _sums(sums, len(names))}
+    if analysis.options.kernel:
+        environment["Filter"] = f"{analysis.options.kernel}: {sum(file.filtered_out for file in analysis.files)} other launches left out"
+    command = "ncu-toolkit analyze " + " ".join(names)
+    return Run(
+        id=title[:60],
+        title=title,
+        created=created,
+        live=False,
+        device=profiles[0].device if profiles else Device("unknown", (0, 0)),
+        environment=environment,
+        commands=(command,),
+        profiles=tuple(map(without_private, profiles)) if redacted else profiles,
+        skipped=tuple(lost),
+    )
+
+
+def _sums(matching: int, files: int) -> str:
+    if not matching:
+        return "none beside the file" if files == 1 else "none beside the files"
+    return f"SHA-256 matches for {matching} of {files}"
+
+
+def _lost(analysis: Analysis, redacted: bool) -> Iterable[Skipped]:
+    for file in analysis.files:
+        name = Path(file.path).name
+        if file.error is not None:
+            message = file.error.message.replace(file.path, name) if redacted else file.error.message
+            yield Skipped(name, f"unreadable: {message}")
+        elif file.damage:
+            yield Skipped(name, f"{file.read} launches could be read; {file.damage.replace(file.path, name) if redacted else file.damage}")
+
+
+def without_private(profile: Profile) -> Profile:
+    """The profile without embedded source, folders of source files and of the report."""
+    return replace(
+        profile,
+        origin=replace(profile.origin, file=_last(profile.origin.file)),
+        instructions=tuple(_row(row) for row in profile.instructions),
+        sources={},
+    )
+
+
+def _row(row: Instruction) -> Instruction:
+    return replace(row, file=_last(row.file)) if row.file else row
+
+
+def _last(path: str) -> str:
+    """The last component of a POSIX or Windows path."""
+    return ntpath.basename(path) or path
