@@ -67,7 +67,9 @@ class Workspace:
             )
         inputs = [name for name in missing if self.specs[name].role != "output"]
         # derived arrays may need the inputs they come from: the problem makes both from the same seed
-        self.arrays.update(self.problem.make_inputs(cp, self.seed, self.size, self.dtype, self.options, inputs))
+        made = self.problem.make_inputs(cp, self.seed, self.size, self.dtype, self.options, inputs)
+        # kernels take a bare pointer and read row-major: a library result in another order would be read transposed
+        self.arrays.update({name: cp.ascontiguousarray(array) for name, array in made.items()})
         for name in missing:
             if self.specs[name].role == "output":
                 self.arrays[name] = cp.empty(self.specs[name].shape, dtype=_storage(self.specs[name].dtype))
@@ -111,6 +113,8 @@ class Runnable:
         self._scratch: dict[str, Any] = {}
         self._zeroed: list[Any] = []
         self.cubin: build.Cubin | None = None
+        #: max |out - ref| / bound of the last verification; None before it.
+        self.worst: float | None = None
         if rung.library:
             workspace.require([name for name, spec in workspace.specs.items() if spec.role != "derived"], rung.name)
             self._library = workspace.problem.library(gpu.cupy(), rung.library, workspace.arrays, workspace.size, workspace.dtype, workspace.options)
@@ -199,6 +203,7 @@ class Runnable:
                     "It is not timed or profiled; run it under compute-sanitizer: `make sanitize`",
                 )
             verdicts.append(verdict)
+        self.worst = max((verdict.worst for verdict in verdicts), default=0.0)
         return verdicts
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -191,13 +191,8 @@ def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cach
                 measured = timing.measure_ladder(ready, baseline, mode, tick=lambda name, size=size: reporter.step(f"{name} {size}"))  # type: ignore[misc]
                 collected.timings.extend(measured.values())
                 costs = timing.measure_costs(ready[0])
-                for label, seconds in (
-                    ("allocation", costs.allocation),
-                    ("initialisation", costs.initialisation),
-                    ("transfer to device", costs.to_device),
-                    ("transfer to host", costs.to_host),
-                ):
-                    collected.costs[f"{label} {problem.family} {size}{options}"] = seconds
+                if costs is not None:
+                    collected.costs.update({f"{label} {problem.family} {size}{options}": seconds for label, seconds in asdict(costs).items()})
                 del ready, baseline, space
                 cp.get_default_memory_pool().free_all_blocks()
 

@@ -28,6 +28,8 @@ SECONDS_PER_RUNG: Final = 0.4
 WARM_UPS: Final = 3
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
 SPIN_CYCLES: Final = 100_000
+#: Bytes up to which transfers between host and device are timed.
+TRANSFER_LIMIT: Final = 2**30
 _FLUSH_FACTOR: Final = 2  # times the L2: more than one capacity, so that a not quite LRU policy evicts everything
 
 
@@ -80,8 +82,8 @@ class Costs:
 
     allocation: float
     initialisation: float
-    to_device: float
-    to_host: float
+    transfer_to_device: float
+    transfer_to_host: float
 
 
 def measure_ladder(
@@ -98,10 +100,12 @@ def measure_ladder(
     falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung, MIN_REPEATS..MAX_REPEATS).
 
     Returns:
-        Timing by rung name. Verification has to have passed: the worst ratio is taken from `Runnable.verify()`, run here first.
+        Timing by rung name. Whatever was not verified yet is verified first.
     """
     watch = Stopwatch(cache)
-    verified = {runnable.rung.name: max((v.worst for v in runnable.verify()), default=0.0) for runnable in runnables}
+    verified = {
+        runnable.rung.name: runnable.worst if runnable.worst is not None else max(v.worst for v in runnable.verify()) for runnable in runnables
+    }
     repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
     times: dict[str, list[float]] = {name: [] for name in verified}
     beside: dict[str, list[float]] = {name: [] for name in verified}
@@ -196,8 +200,11 @@ def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None
     return problem.flops(size, {}) / best(run)
 
 
-def measure_costs(runnable: Runnable) -> Costs:
-    """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on its own with the device idle around it."""
+def measure_costs(runnable: Runnable) -> Costs | None:
+    """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on its own with the device idle around it.
+
+    None for more than TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything else.
+    """
     cp = gpu.cupy()
     space = runnable.workspace
     names = [name for name in space.arrays if space.arrays[name].nbytes]
@@ -212,6 +219,8 @@ def measure_costs(runnable: Runnable) -> Costs:
         return clock() - start, result
 
     total = sum(space.arrays[name].nbytes for name in names)
+    if total > TRANSFER_LIMIT:
+        return None
     allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
     del memory
     initialisation, _ = timed(lambda: space.problem.make_inputs(cp, space.seed, space.size, space.dtype, space.options, inputs))

@@ -30,7 +30,14 @@ from ncu_toolkit.session import Collected, Selection
 )
 @click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
 def command(
-    families: tuple[str, ...], target: Path, sizes: str | None, bench_sizes: str | None, dtype: str | None, stock_rules: bool, timeout: float
+    families: tuple[str, ...],
+    target: Path,
+    sizes: str | None,
+    bench_sizes: str | None,
+    dtype: str | None,
+    stock_sizes: str | None,
+    stock_rules: bool,
+    timeout: float,
 ) -> None:
     """Make a recording: profile and time ladders, scrub and compress what came of it.
 
@@ -46,8 +53,11 @@ def command(
     find_ncu()
     collected = Collected()
     to_profile = session.runnable_here(to_profile, collected)
+    for_rules = tuple(replace(s, sizes=session.parse_sizes(s.problem, stock_sizes) if stock_sizes else s.sizes[-1:]) for s in to_profile)
+    to_profile += _library_selections(to_profile)
     collected.skipped.clear()  # the same rungs are skipped for both; list them once
     to_time = session.runnable_here(to_time, collected)
+    to_time += _library_selections(to_time)
     target.mkdir(parents=True, exist_ok=True)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     title = f"{', '.join(names)} on {gpu.device().name}"
@@ -61,13 +71,24 @@ def command(
         session.profile_all(to_profile, {}, target, progress, collected, timeout=timeout)
         session.save(target, title, created, collected)
         if stock_rules:
-            _stock(to_profile, target, progress, collected, timeout)
+            _stock(for_rules, target, progress, collected, timeout)
         session.save(target, title, created, collected)
     _pack(target)
     if collected.failures:
         raise collected.failures[0]
     total = sum(path.stat().st_size for path in target.iterdir())
     console().print(f"Recorded {title} in {target} ({total / 2**20:.1f} MiB)", markup=False)
+
+
+def _library_selections(chosen: tuple[Selection, ...]) -> tuple[Selection, ...]:
+    """The library baselines alone at the family's further sizes: which kernels does the library pick where?"""
+    added = []
+    for selection in chosen:
+        rungs = tuple(rung for rung in selection.rungs if rung.library)
+        sizes = tuple(size for size in selection.problem.library_sizes if size not in selection.sizes)
+        if rungs and sizes:
+            added.append(replace(selection, rungs=rungs, sizes=sizes))
+    return tuple(added)
 
 
 def _stock(chosen: tuple[Selection, ...], target: Path, progress: Progress, collected: Collected, timeout: float) -> None:
@@ -99,7 +120,7 @@ def _pack(target: Path) -> None:
         if path.suffix in (".log", ".jsonl") or path.name.endswith("-plan.json"):
             path.unlink()
     commands = tuple(_neutral(command) for command in manifest.commands)
-    store.write_json(target / store.MANIFEST, "run", replace(manifest, report_files=tuple(packed), commands=commands))
+    store.save_manifest(target, replace(manifest, report_files=tuple(packed), commands=commands))
 
 
 def _neutral(command: str) -> str:

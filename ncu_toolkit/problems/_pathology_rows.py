@@ -107,7 +107,7 @@ class Layers(Operation):
 
     def fill(self, xp: Any, rng: Any, name: str, spec: ArraySpec, n: int, o: Options) -> Array:
         if name == "W":
-            return xp.linalg.qr(rng.standard_normal(spec.shape))[0].astype(xp.float16)
+            return xp.ascontiguousarray(xp.linalg.qr(rng.standard_normal(spec.shape))[0].astype(xp.float16))
         return (2 * rng.random(spec.shape, dtype=xp.float32) - 1).astype(xp.float16)
 
     def expected(self, xp: Any, x: Mapping[str, Array], n: int, o: Options) -> Expected:
