@@ -1,0 +1,239 @@
+"""Rewrite the generated documents: command reference, bottleneck pages, metric table, ladder tables, figures of the README.
+
+`python docs/generate.py` writes what has changed; `--check` writes nothing and ends with 1 where something has. Figures come from the
+recordings in the package; text outside the markers `<!-- generated: NAME -->` … `<!-- end: NAME -->` is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import metrics, store, units
+from ncu_toolkit.cli import COMMANDS, cli
+from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.ladder import Rung, find_family, load_families
+from ncu_toolkit.model import Profile, Timing
+from ncu_toolkit.problems import problem_for
+from ncu_toolkit.rules import reference
+from ncu_toolkit.runs import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+_NOTE = "<!-- Written by docs/generate.py (`make docs`); do not edit. -->\n"
+_SIZES = ("1024", "4096")
+
+
+def documents(runs: Iterable[Run]) -> dict[Path, str]:
+    """Every generated document's whole text by path."""
+    recorded = list(runs)
+    pages = {DOCS / "bottlenecks" / name: text for name, text in reference.pages().items()}
+    kernels = ROOT / "kernels" / "README.md"
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    for name, table in (("ladder", ladder_table(recorded)), ("families", families_table(recorded))):
+        text = between(text, name, table)
+    return {
+        DOCS / "commands.md": commands(),
+        DOCS / "metrics.md": metric_table(),
+        **pages,
+        kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
+        readme: text,
+    }
+
+
+def between(text: str, name: str, content: str) -> str:
+    """`text` with what stands between a marker and its end replaced. Raises ValueError where the markers are not there exactly once."""
+    start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
+    if text.count(start) != 1 or text.count(end) != 1:
+        raise ValueError(f"the markers of '{name}' are not there exactly once")
+    head, _, rest = text.partition(start)
+    return f"{head}{start}{content}{end}{rest.partition(end)[2]}"
+
+
+def commands() -> str:
+    """docs/commands.md from the commands' own help."""
+    lines = [
+        _NOTE,
+        "# Commands\n",
+        "Exit codes: 0 done, 1 a gate did not hold, 2 usage, 3 something is missing on this machine, 4 an input file is unreadable,",
+    ]
+    lines.append("5 a kernel failed or computed a wrong result. Every error is one line on standard error.\n")
+    top = click.Context(cli, info_name="ncu-toolkit", terminal_width=110, **cli.context_settings)
+    lines += ["```text", cli.get_help(top), "```\n"]
+    for name in COMMANDS:
+        command = cli.get_command(top, name)
+        assert command is not None
+        context = click.Context(command, info_name=name, parent=top, terminal_width=110, max_content_width=top.max_content_width)
+        lines += [f"## ncu-toolkit {name}\n", "```text", command.get_help(context), "```\n"]
+    return "\n".join(lines)
+
+
+def metric_table() -> str:
+    """docs/metrics.md from the registry."""
+    lines = [
+        _NOTE,
+        "# Metrics\n",
+        "Short names as reports, rules and kernel headers use them, with the profiler's own names in order of preference.\n",
+    ]
+    for group, entries in metrics.GROUPS.items():
+        lines += [f"## {group.capitalize()}\n", "| name | what it is | unit | Nsight Compute | GPUs (CC) |", "|---|---|---|---|---|"]
+        for metric in entries:
+            names = ", ".join(f"`{name}`" for name in metric.ncu) + (" (read, not collected)" if metric.name in metrics.READ_ONLY else "")
+            lines.append(f"| `{metric.name}` | {metric.label}: {metric.meaning} | {metric.unit} | {names} | {_range(metric)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _range(metric: metrics.Metric) -> str:
+    since, until = (".".join(map(str, cc)) for cc in (metric.since, metric.until))
+    if metric.until >= (99, 0):
+        return "all" if metric.since <= (7, 0) else f"from {since}"
+    return f"up to {until}" if metric.since <= (7, 0) else (since if since == until else f"{since} to {until}")
+
+
+def rung_tables() -> str:
+    """The ladders with their rungs, from the kernels' headers."""
+    lines = []
+    for family in load_families().values():
+        lines += [f"### {family.name}\n", "| | rung | what it is | compared with | removes | needs |", "|---|---|---|---|---|---|"]
+        for rung in family.rungs:
+            needs = f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}a" if rung.arch_specific else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
+            kind = "" if rung.kind == "step" else f" ({rung.kind})"
+            lines.append(
+                f"| {rung.order:02d} | `{rung.name}` | {_cell(rung.title)}{kind} | {_code(rung.compared_with)} | {_code(rung.removes)} | {needs} |"
+            )
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def ladder_table(runs: list[Run]) -> str:
+    """The FP32 ladder with measured figures."""
+    run = _holding(runs, "gemm_fp32")
+    times = _timings(run, "gemm_fp32")
+    family = find_family("gemm_fp32")
+    head = (
+        "| rung | what it is | "
+        + " | ".join(f"time at {size}" for size in _SIZES)
+        + f" | rate at {_SIZES[-1]} | of cuBLAS | what limits it at {_SIZES[-1]} |"
+    )
+    lines = [head, "|---|---|" + "---:|" * (len(_SIZES) + 2) + "---|"]
+    for rung in family.rungs:
+        timed = [times.get((rung.name, size)) for size in _SIZES]
+        last = timed[-1]
+        rate = units.si(last.flop_rate, "FLOP/s") if last else units.NOT_AVAILABLE
+        against = (
+            units.percent(last.baseline_us / last.median_us)
+            if last and last.baseline_us
+            else ("100 %" if rung.kind == "baseline" else units.NOT_AVAILABLE)
+        )
+        shown = " | ".join(units.duration(item.median_us) if item else units.NOT_AVAILABLE for item in timed)
+        lines.append(f"| `{rung.name}` | {_described(rung)} | {shown} | {rate} | {against} | {_verdict(run, rung)} |")
+    return "\n".join([*lines, "", _provenance(run, "gemm_fp32"), ""])
+
+
+def families_table(runs: list[Run]) -> str:
+    """One line for each recorded family: where it starts, where it ends, and the baseline beside it."""
+    lines = ["| ladder | rungs | size | first rung | best rung | | baseline | |", "|---|---:|---|---|---|---:|---|---:|"]
+    for name in load_families():
+        try:
+            run = _holding(runs, name)
+        except LookupError:
+            continue
+        problem = problem_for(name)
+        rungs = {rung.name: rung for rung in find_family(name).rungs}
+        largest = max((t for t in run.timings if t.family == name), key=lambda t: t.compulsory_bytes).size
+        timed = {t.rung: t for t in run.timings if t.family == name and t.size == largest and t.rung in rungs}
+        baseline = timed.pop(problem.baseline, None)
+        steps = [
+            t
+            for t in timed.values()
+            if rungs[t.rung].kind in ("step", "regression", "planted") and dict(rungs[t.rung].problem) == dict(rungs[next(iter(timed))].problem)
+        ]
+        if name == "pathology" or len(steps) < 2:
+            lines.append(f"| {name} | {len(rungs)} | {largest} | | | | | |")
+            continue
+        first, best = min(steps, key=lambda t: rungs[t.rung].order), min(steps, key=lambda t: t.median_us)
+        beside = f"`{baseline.rung}` | {_rate(baseline, problem.rate)}" if baseline else " | "
+        lines.append(
+            f"| {name} | {len(rungs)} | {largest} | `{first.rung}` {_rate(first, problem.rate)} | `{best.rung}` | {_rate(best, problem.rate)} | {beside} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _rate(timing: Timing, kind: str) -> str:
+    return units.si(timing.flop_rate, "FLOP/s") if kind == "flop" else units.si(timing.byte_rate, "B/s")
+
+
+def _holding(runs: list[Run], family: str) -> Run:
+    """The recording with the most timings of a family. Raises LookupError where there is none."""
+    counted = [(sum(timing.family == family for timing in run.timings), run.id, run) for run in runs]
+    count, _, run = max(counted, key=lambda item: item[:2], default=(0, "", None))
+    if run is None or not count:
+        raise LookupError(f"no recording holds timings of {family}")
+    return run
+
+
+def _timings(run: Run, family: str) -> dict[tuple[str, str], Timing]:
+    return {(timing.rung, timing.size): timing for timing in run.timings if timing.family == family}
+
+
+def _verdict(run: Run, rung: Rung) -> str:
+    found: list[Profile] = [p for p in run.profiles if p.context is not None and (p.context.rung, p.context.size) == (rung.name, _SIZES[-1])]
+    if not found:
+        return ""
+    primary = diagnose(max(found, key=lambda p: p.duration_us or 0.0)).primary
+    return f"[{primary.bottleneck}](docs/bottlenecks/{primary.bottleneck}.md)" + (" (good)" if primary.good else "")
+
+
+def _described(rung: Rung) -> str:
+    mark = {"regression": " (a regression, kept)", "planted": " (a planted defect)"}.get(rung.kind, "")
+    return _cell(rung.title) + ("" if rung.kind in rung.title else mark)
+
+
+def _provenance(run: Run, family: str) -> str:
+    facts = ", ".join(f"{label} {run.environment[label]}" for label in ("Driver", "CUDA runtime", "Nsight Compute") if label in run.environment)
+    caches = " and ".join(sorted({timing.cache for timing in run.timings if timing.family == family}))
+    clocks = run.environment.get("Clocks", "not recorded").partition(";")[0]
+    how = f"medians of unprofiled runs, {caches} L2, clocks {clocks}; verdicts from the profile"
+    return f"Recorded {run.created[:10]} on one {run.device.name} ({facts}); {how}."
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def stale(wanted: dict[Path, str]) -> list[Path]:
+    """Documents of `documents()` whose file differs from what would be written, and pages of bottlenecks that are gone."""
+    different = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    return different + [path for path in (DOCS / "bottlenecks").glob("*.md") if path not in wanted]
+
+
+def main(arguments: list[str]) -> int:
+    runs = [store.load_run(folder, live=False) for folder in store.recordings()]
+    wanted = documents(runs)
+    if "--check" in arguments:
+        outdated = stale(wanted)
+        for path in outdated:
+            print(f"out of date: {path.relative_to(ROOT)}", file=sys.stderr)
+        return 1 if outdated else 0
+    for path in stale(wanted):
+        text = wanted.get(path)
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

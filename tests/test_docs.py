@@ -1,0 +1,71 @@
+"""Generated documents are current, and what the documents point to is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import recorded
+
+from ncu_toolkit.cli import COMMANDS
+
+ROOT = recorded.ROOT
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "kernels" / "README.md"])
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_documents_are_current(generate: ModuleType) -> None:
+    wanted = generate.documents([recorded.run_of(folder) for folder in recorded.FOLDERS])
+    assert [str(path.relative_to(ROOT)) for path in generate.stale(wanted)] == [], "run `make docs`"
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"## ncu-toolkit {name}\n" not in text] == []
+
+
+def test_figures_of_the_readme_are_the_recordings(generate: ModuleType) -> None:
+    """A figure that someone edits by hand is put back."""
+    runs = [recorded.run_of(folder) for folder in recorded.FOLDERS]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tampered = text.replace("TFLOP/s |", "PFLOP/s |", 1)
+    assert tampered != text
+    assert generate.between(tampered, "ladder", generate.ladder_table(runs)).partition("end: ladder")[0] == text.partition("end: ladder")[0]
+
+
+def test_markers_must_be_there_once(generate: ModuleType) -> None:
+    assert generate.between("a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb", "x", "new\n") == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
+    for text in ("none", "<!-- generated: x -->\n<!-- end: x --><!-- end: x -->"):
+        with pytest.raises(ValueError, match="markers of 'x'"):
+            generate.between(text, "x", "")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    broken = [link for link in links if not link.startswith(("http", "#")) and not (path.parent / link.partition("#")[0]).exists()]
+    assert not broken
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        named = {
+            word
+            for line in re.findall(r"\bmake ([a-z -]+?)(?:\s{2,}|`|$|#)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            for word in line.split()
+        }
+        assert named - targets == set(), path.name
