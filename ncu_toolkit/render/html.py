@@ -19,12 +19,13 @@ from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary
 from ncu_toolkit.render.index_view import index_view
 from ncu_toolkit.render.run_view import run_view
-from ncu_toolkit.render.safe import csv_rows, script_json, slug
+from ncu_toolkit.render.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.render.views import RunView, Table
 from ncu_toolkit.runs import Run
 from ncu_toolkit.store import write_atomic
 
 STANDALONE = "report.html"
+NARROW_NO_BREAK = "\u202f"
 
 
 def default_diagnose() -> Diagnose:
@@ -159,14 +160,16 @@ def reasons_of(table: Table) -> list[tuple[str, str]]:
     return [(", ".join(columns), why) for why, columns in list(found.items())[:12]]
 
 
-def _unbroken(value: Any) -> Any:
-    """Thin spaces that do not break lines between a number and its unit."""
-    return value.replace(units.THIN_SPACE, "\u202f") if isinstance(value, str) else value
+def _finalize(value: Any) -> Any:
+    """Last look at every text of a page: thin spaces that do not break a line between number and unit, and nothing invisible."""
+    if isinstance(value, Markup):
+        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))  # noqa: S704 - markup stays markup
+    return visible(value, len(value), keep="\n\t").replace(units.THIN_SPACE, NARROW_NO_BREAK) if isinstance(value, str) else value
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(loader=PackageLoader("ncu_toolkit.render"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_unbroken)
+    environment = Environment(loader=PackageLoader("ncu_toolkit.render"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_finalize)
     environment.filters["slug"] = slug
     environment.globals["json_block"] = _json_block
     environment.globals["reasons_of"] = reasons_of

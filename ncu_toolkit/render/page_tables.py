@@ -159,10 +159,14 @@ def rules_table(profile: Profile) -> Table | None:
     if not profile.rules:
         return None
     rows = [
-        [text(rule.rule), text(rule.kind), number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"), text(rule.scope or "–"), text(" ".join(f"{rule.title}: {rule.text}".split()) if rule.title else " ".join(rule.text.split()))]
+        [
+            text(rule.rule), text(" ".join(f"{rule.title}: {rule.text}".split()) if rule.title else " ".join(rule.text.split())), text(rule.kind),
+            number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"), text(rule.scope or "–"),
+        ]
         for rule in sorted(profile.rules, key=lambda r: -(r.speedup or 0.0))
     ]  # fmt: skip
-    return plain_table("rules", "Messages of Nsight Compute's own rules", ["Rule", "Kind", ("Estimate", "Nsight Compute's estimated gain"), "Scope", "Message"], rows, numeric=(2,))
+    headings: list[str | tuple[str, str]] = ["Rule", "Message", "Kind", ("Estimate", "Nsight Compute's estimated gain"), "Scope"]
+    return plain_table("rules", "Messages of Nsight Compute's own rules", headings, rows, numeric=(3,))
 
 
 def metrics_table(profile: Profile) -> Table:

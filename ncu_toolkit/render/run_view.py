@@ -39,7 +39,7 @@ def run_summary(book: Book) -> RunView:
     if not families:
         sentence = strangers_sentence(book)
     return RunView(
-        run.id, visible(run.title), visible(run.created), run.live, tuple(header(book)), sentence, families, launches, skipped(book), tuple(found for found in (calibration(book),) if found), _costs(book),
+        visible(run.id), visible(run.title), visible(run.created), run.live, tuple(header(book)), sentence, families, launches, skipped(book), tuple(found for found in (calibration(book),) if found), _costs(book),
         tuple(visible(command, keep="\n") for command in run.commands), tuple(_files(book)), (), tuple(_record(book, profile, with_page) for profile in run.profiles),
     )  # fmt: skip
 

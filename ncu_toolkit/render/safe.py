@@ -14,7 +14,7 @@ LONGEST: Final = 4000
 #: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters, byte-order mark.
 _INVISIBLE: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>#|~&$])")
-_MARKDOWN_START: Final = re.compile(r"^(\s*)([-+=]|\d+(?=[.)]))")
+_MARKDOWN_START: Final = re.compile(r"^(\s*(?:\d+(?=[.)]\s))?)([.)](?=\s)|[-+=])")
 
 
 def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:

@@ -18,6 +18,13 @@ from ncu_toolkit.render.safe import visible
 Tone = Literal["", "good", "bad", "warn", "muted"]
 
 
+def _make_visible(view: object, *fields: str) -> None:
+    """No view holds control or invisible characters, wherever its text came from."""
+    for field_name in fields:
+        value = getattr(view, field_name)
+        object.__setattr__(view, field_name, visible(value))
+
+
 @dataclass(frozen=True)
 class Cell:
     """One value as shown. `missing` cells say in `title` why there is nothing."""
@@ -34,6 +41,9 @@ class Cell:
     """Short marks after the text, each with its explanation."""
     code: bool = False
 
+    def __post_init__(self) -> None:
+        _make_visible(self, "text", "title")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -44,6 +54,9 @@ class Column:
     title: str = ""
     unit: str = ""
     numeric: bool = True
+
+    def __post_init__(self) -> None:
+        _make_visible(self, "label", "title")
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,9 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     sortable: bool = False
     note: str = ""
+
+    def __post_init__(self) -> None:
+        _make_visible(self, "caption", "note")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,240 @@
+"""The view of an invented run: one set of formatted values behind HTML, terminal, Markdown, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import render_fixture
+from rich.console import Console
+
+from ncu_toolkit.model import Presence, Reading
+from ncu_toolkit.render import charts, markdown, text
+from ncu_toolkit.render import json as json_out
+from ncu_toolkit.render.book import Book, open_book
+from ncu_toolkit.render.html import reasons_of, table_csv
+from ncu_toolkit.render.roofs import roofs
+from ncu_toolkit.render.run_view import PAGES, paged, run_view
+from ncu_toolkit.render.views import Chart, RunView, Table
+from ncu_toolkit.runs import Ceilings
+
+
+@pytest.fixture(scope="module")
+def book() -> Book:
+    return open_book(render_fixture.run(), render_fixture.diagnosis)
+
+
+@pytest.fixture(scope="module")
+def view(book: Book) -> RunView:
+    return run_view(book)
+
+
+def every_chart(view: RunView) -> Iterator[Chart]:
+    for family in view.families:
+        yield from family.charts
+        for panel in family.panels:
+            yield from panel.charts
+    for page in view.pages:
+        yield from page.charts.values()
+
+
+def every_table(view: RunView) -> Iterator[Table]:
+    yield from (chart.table for chart in every_chart(view))
+    for family in view.families:
+        yield from (*family.tables, *(panel.table for panel in family.panels))
+    for page in view.pages:
+        yield from (*page.tables.values(), *(t for t in (page.considered, page.bounds, page.checks) if t), *(f.evidence for f in page.findings))
+
+
+def ladder(view: RunView, size: str) -> Table:
+    return next(panel.table for panel in view.families[0].panels if panel.label == size)
+
+
+def test_sentence_says_start_end_library_and_roof(view: RunView) -> None:
+    sentence = view.families[0].sentence
+    assert "From naive at 499\u2009GFLOP/s to register_blocked at 51.1\u2009TFLOP/s" in sentence
+    assert "101\u2009% of cublas" in sentence
+    assert "of the measured FP32 roof" in sentence
+
+
+def test_table_has_what_the_report_promises(view: RunView) -> None:
+    keys = [column.key for column in ladder(view, "4096").columns]
+    promised = "rung time rate baseline registers theoretical_occupancy achieved_occupancy limiter lds lds128 sts sts128 ldgsts hmma conflicts dram l2 l1 stall bottleneck predicted"
+    assert keys[: len(promised.split())] == promised.split()
+
+
+def test_widths_are_counted_apart(view: RunView) -> None:
+    rows = {row[0].value: dict(zip((c.key for c in ladder(view, "4096").columns), row, strict=True)) for row in ladder(view, "4096").rows}
+    assert rows["vectorized"]["lds128"].value == 134_000_000
+    assert rows["vectorized"]["lds"].value == 0
+    assert rows["smem_tiled"]["lds"].value == 4_295_000_000
+    assert rows["async_copy"]["ldgsts"].value == 17_000_000
+    assert rows["mini_tile"]["stall"].text.startswith("short scoreboard")
+
+
+def test_regressions_and_planted_defects_are_marked(view: RunView) -> None:
+    badges = {row[0].value: [mark for mark, _ in row[0].badges] for row in ladder(view, "4096").rows}
+    assert badges["b_transposed"] == ["regression"]
+    assert badges["async_copy_broken"] == ["planted"]
+    assert badges["cublas"] == ["baseline"]
+    assert badges["vectorized"] == []
+
+
+def test_sizes_that_were_only_timed_say_so(view: RunView) -> None:
+    row = dict(zip((c.key for c in ladder(view, "512").columns), ladder(view, "512").rows[0], strict=True))
+    assert row["time"].value is not None
+    assert row["registers"].missing
+    assert row["registers"].title == "this rung was not profiled at this size"
+
+
+def test_every_missing_value_has_a_reason(view: RunView) -> None:
+    cells = [cell for table in every_table(view) for row in table.rows for cell in row]
+    assert any(cell.missing for cell in cells)
+    assert all(cell.title for cell in cells if cell.missing)
+    assert all(cell.text for cell in cells if cell.value is not None and cell.value != "")
+
+
+def test_the_three_kinds_of_absence_are_told_apart(view: RunView) -> None:
+    table = view.pages[0].tables["metrics"]
+    titles = {row[0].text: row[1].title for row in table.rows if row[1].missing}
+    assert titles["Tensor pipe active"].endswith("(a ratio over zero)")
+    assert titles["FP16 pipe active"].endswith("not available on this architecture")
+    assert titles["MIO issue"].endswith("not collected in this report")
+
+
+def test_zero_is_a_value(book: Book) -> None:
+    subject = book.run.profiles[0]
+    assert subject.reading("local_load_sectors").value == 0
+    cell = next(row[1] for row in run_view(book).pages[0].tables["metrics"].rows if row[0].text == "Local load sectors")
+    assert (cell.text, cell.missing) == ("0\u2009sectors", False)
+
+
+def test_every_chart_is_a_valid_figure_with_a_table(view: RunView) -> None:
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    seen = set()
+    for chart in every_chart(view):
+        kind = chart.key.rsplit("-", 1)[-1]
+        assert chart.table.rows
+        assert chart.summary
+        if kind not in seen:
+            graph_objects.Figure(json.loads(json.dumps(chart.figure)))
+        seen.add(kind)
+    assert {"ladder", "stalls", "roofline", "traffic", "sizes", "registers", "shared", "block"} <= seen
+
+
+def test_ladder_chart_has_lines_and_whiskers(view: RunView) -> None:
+    chart = next(chart for chart in every_chart(view) if chart.key.endswith("4096-float32-ladder"))
+    assert len(chart.figure["layout"]["shapes"]) == 3
+    assert {trace["name"] for trace in chart.figure["data"]} == {"step", "regression, kept to show it", "planted defect", "library baseline"}
+    assert all(high >= 0 for trace in chart.figure["data"] for high in trace["error_x"]["array"])
+
+
+def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
+    figure = charts.stalls([("slow", {"wait": 500.0}), *((f"fast{n}", {"wait": 5.0 + n}) for n in range(6))], ["wait"])
+    assert figure["layout"]["xaxis"]["range"][1] < 15
+    assert [note["text"] for note in figure["layout"]["annotations"]] == ["500 →"]
+    level = charts.stalls([("a", {"wait": 5.0}), ("b", {"wait": 6.0})], ["wait"])
+    assert level["layout"]["annotations"] == []
+
+
+def test_roofline_labels_do_not_cover_each_other() -> None:
+    points = [charts.Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step") for n in range(30)]
+    figure = charts.roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
+    labels = next(trace["text"] for trace in figure["data"] if trace["name"] == "rungs at DRAM")
+    assert 1 <= sum(bool(label) for label in labels) < 30
+
+
+def test_measured_roofs_stand_beside_the_device_peaks() -> None:
+    found = roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13))
+    assert [roof.measured for roof in found if roof.name == "fp32"] == [True, False]
+    assert next(roof.rate for roof in found if roof.label == "FP32, device peak") == pytest.approx(66.9e12, rel=1e-3)
+    assert next(roof.rate for roof in found if roof.label == "DRAM, device peak") == pytest.approx(4.9e12, rel=5e-3)
+    unknown = roofs(replace(render_fixture.DEVICE, cc=(99, 0)), Ceilings())
+    assert {roof.name for roof in unknown} == {"dram"}
+
+
+def test_renderings_agree(view: RunView, book: Book) -> None:
+    document = json.loads(json_out.document(view))
+    rung = next(row for size in document["families"][0]["sizes"] if size["size"] == "4096" for row in size["rungs"] if row["rung"] == "vectorized")
+    rows = list(csv.DictReader(io.StringIO(table_csv(ladder(view, "4096")))))
+    line = next(row for row in rows if row["Rung"] == "vectorized")
+    assert float(line["Time (us)"]) == rung["time"]
+    assert float(line["Registers (count)"]) == rung["registers"]
+    shown = {row[0].value: row[1].text for row in ladder(view, "4096").rows}["vectorized"]
+    console = Console(width=220, record=True, file=io.StringIO())
+    console.print(text.summary(book.run, book=book))
+    assert shown in console.export_text()
+    assert shown.replace("\u2009", " ") in markdown.document(view).replace("\u2009", " ")
+
+
+def test_json_lists_every_launch_with_its_verdict(view: RunView, book: Book) -> None:
+    launches = json_out.plain(view)["launches"]
+    assert len(launches) == len(book.run.profiles)
+    first = launches[0]
+    assert first["kernel"].startswith("naive(")
+    assert first["status"] == "complete"
+    assert first["diagnosis"]["bottleneck"] == "uncoalesced-global-access"
+    assert first["diagnosis"]["runners_up"][0]["bottleneck"] == "low-occupancy"
+    assert first["page"] == "gemm_fp32-naive-1024.html"
+
+
+def test_pages_tell_the_step(view: RunView) -> None:
+    page = next(page for page in view.pages if page.slug == "gemm_fp32-vectorized-4096")
+    assert page.step is not None
+    assert page.step.before.text == "mini_tile"
+    assert {kind for kind, _ in page.step.diff} >= {"+", "-", "@"}
+    assert page.step.moved is not None
+    assert "Stall: short scoreboard" in [row[0].text for row in page.step.moved.rows]
+    assert page.checks is not None
+    assert page.claim
+    assert page.previous is not None
+    assert page.previous.href.endswith("-4096.html")
+    assert any(fact.label == "Other size" for fact in page.siblings)
+
+
+def test_repeated_launches_are_grouped_not_overwritten() -> None:
+    template = render_fixture.profile("naive", 1024)
+    strangers = tuple(
+        replace(template, context=None, origin=replace(template.origin, action_index=n), readings={**template.readings, "duration": Reading("duration", 10.0 + n, "us", Presence.PRESENT)}) for n in range(5)
+    )  # fmt: skip
+    view = run_view(open_book(replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis))
+    assert view.launches is not None
+    (row,) = view.launches.rows
+    cells = dict(zip((column.key for column in view.launches.columns), row, strict=True))
+    assert cells["launches"].value == 5
+    assert cells["time"].value == 60
+    assert cells["median"].value == 12
+    assert cells["median"].title == "10.0\u2009µs to 14.0\u2009µs"
+    assert len({page.slug for page in view.pages}) == 5
+
+
+def test_very_many_launches_get_pages_for_each_kind_first() -> None:
+    template = replace(render_fixture.profile("naive", 1024), context=None, instructions=())
+    strangers = tuple(replace(template, origin=replace(template.origin, action_index=n), launch=replace(template.launch, kernel=f"k{n % 3}", function=f"k{n % 3}")) for n in range(PAGES + 50))
+    book = open_book(replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis)
+    chosen = paged(book)
+    assert len(chosen) == PAGES
+    assert {profile.launch.kernel for profile in chosen} == {"k0", "k1", "k2"}
+    table = run_view(book).launches
+    assert table is not None
+    assert "50 launches have no page of their own" in table.note
+
+
+def test_incomplete_launches_are_named() -> None:
+    broken = render_fixture.profile("naive", 1024)
+    broken = replace(broken, context=None, launch=replace(broken.launch, status="incomplete: it crashed", grid=(0, 1, 1)), readings={})
+    view = run_view(open_book(replace(render_fixture.run(), profiles=(broken,), timings=()), render_fixture.diagnosis))
+    assert view.pages[0].status == "incomplete: it crashed"
+    assert view.skipped is not None
+    assert any("incomplete: it crashed" in row[1].text for row in view.skipped.rows)
+    assert "1 incomplete" in view.sentence
+
+
+def test_reasons_are_listed_once(view: RunView) -> None:
+    found = reasons_of(ladder(view, "512"))
+    assert len({why for _, why in found}) == len(found)
+    assert any("Registers" in columns for columns, _ in found)
