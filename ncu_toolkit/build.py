@@ -147,6 +147,12 @@ def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = Non
     return _compile(source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}), None)
 
 
+def source_digest(rung: Rung) -> str:
+    """A digest of a rung's file, header and includes: what a result about its code holds for."""
+    texts = sorted(text for _, text in _with_includes(rung.path, rung.path.parents[1]))
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
 def build_many(
     requests: Sequence[BuildRequest],
     progress: Callable[[int, int, BuildOutcome], None] | None = None,

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ncu_toolkit import __version__, build, collect, gpu, store
+from ncu_toolkit import __version__, build, collect, gpu, store, tuned
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import Family, Rung, comparison_of, find_family, find_rung, load_families
 from ncu_toolkit.model import Timing
@@ -48,6 +48,16 @@ class Selection:
     rungs: tuple[Rung, ...]
     sizes: tuple[str, ...]
     dtype: str
+    tuned: bool = True
+    """Whether kernels run with the parameters that were tuned for this GPU and size, where there are any."""
+    asked: tuple[Rung, ...] = ()
+    """The rungs that were named, where others were added to them; () means all."""
+
+    def parameters(self, rung: Rung, size: str, overrides: Mapping[str, int]) -> dict[str, int]:
+        """What `rung` is run with at `size` beside its defaults: the overrides, which go with a single kernel, or what was tuned for this GPU."""
+        named = self.asked or self.rungs
+        own = overrides if len(named) == 1 and rung in named else {}
+        return tuned.parameters_for(rung, size, self.dtype, gpu.device().name, own, self.tuned)
 
 
 @dataclass
@@ -115,7 +125,7 @@ def with_predecessors(selection: Selection) -> Selection:
         for candidate in (previous, rung):
             if candidate is not None and candidate not in rungs and candidate.family == selection.problem.family:
                 rungs.append(candidate)
-    return replace(selection, rungs=tuple(sorted(rungs, key=lambda rung: rung.order)))
+    return replace(selection, rungs=tuple(sorted(rungs, key=lambda rung: rung.order)), asked=selection.rungs)
 
 
 def runnable_here(selections: Sequence[Selection], collected: Collected) -> tuple[Selection, ...]:
@@ -144,12 +154,12 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
         ToolkitError: the first build that failed.
     """
     arch = gpu.device().arch
-    requests = [
-        build.BuildRequest(rung, arch, overrides if len(selection.rungs) == 1 else {}, selection.problem.macros(selection.dtype))
-        for selection in selections
-        for rung in selection.rungs
-        if not rung.library
-    ]
+    requests: list[build.BuildRequest] = []
+    for selection in selections:
+        macros = selection.problem.macros(selection.dtype)
+        for rung in selection.rungs:
+            wanted = [] if rung.library else [selection.parameters(rung, size, overrides) for size in selection.sizes]
+            requests += [build.BuildRequest(rung, arch, each, macros) for n, each in enumerate(wanted) if each not in wanted[:n]]
     reporter.stage("Build", len(requests))
     started = time.monotonic()
     outcomes = build.build_many(requests, progress=lambda done, total, outcome: reporter.step(outcome.request.rung.name))
@@ -175,9 +185,10 @@ def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cach
                 space = Workspace(problem, problem.parse_size(size), selection.dtype, rungs[0].problem)
                 ready: list[Runnable] = []
                 for rung in rungs:
-                    record = _record(rung, problem, size, selection.dtype, overrides if len(selection.rungs) == 1 else {})
+                    applied = selection.parameters(rung, space.size.label, overrides)
+                    record = _record(rung, problem, size, selection.dtype, applied)
                     try:
-                        runnable = Runnable(rung, space, overrides if len(selection.rungs) == 1 else {})
+                        runnable = Runnable(rung, space, applied)
                         runnable.verify()
                     except ToolkitError as error:
                         _refused(record, error, collected)
@@ -316,7 +327,7 @@ def _plan(selections: Sequence[Selection], overrides: Mapping[str, int], collect
         for size in selection.sizes:
             for rungs in _by_options(selection.rungs).values():
                 for rung in rungs:
-                    applied = dict(overrides) if len(selection.rungs) == 1 else {}
+                    applied = selection.parameters(rung, selection.problem.parse_size(size).label, overrides)
                     record = _record(rung, selection.problem, size, selection.dtype, applied)
                     known = collected.cases.setdefault(record.marker, record)
                     if known.state not in ("failed", "skipped"):

@@ -55,6 +55,16 @@ def output_option(function: F) -> F:
     )(function)
 
 
+def tuned_option(function: F) -> F:
+    """--tuned / --no-tuned: whether kernels run with what `ncu-toolkit tune` found for this GPU and size."""
+    return click.option(
+        "--tuned/--no-tuned",
+        default=True,
+        show_default=True,
+        help="Run kernels with the parameters tuned for this GPU and size, or with their headers' own.",
+    )(function)
+
+
 def split(names: tuple[str, ...]) -> tuple[str, ...]:
     """Comma-separated and repeated values as one list; raises UsageProblem for an empty entry."""
     entries = [entry.strip() for name in names for entry in name.split(",")]

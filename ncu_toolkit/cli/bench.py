@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ncu_toolkit import gpu, session, store
-from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split
+from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
 from ncu_toolkit.cli.profile import what
 from ncu_toolkit.session import Collected
 
@@ -16,6 +17,7 @@ from ncu_toolkit.session import Collected
 @click.command("bench")
 @choose_options
 @output_option
+@tuned_option
 @click.option(
     "--cache",
     type=click.Choice(["warm", "flushed"]),
@@ -31,7 +33,7 @@ from ncu_toolkit.session import Collected
 )
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
-    reports: Path, cache: str | None, form: str,
+    reports: Path, tuned: bool, cache: str | None, form: str,
 ) -> None:  # fmt: skip
     """Verify and time kernels without profiling them.
 
@@ -43,6 +45,7 @@ def command(
     names = split(kernels) if kernels else ()
     overrides = parse_params(params, names)
     chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
+    chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
     gpu.cupy()
     collected = Collected()
     chosen = session.runnable_here(chosen, collected)

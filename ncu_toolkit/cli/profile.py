@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ncu_toolkit import gpu, session, store
-from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split
+from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
 from ncu_toolkit.collect import find_ncu
 from ncu_toolkit.session import Collected, Selection, with_predecessors
 
@@ -16,6 +17,7 @@ from ncu_toolkit.session import Collected, Selection, with_predecessors
 @click.command("profile")
 @choose_options
 @output_option
+@tuned_option
 @click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with.")
 @click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing.")
 @click.option(
@@ -35,7 +37,7 @@ from ncu_toolkit.session import Collected, Selection, with_predecessors
 )
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
-    reports: Path, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+    reports: Path, tuned: bool, alone: bool, no_timing: bool, cache_control: str, timeout: float,
 ) -> None:  # fmt: skip
     """Verify, time and profile kernels of a ladder, and write their report.
 
@@ -45,6 +47,7 @@ def command(
     names = split(kernels) if kernels else ()
     overrides = parse_params(params, names)
     chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
+    chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
     if not alone:
         chosen = tuple(with_predecessors(selection) for selection in chosen)
     gpu.cupy()
