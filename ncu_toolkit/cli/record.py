@@ -26,6 +26,9 @@ from ncu_toolkit.session import Collected, Selection
 @click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]")
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
 @click.option(
+    "--stock-size", "stock_sizes", metavar="SIZE[,SIZE…]", help="Sizes of the run with the stock rules.  [default: the largest recorded size]"
+)
+@click.option(
     "--stock-rules/--no-stock-rules", default=True, show_default=True, help="Also run Nsight Compute's own full set, for its rules' verdicts."
 )
 @click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
