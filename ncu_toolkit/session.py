@@ -72,6 +72,8 @@ class Collected:
     costs: dict[str, float] = field(default_factory=dict)
     ceilings: Ceilings = field(default_factory=Ceilings)
     failures: list[ToolkitError] = field(default_factory=list)
+    refused: list[ToolkitError] = field(default_factory=list)
+    """Why cases cannot run here (size, memory): an error only where nothing else ran."""
     interrupted: bool = False
 
 
@@ -170,7 +172,11 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
 
 
 def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cache: str | None, reporter: Reporter, collected: Collected) -> None:
-    """Verify and time every rung at every size. A wrong rung is recorded as failed and never timed; the others go on."""
+    """Verify and time every rung at every size. A wrong rung is recorded as failed and never timed; the others go on.
+
+    Raises:
+        ToolkitError: the first refusal (size, memory), where not a single case could run.
+    """
     from ncu_toolkit import timing
     from ncu_toolkit.launch import Runnable, Workspace
 
@@ -206,6 +212,8 @@ def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cach
                     collected.costs.update({f"{label} {problem.family} {size}{options}": seconds for label, seconds in asdict(costs).items()})
                 del ready, baseline, space
                 cp.get_default_memory_pool().free_all_blocks()
+    if collected.refused and not collected.timings and not collected.failures:
+        raise collected.refused[0]
 
 
 def _by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
@@ -252,8 +260,7 @@ def _record(rung: Rung, problem: Problem, size: str, dtype: str, overrides: Mapp
 def _refused(record: CaseRecord, error: ToolkitError, collected: Collected) -> None:
     state = "failed" if isinstance(error, KernelProblem) else "skipped"
     collected.cases[record.marker] = replace(record, state=state, message=str(error))
-    if state == "failed":
-        collected.failures.append(error)
+    (collected.failures if state == "failed" else collected.refused).append(error)
 
 
 def profile_all(

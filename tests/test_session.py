@@ -156,6 +156,17 @@ def test_a_wrong_rung_is_recorded_and_never_timed(cupy: FakeCupy) -> None:
     assert any("wrong result" in line for line in reporter.said)
 
 
+def test_not_a_single_case_that_can_run_is_an_error(cupy: FakeCupy) -> None:
+    cupy.free = 1000
+    with pytest.raises(EnvironmentProblem, match="GiB of device memory"):
+        session.time_all(chosen("naive", sizes="64"), {}, None, Quiet(), Collected())
+    collected = Collected()
+    cupy.free = 30_000
+    session.time_all(chosen("naive", sizes="8,64"), {}, None, Quiet(), collected)
+    assert [item.size for item in collected.timings] == ["8"]
+    assert collected.cases["ncu-toolkit:gemm_fp32/naive:64:float32"].state == "skipped"
+
+
 def test_a_build_that_fails_stops_before_anything_is_measured(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(requests: Any, progress: Any) -> list[Any]:
         return [SimpleNamespace(request=request, error=KernelProblem("does not compile"), cubin=None) for request in requests]

@@ -16,13 +16,15 @@ from ncu_toolkit.errors import UsageProblem
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_REPORTS = "reports"
+_PIPED_WIDTH = 240
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console; colours follow NO_COLOR and whether a terminal listens."""
+    """A rich console; colours follow NO_COLOR and whether a terminal listens. Where none does, lines are wide, so that names are not folded."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+    piped = not (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None)
 
 
 def choose_options(function: F) -> F:

@@ -1,0 +1,377 @@
+"""The command line from the outside: help, bad input, missing tools. One line on standard error, the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_gpu
+import pytest
+import recorded
+from fake_gpu import FakeCupy
+
+from ncu_toolkit import collect, framing, gpu, store, toolchain
+from ncu_toolkit.cli import COMMANDS, main
+from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that a failed command leaves on standard error; progress lines before it are not part of it."""
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, self.err
+        assert self.err.endswith(lines[0] + "\n"), "the error is the last thing said"
+        return lines[0]
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NCU_TOOLKIT_DEBUG", raising=False)
+
+    def call(*arguments: str) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err + captured.out
+        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
+    (tmp_path / "code").mkdir()
+    return fake_gpu.install(monkeypatch, tmp_path / "code")
+
+
+@pytest.fixture
+def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named '{name}'")
+
+    gpu.cupy.cache_clear()
+    monkeypatch.setattr(gpu, "importlib", SimpleNamespace(import_module=refuse))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run: Run, command: str) -> None:
+    for option in ("--help", "-h"):
+        ended = run(command, option)
+        assert ended.code == EXIT_OK
+        assert f"Usage: ncu-toolkit {command}" in ended.out
+        assert len(ended.out.split("\n\n")[1].split()) >= 4, "it says what it does"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_does(run: Run, command: str) -> None:
+    from click import Option
+
+    from ncu_toolkit.cli import Commands, cli
+
+    assert isinstance(cli, Commands)
+    found = cli.get_command(None, command)  # type: ignore[arg-type]
+    assert found is not None
+    bare = [option.name for option in found.params if isinstance(option, Option) and not option.help and option.name not in ("form", "timeout")]
+    assert not bare
+
+
+def test_top_level_help_and_version(run: Run) -> None:
+    ended = run("--help")
+    assert ended.code == EXIT_OK
+    assert all(name in ended.out for name in COMMANDS)
+    ended = run("--version")
+    assert ended.code == EXIT_OK
+    assert ended.out.startswith("ncu-toolkit ")
+
+
+BAD: list[tuple[str, str, int]] = [
+    ("profle", "no command 'profle'; did you mean 'profile'?", EXIT_USAGE),
+    ("profile", "nothing to run. Name a --kernel or a --family: `ncu-toolkit list` shows them", EXIT_USAGE),
+    ("profile --kernel vectorised --size 64", "'vectorised'. Did you mean 'vectorized'?", EXIT_USAGE),
+    ("bench --family gemm_fp23", "'gemm_fp23'. Did you mean 'gemm_fp32'?", EXIT_USAGE),
+    ("profile --kernel naive,,coalesced", "empty entry", EXIT_USAGE),
+    ("profile --kernel naive --size 0", "size '0': M = 0 is too small", EXIT_USAGE),
+    ("profile --kernel naive --size -64", "size '-64': M = -64 is too small", EXIT_USAGE),
+    ("profile --kernel naive --size big", "size 'big' is not a number", EXIT_USAGE),
+    ("bench --kernel naive --size 512,x,1024", "size 'x' is not a number", EXIT_USAGE),
+    ("bench --kernel naive --size 512,,1024", "empty entry", EXIT_USAGE),
+    ("bench --kernel naive --size 64x64", "has 2 extents", EXIT_USAGE),
+    ("profile --kernel naive --size 999999999999", "too large", EXIT_USAGE),
+    ("profile --kernel naive --dtype float8", "no dtype 'float8'", EXIT_USAGE),
+    ("profile --kernel naive --param BLOCK", "--param 'BLOCK' is not NAME=INTEGER", EXIT_USAGE),
+    ("profile --kernel naive,coalesced --param BLOCK=16", "--param goes with exactly one --kernel", EXIT_USAGE),
+    ("profile --kernel naive --timeout 0", "timeout", EXIT_USAGE),
+    ("profile --no-such-option", "No such option", EXIT_USAGE),
+    ("build --kernel nothing_like_it", "nothing_like_it", EXIT_USAGE),
+    ("build --kernel naive --arch hopper", "hopper", EXIT_USAGE),
+    ("list --family nope", "'nope'", EXIT_USAGE),
+    ("record --family gemm_fp32", "--output", EXIT_USAGE),
+]
+
+
+@pytest.mark.parametrize(("line", "says", "code"), BAD, ids=[line for line, _, _ in BAD])
+def test_bad_input(run: Run, cupy: FakeCupy, line: str, says: str, code: int) -> None:
+    ended = run(*line.split())
+    assert says in ended.error
+    assert ended.code == code
+    assert not Path("reports").exists(), "nothing was made for a request that cannot be carried out"
+
+
+@pytest.mark.parametrize("line", ["profile --kernel naive --size 64", "bench --kernel naive --size 64", "record --family gemm_fp32 --output rec"])
+def test_no_cupy(run: Run, no_cupy: None, line: str) -> None:
+    ended = run(*line.split())
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "CuPy cannot be imported" in ended.error
+    assert "pip install 'ncu-toolkit[gpu]'" in ended.error
+    assert "`ncu-toolkit report` works without one" in ended.error
+
+
+def test_bad_names_are_said_before_missing_tools(run: Run, no_cupy: None) -> None:
+    assert run("profile", "--kernel", "vectorised").code == EXIT_USAGE
+
+
+@pytest.mark.parametrize("count", [0, RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")])
+def test_no_gpu(run: Run, monkeypatch: pytest.MonkeyPatch, count: int | Exception) -> None:
+    def ask() -> int:
+        if isinstance(count, Exception):
+            raise count
+        return count
+
+    module = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=ask)))
+    gpu.cupy.cache_clear()
+    monkeypatch.setattr(gpu, "importlib", SimpleNamespace(import_module=lambda name: module))
+    ended = run("profile", "--kernel", "naive", "--size", "64")
+    gpu.cupy.cache_clear()
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "GPU" in ended.error
+    assert "ncu-toolkit report" in ended.error
+
+
+def test_no_ncu(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(collect.shutil, "which", lambda name: None)
+    monkeypatch.delenv("NCU", raising=False)
+    everywhere = collect.Path.glob
+    monkeypatch.setattr(collect.Path, "glob", lambda self, pattern: iter(()) if "nsight" in str(self) else everywhere(self, pattern))
+    ended = run("profile", "--kernel", "naive", "--size", "64")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "ncu (Nsight Compute) is not on PATH" in ended.error
+    assert "ncu-toolkit report" in ended.error
+
+
+def test_an_ncu_variable_that_leads_nowhere(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCU", "/nowhere/ncu")
+    ended = run("profile", "--kernel", "naive", "--size", "64")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "$NCU names '/nowhere/ncu'" in ended.error
+
+
+def test_no_nvcc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "tool_folders", lambda: iter(()))
+    ended = run("build", "--kernel", "naive", "--arch", "sm_90")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "nvcc was not found" in ended.error
+    assert "pip install 'ncu-toolkit[toolchain]'" in ended.error
+
+
+def test_a_problem_that_does_not_fit_in_memory(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncu_toolkit import session, timing
+
+    monkeypatch.setattr(session, "build_all", lambda *arguments: None)
+    monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
+    cupy.free = 1000
+    ended = run("bench", "--kernel", "naive", "--size", "64")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "'naive' at 64 needs" in ended.error
+    assert "smaller --size" in ended.error
+
+
+def test_a_wrong_kernel_ends_with_its_own_code(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncu_toolkit import session, timing
+
+    monkeypatch.setattr(session, "build_all", lambda *arguments: None)
+    monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
+    cupy.behaviours["naive"] = fake_gpu.forgetful
+    ended = run("bench", "--kernel", "naive", "--size", "8")
+    assert ended.code == EXIT_KERNEL
+    assert "'naive' computed a wrong result at 8" in ended.error
+
+
+def small_recording(folder: Path) -> Path:
+    """The FP32 recording cut down to its first launch."""
+    assert recorded.FP32 is not None
+    whole = recorded.report_bytes()
+    blocks = framing.parse(whole).blocks
+    first = next(i for i, block in enumerate(blocks) if block.results)
+    folder.mkdir(parents=True)
+    (folder / "profile.ncu-rep").write_bytes(whole[: blocks[first + 1].offset])
+    manifest = store.load_manifest(recorded.FP32)
+    timings = [timing for timing in store.load_timings(recorded.FP32) if timing.rung in ("naive", "cublas")]
+    store.save(folder, replace(manifest, id=folder.name, cases=manifest.cases[:1], report_files=("profile.ncu-rep",), skipped=()), timings)
+    return folder
+
+
+@pytest.fixture
+def one_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    folder = small_recording(tmp_path / "recordings" / "small")
+    monkeypatch.setattr(store, "recordings_root", lambda: folder.parent)
+    return folder
+
+
+def test_the_report_needs_neither_cupy_nor_a_gpu(run: Run, no_cupy: None, one_recording: Path) -> None:
+    ended = run("report", "--output", "here")
+    assert ended.code == EXIT_OK, ended.err
+    assert Path("here/index.html").is_file()
+    assert "1 profiles" in ended.out
+    again = run("report", "--output", "here")
+    assert again.code == EXIT_OK, "a second time it overwrites its own pages and nothing else"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"", "is empty (0 bytes)"), (None, "no report at"), (b"NVR\0cut", "is damaged"), (b"just text in here", "is text")]
+)
+def test_runs_that_cannot_be_read_are_named_and_left_out(run: Run, no_cupy: None, one_recording: Path, content: bytes | None, says: str) -> None:
+    bad = small_recording(Path("here") / "20260101-000000-bad")
+    if content is None:
+        (bad / "profile.ncu-rep").unlink()
+    else:
+        (bad / "profile.ncu-rep").write_bytes(content)
+    ended = run("report", "--output", "here")
+    assert ended.code == EXIT_OK
+    told = " ".join(ended.out.split())
+    assert "left out 20260101-000000-bad" in told
+    assert says in told or "is not what was recorded" in told
+
+
+def test_a_damaged_recording_is_an_input_problem(run: Run, no_cupy: None, one_recording: Path) -> None:
+    data = (one_recording / "profile.ncu-rep").read_bytes()
+    (one_recording / "profile.ncu-rep").write_bytes(data[:-1])
+    ended = run("report")
+    assert ended.code == EXIT_INPUT
+    assert "profile.ncu-rep" in ended.error
+
+
+def test_an_installation_without_recordings_says_so(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(store, "recordings_root", lambda: tmp_path / "none")
+    ended = run("report")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "no recordings" in ended.error
+
+
+def test_a_folder_of_reports_that_is_a_file(run: Run, tmp_path: Path) -> None:
+    Path("reports").write_text("")
+    assert run("report").code == EXIT_USAGE
+
+
+def test_a_recording_is_never_overwritten(run: Run, cupy: FakeCupy) -> None:
+    Path("rec").mkdir()
+    Path("rec/run.json").write_text("{}")
+    ended = run("record", "--family", "gemm_fp32", "--output", "rec")
+    assert ended.code == EXIT_USAGE
+    assert "is not empty" in ended.error
+    assert Path("rec/run.json").read_text() == "{}"
+
+
+def test_the_list_as_json(run: Run) -> None:
+    ended = run("list", "--family", "gemm_fp32", "--format", "json")
+    rungs = json.loads(ended.out)[0]["rungs"]
+    assert [rung["name"] for rung in rungs][:2] == ["naive", "coalesced"]
+
+
+def test_the_list_as_text_names_every_rung(run: Run) -> None:
+    from ncu_toolkit.ladder import load_families
+
+    ended = run("list", "--ideas")
+    assert ended.code == EXIT_OK
+    words = set(ended.out.split())
+    assert [rung for family in load_families().values() for rung in family.rung_names if rung not in words] == []
+
+
+def test_an_interrupt_is_one_line_too(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncu_toolkit import session
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "build_all", interrupt)
+    ended = run("bench", "--kernel", "naive", "--size", "8")
+    assert ended.code == 130
+    assert "interrupted" in ended.error
+
+
+def test_control_characters_do_not_reach_the_terminal(run: Run) -> None:
+    ended = run("list", "--family", "\x1b[31mred\x07")
+    assert "\x1b" not in ended.err
+    assert "\x07" not in ended.err
+
+
+def child(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path, **environment}
+    )
+
+
+HEAVY = ("pandas", "plotly", "ncu_report", "_ncu_report", "cupy", "numpy", "jinja2", "rich", "pygments")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """Held by what is imported, which does not depend on how busy the machine is; 0.3 s of import time is the bound for a calm one."""
+    script = (
+        "import sys\nfrom ncu_toolkit.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit as ended:\n    assert not ended.code\n"
+        "print('MODULES', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    ended = child("-c", script)
+    modules = ended.stdout.partition("MODULES ")[2].split()
+    assert modules, ended.stderr
+    assert set(modules) & set(HEAVY) == set()
+
+
+def test_help_is_quick() -> None:
+    """Import time as Python itself counts it, the best of three, so that one busy moment of the machine does not matter."""
+    times = []
+    for _ in range(3):
+        ended = child("-X", "importtime", "-c", "import ncu_toolkit.cli")
+        last = ended.stderr.strip().splitlines()[-1]
+        assert "ncu_toolkit.cli" in last
+        times.append(int(last.split("|")[1]) / 1e6)
+    assert min(times) < 0.3
+
+
+def test_errors_of_a_whole_process_have_no_traceback() -> None:
+    ended = child("-m", "ncu_toolkit", "profile", "--kernel", "vectorised")
+    assert ended.returncode == EXIT_USAGE
+    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.count("\n") == 1
+    debug = child("-m", "ncu_toolkit", "profile", "--kernel", "vectorised", NCU_TOOLKIT_DEBUG="1")
+    assert "Traceback" in debug.stderr
+    assert debug.returncode != 0
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
+    line = f"{sys.executable} -m ncu_toolkit list --format json | head -1"
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert ended.stderr == ""
