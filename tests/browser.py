@@ -150,9 +150,11 @@ class Browser:
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **options)["data"]))
 
     def requests(self) -> list[str]:
-        """Addresses that the page asked for since `open`."""
+        """Addresses that left the page since `open`: asked for, and not stopped by the page's own policy."""
         self.evaluate("1")
-        return [event["params"]["request"]["url"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        stopped = {event["params"]["requestId"] for event in self.events if event.get("method") == "Network.loadingFailed" and event["params"].get("blockedReason") == "csp"}
+        asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [params["request"]["url"] for params in asked if params["requestId"] not in stopped]
 
     def complaints(self) -> list[str]:
         """Errors that the page logged since `open`: exceptions, refused resources, policy violations."""

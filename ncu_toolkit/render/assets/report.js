@@ -58,7 +58,6 @@
   // Theme.
   const toggle = document.getElementById("theme");
   const label = () => { toggle.textContent = isDark() ? "Light" : "Dark"; toggle.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`); };
-  toggle.hidden = false;
   toggle.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     try { localStorage.setItem("ncu-toolkit-theme", root.dataset.theme); } catch (refused) { /* kept for this page only */ }
@@ -73,6 +72,7 @@
     const chosen = field.querySelector("input:checked");
     for (const input of all("input", field)) {
       const panel = document.getElementById(input.value);
+      panel.removeAttribute("data-later");
       panel.toggleAttribute("data-off", input !== chosen);
     }
     const panel = document.getElementById(chosen.value);
