@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ncu_toolkit.files import write_atomic
+
 SUFFIX: Final = ".sha256"
 _SUM: Final = re.compile(r"^\\?([0-9a-fA-F]{64}) [ *](.+)$")
 _CHUNK: Final = 1 << 20
@@ -54,8 +56,6 @@ def verify(path: Path) -> Verdict:
 
 def write(path: Path) -> Path:
     """Write `<path>.sha256`, fit for `sha256sum --check` in the same folder; returns it."""
-    from ncu_toolkit.store import write_atomic
-
     side = path.with_name(path.name + SUFFIX)
     write_atomic(side, f"{digest(path)}  {path.name}\n".encode())
     return side

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +16,7 @@ from typing import Any, Final
 
 from ncu_toolkit import checksums, ncu_rep
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.files import write_atomic as write_atomic  # part of what store offers
 from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
 from ncu_toolkit.runs import Ceilings, Run, Skipped
 from ncu_toolkit.serialize import document, from_plain, open_document
@@ -69,26 +68,6 @@ class Manifest:
     costs: Mapping[str, float] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each raw report by its name, as hexadecimal digits."""
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half.
-
-    Raises:
-        EnvironmentProblem: the disk is full or the folder cannot be written.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as sink:
-                sink.write(data)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free space, or name another folder with --output") from None
 
 
 def write_json(path: Path, kind: str, payload: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import store
+from ncu_toolkit import files, store
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.model import Device, InstructionMix, Launch, Origin, Presence, Profile, Reading, RuleMessage, Timing
 from ncu_toolkit.runs import Skipped
@@ -41,7 +41,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store.os, "replace", fail)
+    monkeypatch.setattr(files.os, "replace", fail)
     with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device"):
         store.write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
@@ -49,7 +49,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_interrupt_while_writing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    monkeypatch.setattr(files.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         store.write_atomic(tmp_path / "a", b"x")
     assert list(tmp_path.iterdir()) == []
