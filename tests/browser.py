@@ -20,9 +20,19 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
 
 
 def find_chromium() -> str | None:
@@ -47,12 +57,14 @@ class Browser:
         self.profile = tempfile.TemporaryDirectory(prefix="ncu-toolkit-chromium-", ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        # Chromium reads commands on descriptor 3 and answers on 4. The shell moves the pipes there; it duplicates them first so that neither is overwritten.
+        # Chromium reads commands on descriptor 3 and answers on 4. The shell moves the pipes there, by way of copies so that neither is overwritten.
         shell = f'exec 8<&{to_browser} 9>&{from_browser}; exec 3<&8 4>&9; exec "$@"'
         self.process = subprocess.Popen(
             ["bash", "-c", shell, "chromium", executable, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
-            pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_browser)
         os.close(from_browser)
         self._buffer = b""
@@ -152,7 +164,11 @@ class Browser:
     def requests(self) -> list[str]:
         """Addresses that left the page since `open`: asked for, and not stopped by the page's own policy."""
         self.evaluate("1")
-        stopped = {event["params"]["requestId"] for event in self.events if event.get("method") == "Network.loadingFailed" and event["params"].get("blockedReason") == "csp"}
+        stopped = {
+            event["params"]["requestId"]
+            for event in self.events
+            if event.get("method") == "Network.loadingFailed" and event["params"].get("blockedReason") == "csp"
+        }
         asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in asked if params["requestId"] not in stopped]
 

@@ -42,7 +42,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scroll_through(browser: Browser) -> None:
     browser.evaluate(
-        "(async () => { for (let y = 0; y < document.body.scrollHeight; y += 400) { scrollTo({top: y, behavior: 'instant'}); await new Promise(r => setTimeout(r, 60)); } })()"
+        "(async () => { for (let y = 0; y < document.body.scrollHeight; y += 400) {"
+        " scrollTo({top: y, behavior: 'instant'}); await new Promise(r => setTimeout(r, 60)); } })()"
     )
 
 
@@ -89,7 +90,7 @@ def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, repo
     assert browser.evaluate(f"{column}.querySelectorAll('thead th')[2].getAttribute('aria-sort')") == "descending"
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(first) == "naive"
-    last = "Array.from({0}.tBodies[0].rows, r => r.cells[20].querySelector('.na') ? 1 : 0).join('')".format(column)
+    last = f"Array.from({column}.tBodies[0].rows, r => r.cells[20].querySelector('.na') ? 1 : 0).join('')"
     browser.evaluate(f"{column}.querySelectorAll('thead button')[20].click()")
     order = browser.evaluate(last)
     assert "1" in order
@@ -122,11 +123,16 @@ def test_themes(browser: Browser, reports: Path) -> None:
 
 CONTRAST = """(() => {
   const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
-  const lum = ([r, g, b]) => [r, g, b].map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const back = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.99) return c; } return [255, 255, 255, 1]; };
+  const linear = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+  const lum = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const back = e => {
+    for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.99) return c; }
+    return [255, 255, 255, 1];
+  };
   const bad = new Set();
   for (const e of document.querySelectorAll('main *, .bar *')) {
-    if (!Array.from(e.childNodes).some(n => n.nodeType === 3 && n.textContent.trim()) || !e.getClientRects().length || e.closest('svg, .heat')) continue;
+    const own = Array.from(e.childNodes).some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.getClientRects().length || e.closest('svg, .heat')) continue;
     const a = lum(parse(getComputedStyle(e).color)), b = lum(back(e)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < 4.5) bad.add(`${e.tagName}.${e.className} ${ratio.toFixed(2)}`);
   }
@@ -151,7 +157,10 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, pa
 
 def test_nothing_moves_while_charts_are_drawn(browser: Browser, reports: Path) -> None:
     browser.open(reports / "index.html")
-    browser.evaluate("(() => { window.moved = 0; new PerformanceObserver(l => l.getEntries().forEach(e => { window.moved += e.value; })).observe({type: 'layout-shift', buffered: true}); })()")
+    browser.evaluate(
+        "(() => { window.moved = 0; const add = l => l.getEntries().forEach(e => { window.moved += e.value; });"
+        " new PerformanceObserver(add).observe({type: 'layout-shift', buffered: true}); })()"
+    )
     scroll_through(browser)
     browser.wait_for(f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === 4")
     assert browser.evaluate("window.moved") < 0.01
@@ -165,7 +174,8 @@ def test_ten_thousand_instructions_stay_fast(browser: Browser, reports: Path) ->
     assert browser.evaluate("document.querySelectorAll('.hotspots .line').length") < 200
     assert "10000 instructions" in browser.evaluate("document.querySelector('.hot-tools [role=status]').textContent")
     spent = browser.evaluate(
-        "(async () => { const l = document.querySelectorAll('.list'), s = l[l.length - 1], t = performance.now(); for (let i = 0; i < 50; i++) { s.scrollTop = i * 3000; s.dispatchEvent(new Event('scroll')); } return performance.now() - t; })()"
+        "(() => { const l = document.querySelectorAll('.list'), s = l[l.length - 1], t = performance.now();"
+        " for (let i = 0; i < 50; i++) { s.scrollTop = i * 3000; s.dispatchEvent(new Event('scroll')); } return performance.now() - t; })()"
     )
     assert spent < 2000
     healthy(browser)
@@ -181,7 +191,9 @@ def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None
     browser.press("End", 35)
     browser.press("Home", 36)
     assert browser.evaluate(f"{sass}.querySelector('.chosen')") is not None
-    browser.evaluate("(() => { const s = document.querySelector('.hot-tools input[type=search]'); s.value = 'lds.128'; s.dispatchEvent(new Event('input')); })()")
+    browser.evaluate(
+        "(() => { const s = document.querySelector('.hot-tools input[type=search]'); s.value = 'lds.128'; s.dispatchEvent(new Event('input')); })()"
+    )
     assert browser.evaluate("document.querySelector('.hot-tools [role=status]').textContent") == "20 of 160 instructions"
     browser.evaluate(f"{sass}.querySelector('.line').click()")
     assert "LDS.128" in browser.evaluate("document.querySelector('.hot-detail').textContent")

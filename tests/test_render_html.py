@@ -147,7 +147,9 @@ def test_one_file_holds_everything(tmp_path: Path) -> None:
 
 def test_the_front_page_prefers_the_whole_ladder(tmp_path: Path) -> None:
     whole = render_fixture.run()
-    single = replace(whole, id="later", title="One rung, later", live=True, created="2026-01-01T00:00:00Z", profiles=whole.profiles[:1], timings=whole.timings[:1])
+    single = replace(
+        whole, id="later", title="One rung, later", live=True, created="2026-01-01T00:00:00Z", profiles=whole.profiles[:1], timings=whole.timings[:1]
+    )
     books = [open_book(run, render_fixture.diagnosis) for run in (single, whole)]
     path = write_index(tmp_path, [("later", single), ("whole", whole)], books=books)
     text = path.read_text()

@@ -17,6 +17,7 @@ from ncu_toolkit.render import charts, markdown, text
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.html import reasons_of, table_csv
+from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import roofs
 from ncu_toolkit.render.run_view import PAGES, paged, run_view
 from ncu_toolkit.render.views import Chart, RunView, Table
@@ -63,7 +64,10 @@ def test_sentence_says_start_end_library_and_roof(view: RunView) -> None:
 
 def test_table_has_what_the_report_promises(view: RunView) -> None:
     keys = [column.key for column in ladder(view, "4096").columns]
-    promised = "rung time rate baseline registers theoretical_occupancy achieved_occupancy limiter lds lds128 sts sts128 ldgsts hmma conflicts dram l2 l1 stall bottleneck predicted"
+    promised = (
+        "rung time rate baseline registers theoretical_occupancy achieved_occupancy limiter lds lds128 sts sts128 ldgsts hmma conflicts "
+        "dram l2 l1 stall bottleneck predicted"
+    )
     assert keys[: len(promised.split())] == promised.split()
 
 
@@ -142,8 +146,8 @@ def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
 
 
 def test_roofline_labels_do_not_cover_each_other() -> None:
-    points = [charts.Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step") for n in range(30)]
-    figure = charts.roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
+    points = [Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step") for n in range(30)]
+    figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
     labels = next(trace["text"] for trace in figure["data"] if trace["name"] == "rungs at DRAM")
     assert 1 <= sum(bool(label) for label in labels) < 30
 
@@ -199,8 +203,14 @@ def test_pages_tell_the_step(view: RunView) -> None:
 def test_repeated_launches_are_grouped_not_overwritten() -> None:
     template = render_fixture.profile("naive", 1024)
     strangers = tuple(
-        replace(template, context=None, origin=replace(template.origin, action_index=n), readings={**template.readings, "duration": Reading("duration", 10.0 + n, "us", Presence.PRESENT)}) for n in range(5)
-    )  # fmt: skip
+        replace(
+            template,
+            context=None,
+            origin=replace(template.origin, action_index=n),
+            readings={**template.readings, "duration": Reading("duration", 10.0 + n, "us", Presence.PRESENT)},
+        )
+        for n in range(5)
+    )
     view = run_view(open_book(replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis))
     assert view.launches is not None
     (row,) = view.launches.rows
@@ -214,7 +224,10 @@ def test_repeated_launches_are_grouped_not_overwritten() -> None:
 
 def test_very_many_launches_get_pages_for_each_kind_first() -> None:
     template = replace(render_fixture.profile("naive", 1024), context=None, instructions=())
-    strangers = tuple(replace(template, origin=replace(template.origin, action_index=n), launch=replace(template.launch, kernel=f"k{n % 3}", function=f"k{n % 3}")) for n in range(PAGES + 50))
+    strangers = tuple(
+        replace(template, origin=replace(template.origin, action_index=n), launch=replace(template.launch, kernel=f"k{n % 3}", function=f"k{n % 3}"))
+        for n in range(PAGES + 50)
+    )
     book = open_book(replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis)
     chosen = paged(book)
     assert len(chosen) == PAGES

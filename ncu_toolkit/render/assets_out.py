@@ -22,7 +22,10 @@ EARLY: Final = ("theme.js",)
 LATE: Final = (PLOTLY, "report.js", "hotspots.js")
 STYLE: Final = "report.css"
 # Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and with no address allowed they cannot fetch.
-_POLICY: Final = "default-src 'none'; script-src {scripts}; style-src {styles} 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; object-src 'none'"
+_POLICY: Final = (
+    "default-src 'none'; script-src {scripts}; style-src {styles} 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'; object-src 'none'"
+)
 
 
 @cache
@@ -56,7 +59,11 @@ def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
     base = f"{up}{FOLDER}/"
     early = "".join(f'<script src="{base}{name}"></script>\n' for name in EARLY)
     late = "".join(f'<script defer src="{base}{name}"></script>\n' for name in LATE if charts or name != PLOTLY)
-    return {"policy": _POLICY.format(scripts="'self'", styles="'self'"), "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{late}'), "tail": Markup("")}  # noqa: S704 - names are constants
+    return {
+        "policy": _POLICY.format(scripts="'self'", styles="'self'"),
+        "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{late}'),
+        "tail": Markup(""),
+    }
 
 
 def inlined() -> dict[str, str | Markup]:
@@ -65,7 +72,11 @@ def inlined() -> dict[str, str | Markup]:
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
     late = "".join(f"<script>{_script(name)}</script>\n" for name in LATE)
     style = content(STYLE).decode().replace("</", "<\\/")
-    return {"policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "), "head": Markup(f"{early}<style>{style}</style>"), "tail": Markup(late)}  # noqa: S704 - the package's own assets
+    return {
+        "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
+        "head": Markup(f"{early}<style>{style}</style>"),
+        "tail": Markup(late),
+    }
 
 
 def _script(name: str) -> str:

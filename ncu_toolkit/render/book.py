@@ -95,7 +95,9 @@ class Book:
                 c = profile.context
                 groups.setdefault((c.family, c.size, c.dtype, c.rung, tuple(sorted(c.parameters.items()))), ([], []))[0].append(profile)
         for timing in self.run.timings:
-            groups.setdefault((timing.family, timing.size, timing.dtype, timing.rung, tuple(sorted(timing.parameters.items()))), ([], []))[1].append(timing)
+            groups.setdefault((timing.family, timing.size, timing.dtype, timing.rung, tuple(sorted(timing.parameters.items()))), ([], []))[1].append(
+                timing
+            )
         spellings: dict[tuple[str, str], set[tuple[tuple[str, int], ...]]] = {}
         for family, _, _, rung, parameters in groups:
             spellings.setdefault((family, rung), set()).add(parameters)
@@ -109,7 +111,19 @@ class Book:
             warm = next((t for t in timings if t.cache == "warm"), None)
             label = rung if len(spellings[family, rung]) == 1 else f"{rung} ({_differing(parameters, spellings[family, rung])})"
             ordered = tuple(sorted(profiles, key=lambda p: (p.context.launch_index if p.context else 0, p.origin.range_index, p.origin.action_index)))
-            entries.append(Entry(family, rung, Variant(size, dtype, volume), parameters, ordered, flushed or warm, warm if flushed else None, self.rungs.get((family, rung)), label))
+            entries.append(
+                Entry(
+                    family,
+                    rung,
+                    Variant(size, dtype, volume),
+                    parameters,
+                    ordered,
+                    flushed or warm,
+                    warm if flushed else None,
+                    self.rungs.get((family, rung)),
+                    label,
+                )
+            )
         families = {name: i for i, name in enumerate(dict.fromkeys(entry.family for entry in entries))}
         return tuple(sorted(entries, key=lambda e: (families[e.family], e.variant.volume, e.variant.dtype, e.info.order if e.info else 10**6)))
 
@@ -134,7 +148,11 @@ class Book:
         many = {entry.family: len({e.variant.dtype for e in self.entries if e.family == entry.family}) > 1 for entry in self.entries}
         for entry in self.entries:
             for index, profile in enumerate(entry.profiles):
-                parts = [entry.family, entry.label, entry.variant.size] + ([entry.variant.dtype] if many[entry.family] else []) + ([f"launch{index}"] if index else [])
+                parts = (
+                    [entry.family, entry.label, entry.variant.size]
+                    + ([entry.variant.dtype] if many[entry.family] else [])
+                    + ([f"launch{index}"] if index else [])
+                )
                 names[id(profile)] = _free(slug("-".join(parts)), taken)
         for index, profile in enumerate(self.strangers):
             names[id(profile)] = _free(slug(f"launch-{index:04d}-{profile.launch.function}", 60), taken)
@@ -214,5 +232,3 @@ def open_book(run: Run, diagnose_profile: Diagnose, rungs: Mapping[tuple[str, st
     """Lay out a run. `rungs` default to the shipped ladders."""
     names = {p.context.family for p in run.profiles if p.context} | {t.family for t in run.timings}
     return Book(run, diagnose_profile, known_rungs(names) if rungs is None else rungs)
-
-

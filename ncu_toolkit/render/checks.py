@@ -18,7 +18,14 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
     rows: list[list[Cell]] = []
     for outcome in expectations.checks_of(entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None):
         word, tone = _WORDS[outcome.passed]
-        rows.append([text(outcome.says), text(word, outcome.reason, tone=tone), text(outcome.check, code=True), text(outcome.reason or outcome.measured or "–")])
+        rows.append(
+            [
+                text(outcome.says),
+                text(word, outcome.reason, tone=tone),
+                text(outcome.check, code=True),
+                text(outcome.reason or outcome.measured or "–"),
+            ]
+        )
     if not rows and not entry.info.measured:
         return None
     note = " ".join(f"Measured on {visible(found.gpu)}: {visible(found.says)}" for found in entry.info.measured)

@@ -61,7 +61,8 @@ def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
     timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
-    title = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}; 10th to 90th percentile {units.duration(timing.quantile_us(0.1))} to {units.duration(timing.quantile_us(0.9))}"
+    spread = f"{units.duration(timing.quantile_us(0.1))} to {units.duration(timing.quantile_us(0.9))}"
+    title = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}; 10th to 90th percentile {spread}"
     return number(timing.median_us, "us", title=title)
 
 
@@ -87,7 +88,11 @@ def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cel
     reading = derived.reading(profile, name)
     unit, label, meaning = derived.describe(name)
     if reading.value is None:
-        return missing(why_missing(reading) if not derived.inputs(name) or name in derived.inputs(name) else f"{label}: its inputs ({', '.join(derived.inputs(name))}) were not collected")
+        return missing(
+            why_missing(reading)
+            if not derived.inputs(name) or name in derived.inputs(name)
+            else f"{label}: its inputs ({', '.join(derived.inputs(name))}) were not collected"
+        )
     return number(reading.value, unit, title=meaning, bar=reading.value if bar and unit == "fraction" else None)
 
 
@@ -154,7 +159,9 @@ def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
 def next_step(book: Book, entry: Entry) -> Entry | None:
     """The rung that is held against this one and removes a bottleneck of it (the first such in the ladder)."""
     ladder = book.families[entry.family][entry.variant]
-    return next((other for other in ladder if other.info and other.info.removes and (before := book.before(other)) and before.rung == entry.rung), None)
+    return next(
+        (other for other in ladder if other.info and other.info.removes and (before := book.before(other)) and before.rung == entry.rung), None
+    )
 
 
 def achieved(before: Entry, after: Entry) -> float | None:
@@ -165,7 +172,7 @@ def achieved(before: Entry, after: Entry) -> float | None:
 
 
 def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
-    """The speedup predicted from the slow rung's profile alone for removing that bottleneck, with its rank (1 is the verdict); None where not found."""
+    """Speedup predicted from the slow rung's profile alone for removing that bottleneck, and its rank (1 is the verdict); None where not found."""
     if before.main is None:
         return None
     for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
@@ -219,13 +226,21 @@ COLUMNS: Final[tuple[Spec, ...]] = (
     Spec(_column("l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"), _figure("l1_data_pipe_active", bar=True)),
     Spec(_column("stall", "Top stall", "What warps wait for most, of their time", numeric=False), _top_stall),
     Spec(_column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False), _bottleneck),
-    Spec(_column("predicted", "Predicted → achieved", "Bound predicted for the bottleneck that a later rung removes, and what that rung achieved", "ratio"), _prediction),
+    Spec(
+        _column(
+            "predicted", "Predicted → achieved", "Bound predicted for the bottleneck that a later rung removes, and what that rung achieved", "ratio"
+        ),
+        _prediction,
+    ),
     Spec(_column("claim", "Claimed elsewhere", "What the source document reports, on its own GPU", numeric=False), _claim),
 )
 
 
 def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
     """The sortable table of one ladder at one size."""
-    columns = tuple(Column(s.column.key, s.column.label, s.column.title, s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""), s.column.numeric) for s in COLUMNS)
+    columns = tuple(
+        Column(s.column.key, s.column.label, s.column.title, s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""), s.column.numeric)
+        for s in COLUMNS
+    )
     rows = tuple(tuple(spec.cell(book, entry, kind) for spec in COLUMNS) for entry in entries)
     return Table(key, caption, columns, rows, sortable=True)

@@ -9,6 +9,7 @@ from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import charts
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
 from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import Roof, RoofName, best, roofs
 from ncu_toolkit.render.safe import slug, visible
 from ncu_toolkit.render.views import Cell, Chart, FamilyView, Panel, Table, missing, number, plain_table, text
@@ -30,7 +31,15 @@ def family_view(book: Book, family: str) -> FamilyView:
     sized = [chart for chart in (_sizes_chart(family, variants, kind),) if chart]
     tables = [table for table in (_library_table(family, variants),) if table]
     title = problem.title if problem else family.replace("_", " ")
-    return FamilyView(family, visible(title), visible(problem.story) if problem else "", _sentence(book, variants[first], first, kind, problem, known), panels, tuple(sized), tuple(tables))
+    return FamilyView(
+        family,
+        visible(title),
+        visible(problem.story) if problem else "",
+        _sentence(book, variants[first], first, kind, problem, known),
+        panels,
+        tuple(sized),
+        tuple(tables),
+    )
 
 
 def primary(book: Book, family: str) -> Variant:
@@ -57,7 +66,8 @@ def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, pro
     first, start = timed[0]
     top, end = max(timed, key=lambda pair: pair[1])
     unit = rate_unit(kind)
-    words = f"From {visible(first.label)} at {units.si(start, unit)} to {visible(top.label)} at {units.si(end, unit)}, {units.ratio(end / start)} faster, at size {visible(variant.size)}"
+    reach = f"From {visible(first.label)} at {units.si(start, unit)} to {visible(top.label)} at {units.si(end, unit)}"
+    words = f"{reach}, {units.ratio(end / start)} faster, at size {visible(variant.size)}"
     baseline, roof = book.baseline_us(top), best(known, _roof_name(problem, kind))
     against = []
     if baseline and top.timing:
@@ -68,7 +78,9 @@ def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, pro
     return f"{words}: {' and '.join(against)}." if against else f"{words}."
 
 
-def _panel(book: Book, family: str, variant: Variant, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...], many_types: bool) -> Panel:
+def _panel(
+    book: Book, family: str, variant: Variant, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...], many_types: bool
+) -> Panel:
     key = slug(f"{family}-{variant.size}-{variant.dtype}")
     label = variant_label(variant, many_types)
     drawn = (
@@ -80,15 +92,22 @@ def _panel(book: Book, family: str, variant: Variant, entries: list[Entry], kind
     notes = []
     caches = sorted({entry.timing.cache for entry in entries if entry.timing})
     if caches:
-        notes.append(f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; throughputs and stalls come from the profiled run, whose clocks and caches differ.")
+        notes.append(
+            f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; "
+            "throughputs and stalls come from the profiled run, whose clocks and caches differ."
+        )
     smallest = min((entry.compulsory_bytes for entry in entries if entry.compulsory_bytes), default=None)
     if smallest and book.run.device.l2_bytes and smallest < book.run.device.l2_bytes:
         notes.append(f"The data ({units.si(smallest, 'B')}) fit in the L2 ({units.si(book.run.device.l2_bytes, 'B')}).")
     caption = f"{problem.title if problem else family}, size {label}"
-    return Panel(key, label, ladder_table(book, f"{key}-table", visible(caption), entries, kind), tuple(chart for chart in drawn if chart), tuple(notes))
+    return Panel(
+        key, label, ladder_table(book, f"{key}-table", visible(caption), entries, kind), tuple(chart for chart in drawn if chart), tuple(notes)
+    )
 
 
-def _ladder_chart(book: Book, key: str, label: str, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> Chart | None:
+def _ladder_chart(
+    book: Book, key: str, label: str, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...]
+) -> Chart | None:
     unit = rate_unit(kind)
     bars, rows = [], []
     for entry in entries:
@@ -106,11 +125,20 @@ def _ladder_chart(book: Book, key: str, label: str, entries: list[Entry], kind: 
     base_rate = rate_of(base, kind) if base else None
     if base and base_rate:
         lines.append((f"{base.label} {units.si(base_rate, unit)}", base_rate, "dash"))
-    lines.extend((f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot") for roof in known if roof.name == _roof_name(problem, kind) and roof.unit == unit)
-    rows.extend([text(name), text("line"), number(rate, unit), missing("a line has no spread"), missing("a line has no spread")] for name, rate, _ in lines)
-    table = plain_table(f"{key}-ladder-data", f"Rates at {label}", ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"], rows, numeric=(2, 3, 4))
+    lines.extend(
+        (f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot")
+        for roof in known
+        if roof.name == _roof_name(problem, kind) and roof.unit == unit
+    )
+    rows.extend(
+        [text(name), text("line"), number(rate, unit), missing("a line has no spread"), missing("a line has no spread")] for name, rate, _ in lines
+    )
+    table = plain_table(
+        f"{key}-ladder-data", f"Rates at {label}", ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"], rows, numeric=(2, 3, 4)
+    )
     top = max(bars, key=lambda bar: bar.rate)
-    summary = f"Rate of each rung at size {label}; the fastest is {visible(top.label)} with {units.si(top.rate, unit)}. Whiskers are the 10th to 90th percentile of the repeats."
+    fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
+    summary = f"Rate of each rung at size {label}; {fastest}. Whiskers are the 10th to 90th percentile of the repeats."
     figure = charts.ladder(bars, unit, lines)
     return Chart(f"{key}-ladder", "The ladder", summary, figure, table, figure["layout"]["height"])
 
@@ -128,9 +156,23 @@ def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
     everything = sorted(weight, key=lambda reason: -weight[reason])
     for entry in entries:
         stack = dict(entry.main.stalls.reasons) if entry.main and entry.main.stalls else None
-        rows.append([text(entry.label), *(number(stack.get(reason, 0.0), "cycles/inst") if stack is not None else missing(NOT_PROFILED) for reason in everything)])
-    table = plain_table(f"{key}-stalls-data", f"Cycles per issued instruction at {label}", ["Rung", *(r.replace("_", " ") for r in everything)], rows, numeric=range(1, len(everything) + 1))
-    summary = f"Where a warp's time goes between two instructions, rung after rung, at size {label}: cycles per issued instruction by stall reason. Selected is the cycle that issues; the rest is waiting."
+        rows.append(
+            [
+                text(entry.label),
+                *(number(stack.get(reason, 0.0), "cycles/inst") if stack is not None else missing(NOT_PROFILED) for reason in everything),
+            ]
+        )
+    table = plain_table(
+        f"{key}-stalls-data",
+        f"Cycles per issued instruction at {label}",
+        ["Rung", *(r.replace("_", " ") for r in everything)],
+        rows,
+        numeric=range(1, len(everything) + 1),
+    )
+    summary = (
+        f"Where a warp's time goes between two instructions, rung after rung, at size {label}: cycles per issued instruction by stall reason. "
+        "Selected is the cycle that issues; the rest is waiting."
+    )
     return Chart(f"{key}-stalls", "Stall migration", summary, figure, table, figure["layout"]["height"])
 
 
@@ -151,14 +193,31 @@ def _roofline_chart(key: str, label: str, entries: list[Entry], known: tuple[Roo
         if not rate or not entry.flops or not levels:
             continue
         intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
-        points.append(charts.Point(entry.label, rate, intensity, entry.kind))
-        rows.append([text(entry.label), number(rate, "FLOP/s"), *(number(intensity.get(level), "", "this level's traffic was not collected") for level in LEVELS)])
+        points.append(Point(entry.label, rate, intensity, entry.kind))
+        rows.append(
+            [
+                text(entry.label),
+                number(rate, "FLOP/s"),
+                *(number(intensity.get(level), "", "this level's traffic was not collected") for level in LEVELS),
+            ]
+        )
     if not points or not known:
         return None
-    rows.extend([text(roof.label, roof.how), number(roof.rate, roof.unit, title=roof.how), *[missing("a roof has no intensity")] * 3] for roof in known)
-    table = plain_table(f"{key}-roofline-data", f"Roofline at {label}: useful FLOPs over bytes moved", ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"], rows, numeric=(1, 2, 3, 4))
-    figure = charts.roofline(points, known, arithmetic)
-    summary = f"Roofline at size {label}: unprofiled FLOP/s against useful FLOPs per byte that the profiler counted at DRAM (L2 and L1 in the legend). Solid roofs were measured in this run, dashed ones are the device's peaks."
+    rows.extend(
+        [text(roof.label, roof.how), number(roof.rate, roof.unit, title=roof.how), *[missing("a roof has no intensity")] * 3] for roof in known
+    )
+    table = plain_table(
+        f"{key}-roofline-data",
+        f"Roofline at {label}: useful FLOPs over bytes moved",
+        ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"],
+        rows,
+        numeric=(1, 2, 3, 4),
+    )
+    figure = roofline(points, known, arithmetic)
+    summary = (
+        f"Roofline at size {label}: unprofiled FLOP/s against useful FLOPs per byte that the profiler counted at DRAM (L2 and L1 in the legend). "
+        "Solid roofs were measured in this run, dashed ones are the device's peaks."
+    )
     return Chart(f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"], wide=True)
 
 
@@ -171,9 +230,13 @@ def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
             rows.append([text(entry.label), number(compulsory, "B"), *(number(levels.get(level), "B", "not collected") for level in LEVELS)])
     if not data:
         return None
-    table = plain_table(f"{key}-traffic-data", f"Bytes moved at {label}", ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())], rows, numeric=(1, 2, 3, 4))
+    table = plain_table(
+        f"{key}-traffic-data", f"Bytes moved at {label}", ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())], rows, numeric=(1, 2, 3, 4)
+    )
     figure = charts.traffic(data)
-    summary = f"Bytes that each memory level moved at size {label}, over the fewest that the problem needs: each input read once, each output written once."
+    summary = (
+        f"Bytes that each memory level moved at size {label}, over the fewest that the problem needs: each input read once, each output written once."
+    )
     return Chart(f"{key}-traffic", "Memory traffic over compulsory", summary, figure, table, figure["layout"]["height"], wide=True)
 
 
@@ -199,7 +262,14 @@ def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -
     key = slug(f"{family}-sizes")
     table = plain_table(f"{key}-data", "Rate by size", ["Rung", *(visible(size) for _, size in sizes)], rows, numeric=range(1, len(sizes) + 1))
     figure = charts.by_size(series, unit)
-    return Chart(key, "Rate by size", "Rate of each rung over the problem size, unprofiled. Choose rungs in the legend.", figure, table, figure["layout"]["height"])
+    return Chart(
+        key,
+        "Rate by size",
+        "Rate of each rung over the problem size, unprofiled. Choose rungs in the legend.",
+        figure,
+        table,
+        figure["layout"]["height"],
+    )
 
 
 def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table | None:
@@ -208,9 +278,22 @@ def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table |
     for variant, entries in variants.items():
         for entry in entries:
             if entry.timing and entry.timing.kernels:
-                rows.extend([text(entry.label), text(f"{variant.size} {variant.dtype}"), number(i, "count"), text(name, code=True), number(entry.timing.median_us, "us")] for i, name in enumerate(entry.timing.kernels, 1))
+                rows.extend(
+                    [
+                        text(entry.label),
+                        text(f"{variant.size} {variant.dtype}"),
+                        number(i, "count"),
+                        text(name, code=True),
+                        number(entry.timing.median_us, "us"),
+                    ]
+                    for i, name in enumerate(entry.timing.kernels, 1)
+                )
     if not rows:
         return None
-    return plain_table(slug(f"{family}-library"), "Kernels that the library launched", ["Rung", "Size", "Launch", "Kernel", ("Time", "of all launches of the call together")], rows, numeric=(2, 4))
-
-
+    return plain_table(
+        slug(f"{family}-library"),
+        "Kernels that the library launched",
+        ["Rung", "Size", "Launch", "Kernel", ("Time", "of all launches of the call together")],
+        rows,
+        numeric=(2, 4),
+    )

@@ -75,8 +75,26 @@ def _hottest(profile: Profile, by_executions: bool) -> Any:
         name, line, index = key
         lines = profile.sources.get(name, "").splitlines()
         source = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        top = ", ".join(f"{reason.replace('_', ' ')} {units.percent(n / weight, 2)}" for reason, n in reasons[key].most_common(3)) if not by_executions else ""
+        top = (
+            ", ".join(f"{reason.replace('_', ' ')} {units.percent(n / weight, 2)}" for reason, n in reasons[key].most_common(3))
+            if not by_executions
+            else ""
+        )
         place = f"{name.rsplit('/', 1)[-1]}:{line}" if name else f"instruction {index}"
-        rows.append([number(weight / total, "fraction", bar=weight / total), text(place, name), text(source, code=True) if source else text("–"), text(sass[key], code=True), text(top or "–")])
+        rows.append(
+            [
+                number(weight / total, "fraction", bar=weight / total),
+                text(place, name),
+                text(source, code=True) if source else text("–"),
+                text(sass[key], code=True),
+                text(top or "–"),
+            ]
+        )
     what = "executions" if by_executions else "samples"
-    return plain_table("hottest", f"The lines with most {what}", [("Share", f"of all {what}"), "Where", "Source", "Heaviest instruction", "Stall reasons"], rows, numeric=(0,))
+    return plain_table(
+        "hottest",
+        f"The lines with most {what}",
+        [("Share", f"of all {what}"), "Where", "Source", "Heaviest instruction", "Stall reasons"],
+        rows,
+        numeric=(0,),
+    )

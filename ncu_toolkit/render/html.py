@@ -57,8 +57,28 @@ def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | 
     up = "../"
     for page in view.pages:
         crumbs = [("Ladders", f"{up}index.html"), (view.title, "index.html"), (page.title, "")]
-        _write(folder / f"{page.slug}.html", "page.html", view=page, title=f"{page.title}: {page.kicker}", crumbs=crumbs, link=_link, csv=_csv_link, first_panel=firsts, **linked(up))
-    _write(folder / "index.html", "run.html", view=view, title=view.title, crumbs=[("Ladders", f"{up}index.html"), (view.title, "")], link=_link, csv=_csv_link, first_panel=lambda f: firsts[f.name], **linked(up))
+        _write(
+            folder / f"{page.slug}.html",
+            "page.html",
+            view=page,
+            title=f"{page.title}: {page.kicker}",
+            crumbs=crumbs,
+            link=_link,
+            csv=_csv_link,
+            first_panel=firsts,
+            **linked(up),
+        )
+    _write(
+        folder / "index.html",
+        "run.html",
+        view=view,
+        title=view.title,
+        crumbs=[("Ladders", f"{up}index.html"), (view.title, "")],
+        link=_link,
+        csv=_csv_link,
+        first_panel=lambda f: firsts[f.name],
+        **linked(up),
+    )
     write_atomic(folder / "report.json", json_out.document(view).encode())
     return folder / "index.html"
 
@@ -74,7 +94,12 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
     laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
     named = [(folder, book) for (folder, _), book in zip(runs, laid_out, strict=True)]
     view = index_view(named)
-    firsts = {shown.folder: {name: _first(book, name) for name in book.families} for shown in view.families for folder, book in named if folder == shown.folder}
+    firsts = {
+        shown.folder: {name: _first(book, name) for name in book.families}
+        for shown in view.families
+        for folder, book in named
+        if folder == shown.folder
+    }
     here = [""]
 
     def enter(folder: str) -> str:
@@ -89,7 +114,18 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
 
     write_atomic(reports / "runs.csv", table_csv(view.runs).encode())
     path = reports / "index.html"
-    _write(path, "index.html", view=view, title=view.title, crumbs=[("Ladders", "")], link=link, csv=csv, enter=enter, first_panel=lambda family: firsts[here[0]][family.name], **linked(""))
+    _write(
+        path,
+        "index.html",
+        view=view,
+        title=view.title,
+        crumbs=[("Ladders", "")],
+        link=link,
+        csv=csv,
+        enter=enter,
+        first_panel=lambda family: firsts[here[0]][family.name],
+        **linked(""),
+    )
     return path
 
 
@@ -113,11 +149,24 @@ def table_csv(table: Table) -> str:
 
 
 def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Path:
-    csvs = Markup("").join(Markup('<script type="application/json" id="csv-{}">{}</script>').format(table.key, _json_block(table_csv(table))) for table in _sortable(view))
+    csvs = Markup("").join(
+        Markup('<script type="application/json" id="csv-{}">{}</script>').format(table.key, _json_block(table_csv(table)))
+        for table in _sortable(view)
+    )
     parts = inlined()
     parts["tail"] = csvs + Markup(parts["tail"])
     link = partial(_inner_link, {page.slug for page in view.pages})
-    _write(folder / STANDALONE, "standalone.html", view=view, title=view.title, crumbs=[(view.title, "")], link=link, csv=lambda table: f"#{slug(table.key)}", first_panel=lambda f: firsts[f.name], **parts)
+    _write(
+        folder / STANDALONE,
+        "standalone.html",
+        view=view,
+        title=view.title,
+        crumbs=[(view.title, "")],
+        link=link,
+        csv=lambda table: f"#{slug(table.key)}",
+        first_panel=lambda f: firsts[f.name],
+        **parts,
+    )
     return folder / STANDALONE
 
 
@@ -147,7 +196,7 @@ def _csv_link(table: Table) -> str:
 
 
 def _json_block(data: Any) -> Markup:
-    return Markup(script_json(data))  # noqa: S704 - script_json leaves no character that HTML gives a meaning
+    return Markup(script_json(data))
 
 
 def reasons_of(table: Table) -> list[tuple[str, str]]:
@@ -163,13 +212,20 @@ def reasons_of(table: Table) -> list[tuple[str, str]]:
 def _finalize(value: Any) -> Any:
     """Last look at every text of a page: thin spaces that do not break a line between number and unit, and nothing invisible."""
     if isinstance(value, Markup):
-        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))  # noqa: S704 - markup stays markup
+        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))
     return visible(value, len(value), keep="\n\t").replace(units.THIN_SPACE, NARROW_NO_BREAK) if isinstance(value, str) else value
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(loader=PackageLoader("ncu_toolkit.render"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_finalize)
+    environment = Environment(
+        loader=PackageLoader("ncu_toolkit.render"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+    )
     environment.filters["slug"] = slug
     environment.globals["json_block"] = _json_block
     environment.globals["reasons_of"] = reasons_of

@@ -58,14 +58,19 @@ def index_view(books: Sequence[tuple[str, Book]]) -> IndexView:
         ranked = sorted(found, key=lambda pair: _preference(pair[1], family), reverse=True)
         folder, book = ranked[0]
         others = tuple((visible(other.run.title, 80), f"{name}/index.html") for name, other in ranked[1:])
-        shown.append(ShownFamily(family_view(book, family), f"{slug(folder)}-", folder, f"{folder}/index.html", visible(book.run.title), _origin(book), others))
+        shown.append(
+            ShownFamily(family_view(book, family), f"{slug(folder)}-", folder, f"{folder}/index.html", visible(book.run.title), _origin(book), others)
+        )
     used = {section.folder for section in shown}
     tables = [(folder, book) for folder, book in books if folder in used]
     return IndexView(
-        "Kernel ladders, profiled" if shown or not books else "Profiled kernels", tuple(shown), _runs(books), tuple(header(books[0][1])) if len(books) == 1 else (),
+        "Kernel ladders, profiled" if shown or not books else "Profiled kernels",
+        tuple(shown),
+        _runs(books),
+        tuple(header(books[0][1])) if len(books) == 1 else (),
         tuple(ShownTable(table, f"{slug(folder)}-", folder, visible(book.run.title)) for folder, book in tables if (table := calibration(book))),
         tuple(ShownTable(table, f"{slug(folder)}-", folder, visible(book.run.title)) for folder, book in tables if (table := skipped(book))),
-    )  # fmt: skip
+    )
 
 
 def _preference(book: Book, family: str) -> tuple[int, bool, str]:
@@ -79,14 +84,29 @@ def _origin(book: Book) -> str:
 
 
 def _runs(books: Sequence[tuple[str, Book]]) -> Table:
-    labels = (("run", "Run"), ("date", "Date"), ("gpu", "GPU"), ("origin", "Origin"), ("launches", "Launches"), ("timings", "Timings"), ("what", "What it shows"))
+    labels = (
+        ("run", "Run"),
+        ("date", "Date"),
+        ("gpu", "GPU"),
+        ("origin", "Origin"),
+        ("launches", "Launches"),
+        ("timings", "Timings"),
+        ("what", "What it shows"),
+    )
     columns = tuple(Column(key, label, "", "", key in ("launches", "timings")) for key, label in labels)
     rows = []
     for folder, book in sorted(books, key=lambda pair: pair[1].run.created, reverse=True):
         run = book.run
         what = ", ".join(book.families) or strangers_sentence(book)
-        rows.append((
-            Cell(visible(run.title), visible(run.title), "", f"{folder}/index.html"), Cell(visible(run.created[:16].replace("T", " ")), visible(run.created)), text(run.device.name), text("live" if run.live else "recorded"),
-            number(len(run.profiles), "count"), number(len(run.timings), "count"), text(what),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(visible(run.title), visible(run.title), "", f"{folder}/index.html"),
+                Cell(visible(run.created[:16].replace("T", " ")), visible(run.created)),
+                text(run.device.name),
+                text("live" if run.live else "recorded"),
+                number(len(run.profiles), "count"),
+                number(len(run.timings), "count"),
+                text(what),
+            )
+        )
     return Table("runs", "Runs", columns, tuple(rows), sortable=True)

@@ -21,14 +21,21 @@ def plain(view: RunView) -> dict[str, Any]:
     return {
         "schema": "ncu-toolkit/report",
         "schema_version": SCHEMA,
-        "run": {"id": view.id, "title": view.title, "created": view.created, "live": view.live, "facts": {fact.label: fact.cell.text for fact in view.facts}},
+        "run": {
+            "id": view.id,
+            "title": view.title,
+            "created": view.created,
+            "live": view.live,
+            "facts": {fact.label: fact.cell.text for fact in view.facts},
+        },
         "launches": [_launch(record) for record in view.records],
         "families": [
-            {"family": f.name, "title": f.title, "sentence": f.sentence, "sizes": [{"size": p.label, "rungs": table(p.table)} for p in f.panels]} for f in view.families
+            {"family": f.name, "title": f.title, "sentence": f.sentence, "sizes": [{"size": p.label, "rungs": table(p.table)} for p in f.panels]}
+            for f in view.families
         ],
         "calibration": [table(found) for found in view.calibration],
         "not_collected": table(view.skipped) if view.skipped else [],
-    }  # fmt: skip
+    }
 
 
 def table(found: Table) -> list[dict[str, Any]]:
@@ -51,6 +58,12 @@ def _value(cell: Cell) -> Any:
 def _launch(record: LaunchRecord) -> dict[str, Any]:
     first, *others = record.findings
     return {
-        "file": record.file, "launch": record.key, "kernel": record.kernel, "status": record.status, "duration_us": record.duration_us, "page": record.page, "context": record.context,
+        "file": record.file,
+        "launch": record.key,
+        "kernel": record.kernel,
+        "status": record.status,
+        "duration_us": record.duration_us,
+        "page": record.page,
+        "context": record.context,
         "diagnosis": {**first, "runners_up": others},
-    }  # fmt: skip
+    }

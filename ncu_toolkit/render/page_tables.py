@@ -19,9 +19,19 @@ from ncu_toolkit.render.views import Cell, Chart, Table, metric_cell, missing, n
 _OPCODES_SHOWN: Final = 24
 #: Memory instructions whose widths are told apart, with what they do.
 _MEMORY_OPCODES: Final = {
-    "LDG": "global loads", "STG": "global stores", "LDGSTS": "asynchronous copies to shared memory", "LDS": "shared loads", "STS": "shared stores", "LDSM": "matrix loads from shared memory",
-    "LDL": "local loads (spills)", "STL": "local stores (spills)", "LDC": "constant loads", "ATOMG": "global atomics", "RED": "global reductions", "ATOMS": "shared atomics",
-}  # fmt: skip
+    "LDG": "global loads",
+    "STG": "global stores",
+    "LDGSTS": "asynchronous copies to shared memory",
+    "LDS": "shared loads",
+    "STS": "shared stores",
+    "LDSM": "matrix loads from shared memory",
+    "LDL": "local loads (spills)",
+    "STL": "local stores (spills)",
+    "LDC": "constant loads",
+    "ATOMG": "global atomics",
+    "RED": "global reductions",
+    "ATOMS": "shared atomics",
+}
 
 
 def stall_table(profile: Profile) -> Table | None:
@@ -38,17 +48,34 @@ def stall_table(profile: Profile) -> Table | None:
         if not cycles and not hits:
             continue
         share = cycles / total if cycles is not None and total else None
-        rows.append([
-            text(reason.replace("_", " "), STALL_REASONS.get(reason, "")), number(cycles, "cycles/inst", "not in the stall stack of this GPU"), number(share, "fraction", "the stall stack was not collected", bar=share),
-            number(hits / counted if counted else None, "fraction", "no PC samples in this report", title=f"{units.count(hits)} of {units.count(counted)} samples"), text(STALL_REASONS.get(reason, "A reason this version does not know.")),
-        ])  # fmt: skip
+        rows.append(
+            [
+                text(reason.replace("_", " "), STALL_REASONS.get(reason, "")),
+                number(cycles, "cycles/inst", "not in the stall stack of this GPU"),
+                number(share, "fraction", "the stall stack was not collected", bar=share),
+                number(
+                    hits / counted if counted else None,
+                    "fraction",
+                    "no PC samples in this report",
+                    title=f"{units.count(hits)} of {units.count(counted)} samples",
+                ),
+                text(STALL_REASONS.get(reason, "A reason this version does not know.")),
+            ]
+        )
     note = ""
     if profile.stalls and profile.stalls.residual is not None and profile.stalls.latency:
         note = (
-            f"The reasons sum to {units.quantity(total, 'cycles/inst')}; the profiler's own total is {units.quantity(profile.stalls.latency, 'cycles/inst')}"
+            f"The reasons sum to {units.quantity(total, 'cycles/inst')}; "
+            f"the profiler's own total is {units.quantity(profile.stalls.latency, 'cycles/inst')}"
             f" (residual {units.percent(profile.stalls.residual / profile.stalls.latency, 2)}: the counters come from different replay passes)."
         )
-    headings: list[str | tuple[str, str]] = ["Reason", ("Cycles", "cycles per issued instruction"), "Share", ("Samples", "share of the PC samples"), "What the warp waits for"]
+    headings: list[str | tuple[str, str]] = [
+        "Reason",
+        ("Cycles", "cycles per issued instruction"),
+        "Share",
+        ("Samples", "share of the PC samples"),
+        "What the warp waits for",
+    ]
     return plain_table("stalls", "Where a warp's time goes between two instructions", headings, rows, numeric=(1, 2, 3), note=note)
 
 
@@ -68,15 +95,46 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         cell = figure_cell(profile, name)
         over = number(moved / compulsory if moved is not None and compulsory else None, "ratio", no_floor if not compulsory else cell.title)
         shown = number(moved, "B", cell.title, title=meaning, bar=moved / largest if moved and largest else None)
-        rows.append([text(label, meaning), shown, over, metric_cell(profile, hits) if hits else missing("device memory has no hit rate"), figure_cell(profile, used)])
+        rows.append(
+            [
+                text(label, meaning),
+                shown,
+                over,
+                metric_cell(profile, hits) if hits else missing("device memory has no hit rate"),
+                figure_cell(profile, used),
+            ]
+        )
     if compulsory:
-        rows.append([text("compulsory", "each input read once, each output written once"), number(compulsory, "B", bar=compulsory / largest if largest else None), number(1.0, "ratio"), missing("a bound, not a level"), missing("a bound, not a level")])
+        rows.append(
+            [
+                text("compulsory", "each input read once, each output written once"),
+                number(compulsory, "B", bar=compulsory / largest if largest else None),
+                number(1.0, "ratio"),
+                missing("a bound, not a level"),
+                missing("a bound, not a level"),
+            ]
+        )
     extra = (
-        ("ld_sectors_per_request", "4 is ideal for 4-byte elements, 16 for 16-byte ones"), ("st_sectors_per_request", ""), ("shared_conflict_excess", "passes through the banks beyond the ideal"), ("local_sectors", "0 means no spills"),
-    )  # fmt: skip
-    facts = "; ".join(f"{derived.describe(name)[1].lower()} {units.quantity(value, derived.describe(name)[0])}" for name, _ in extra if (value := derived.value(profile, name)) is not None)
-    headings: list[str | tuple[str, str]] = ["Level", "Moved", ("× compulsory", "over the fewest bytes the problem needs"), "Hit rate", ("Utilisation", "of the level's peak, while profiled")]
-    return plain_table("traffic", "Memory traffic, level by level", headings, rows, numeric=(1, 2, 3, 4), note=f"{facts[0].upper()}{facts[1:]}." if facts else "")
+        ("ld_sectors_per_request", "4 is ideal for 4-byte elements, 16 for 16-byte ones"),
+        ("st_sectors_per_request", ""),
+        ("shared_conflict_excess", "passes through the banks beyond the ideal"),
+        ("local_sectors", "0 means no spills"),
+    )
+    facts = "; ".join(
+        f"{derived.describe(name)[1].lower()} {units.quantity(value, derived.describe(name)[0])}"
+        for name, _ in extra
+        if (value := derived.value(profile, name)) is not None
+    )
+    headings: list[str | tuple[str, str]] = [
+        "Level",
+        "Moved",
+        ("× compulsory", "over the fewest bytes the problem needs"),
+        "Hit rate",
+        ("Utilisation", "of the level's peak, while profiled"),
+    ]
+    return plain_table(
+        "traffic", "Memory traffic, level by level", headings, rows, numeric=(1, 2, 3, 4), note=f"{facts[0].upper()}{facts[1:]}." if facts else ""
+    )
 
 
 def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
@@ -86,12 +144,33 @@ def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
     total = profile.mix.total or 1
     ranked = sorted(profile.mix.opcodes.items(), key=lambda item: -item[1])
     rows = [
-        [text(opcode, code=True), text(attribution.kind(opcode)), Cell(compact(n), n, units.count(n)), number(n / total, "fraction", bar=n / total), _lanes(profile, opcode, n)] for opcode, n in ranked[:_OPCODES_SHOWN]
-    ]  # fmt: skip
+        [
+            text(opcode, code=True),
+            text(attribution.kind(opcode)),
+            Cell(compact(n), n, units.count(n)),
+            number(n / total, "fraction", bar=n / total),
+            _lanes(profile, opcode, n),
+        ]
+        for opcode, n in ranked[:_OPCODES_SHOWN]
+    ]
     rest = sum(n for _, n in ranked[_OPCODES_SHOWN:])
     if rest:
-        rows.append([text(f"{len(ranked) - _OPCODES_SHOWN} others"), text(""), Cell(compact(rest), rest, units.count(rest)), number(rest / total, "fraction", bar=rest / total), missing("a sum of several opcodes")])
-    mix = plain_table("mix", f"{units.count(profile.mix.total)} warp-level instructions by opcode", ["Opcode", "Kind", "Executed", "Share", ("Active lanes", "threads active and not predicated off, of 32")], rows, numeric=(2, 3, 4))
+        rows.append(
+            [
+                text(f"{len(ranked) - _OPCODES_SHOWN} others"),
+                text(""),
+                Cell(compact(rest), rest, units.count(rest)),
+                number(rest / total, "fraction", bar=rest / total),
+                missing("a sum of several opcodes"),
+            ]
+        )
+    mix = plain_table(
+        "mix",
+        f"{units.count(profile.mix.total)} warp-level instructions by opcode",
+        ["Opcode", "Kind", "Executed", "Share", ("Active lanes", "threads active and not predicated off, of 32")],
+        rows,
+        numeric=(2, 3, 4),
+    )
     widths: list[list[Cell]] = []
     for name, words in _MEMORY_OPCODES.items():
         found: dict[int, int] = {}
@@ -99,8 +178,24 @@ def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
             if n and attribution.base(opcode) == name:
                 found[attribution.width(opcode)] = found.get(attribution.width(opcode), 0) + n
         whole = sum(found.values())
-        widths.extend([text(name, code=True), text(words), number(width * 8, "count"), Cell(compact(n), n, units.count(n)), number(n / whole, "fraction", bar=n / whole)] for width, n in sorted(found.items()) if whole)
-    headings: list[str | tuple[str, str]] = ["Opcode", "What", ("Bits", "bits a lane moves with one instruction"), "Executed", ("Of these", "share among instructions of this opcode")]
+        widths.extend(
+            [
+                text(name, code=True),
+                text(words),
+                number(width * 8, "count"),
+                Cell(compact(n), n, units.count(n)),
+                number(n / whole, "fraction", bar=n / whole),
+            ]
+            for width, n in sorted(found.items())
+            if whole
+        )
+    headings: list[str | tuple[str, str]] = [
+        "Opcode",
+        "What",
+        ("Bits", "bits a lane moves with one instruction"),
+        "Executed",
+        ("Of these", "share among instructions of this opcode"),
+    ]
     return mix, plain_table("widths", "Widths of memory instructions", headings, widths, numeric=(2, 3, 4))
 
 
@@ -121,7 +216,9 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
     table = plain_table("occupancy", "Blocks an SM can hold, by resource", ["Resource", "Blocks", ""], limits, numeric=(1,))
     launch = profile.launch
     try:
-        base = occupancy(profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic, launch.shared_config or None)
+        base = occupancy(
+            profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic, launch.shared_config or None
+        )
         capacity = limits_of(profile.device.cc).warps
     except ToolkitError as error:
         return table, (), (f"No what-if: {visible(error.message)}.",)
@@ -130,7 +227,11 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
         ("shared", "shared memory per block, KiB", what_if_shared, base.shared, 1024),
         ("block", "threads per block", what_if_block, base.block_threads, 1),
     )
-    return table, tuple(_what_if(key, label, study(base), now / scale, scale, capacity) for key, label, study, now, scale in studies), _next_steps(base)
+    return (
+        table,
+        tuple(_what_if(key, label, study(base), now / scale, scale, capacity) for key, label, study, now, scale in studies),
+        _next_steps(base),
+    )
 
 
 def _what_if(key: str, label: str, found: dict[int, Occupancy], now: float, scale: float, capacity: int) -> Chart:
@@ -138,9 +239,22 @@ def _what_if(key: str, label: str, found: dict[int, Occupancy], now: float, scal
     previous = -1
     for value, result in found.items():
         if result.active_warps != previous:
-            rows.append([number(value / scale, ""), number(result.active_warps, "count"), number(result.fraction, "fraction"), text(" and ".join(result.limiters) or "nothing: full")])
+            rows.append(
+                [
+                    number(value / scale, ""),
+                    number(result.active_warps, "count"),
+                    number(result.fraction, "fraction"),
+                    text(" and ".join(result.limiters) or "nothing: full"),
+                ]
+            )
         previous = result.active_warps
-    table = plain_table(f"what-if-{key}-data", f"Resident warps an SM from each value of {label} on", ["From", "Warps", "Occupancy", "Limited by"], rows, numeric=(0, 1, 2))
+    table = plain_table(
+        f"what-if-{key}-data",
+        f"Resident warps an SM from each value of {label} on",
+        ["From", "Warps", "Occupancy", "Limited by"],
+        rows,
+        numeric=(0, 1, 2),
+    )
     summary = f"Resident warps an SM (of {capacity}) by {label}, all else as it is. The diamond is this launch."
     figure = charts.what_if(label, [value / scale for value in found], [float(result.active_warps) for result in found.values()], now, capacity)
     return Chart(f"what-if-{key}", f"What if: {label.split(',')[0]}", summary, figure, table, figure["layout"]["height"])
@@ -160,11 +274,14 @@ def rules_table(profile: Profile) -> Table | None:
         return None
     rows = [
         [
-            text(rule.rule), text(" ".join(f"{rule.title}: {rule.text}".split()) if rule.title else " ".join(rule.text.split())), text(rule.kind),
-            number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"), text(rule.scope or "–"),
+            text(rule.rule),
+            text(" ".join(f"{rule.title}: {rule.text}".split()) if rule.title else " ".join(rule.text.split())),
+            text(rule.kind),
+            number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"),
+            text(rule.scope or "–"),
         ]
         for rule in sorted(profile.rules, key=lambda r: -(r.speedup or 0.0))
-    ]  # fmt: skip
+    ]
     headings: list[str | tuple[str, str]] = ["Rule", "Message", "Kind", ("Estimate", "Nsight Compute's estimated gain"), "Scope"]
     return plain_table("rules", "Messages of Nsight Compute's own rules", headings, rows, numeric=(3,))
 

@@ -39,12 +39,29 @@ def page_view(book: Book, profile: Profile) -> PageView:
     tables["metrics"] = metrics_table(profile)
     previous, following = _neighbours(book, profile)
     return PageView(
-        slug=book.slugs[id(profile)], title=visible(_title(profile, entry)), kicker=_kicker(profile, entry), idea=visible(entry.info.idea) if entry and entry.info else "", kind=entry.kind if entry else "",
-        facts=tuple(_facts(book, profile, entry)), status="" if profile.launch.complete else visible(profile.launch.status), findings=tuple(_finding(f) for f in diagnosis.findings), considered=_considered(diagnosis),
-        notes=tuple(visible(note) for note in notes), bounds=_bounds(diagnosis, profile), step=step_view(book, entry) if entry and profile is entry.main else None, claim=_claim(entry),
-        checks=checks_table(book, entry) if entry and profile is entry.main else None, tables=tables, charts=charts, hotspots=hot_spots(profile), commands=_commands(book, entry), files=_files(book, profile),
-        siblings=tuple(_siblings(book, profile, entry)), previous=previous, following=following,
-    )  # fmt: skip
+        slug=book.slugs[id(profile)],
+        title=visible(_title(profile, entry)),
+        kicker=_kicker(profile, entry),
+        idea=visible(entry.info.idea) if entry and entry.info else "",
+        kind=entry.kind if entry else "",
+        facts=tuple(_facts(book, profile, entry)),
+        status="" if profile.launch.complete else visible(profile.launch.status),
+        findings=tuple(_finding(f) for f in diagnosis.findings),
+        considered=_considered(diagnosis),
+        notes=tuple(visible(note) for note in notes),
+        bounds=_bounds(diagnosis, profile),
+        step=step_view(book, entry) if entry and profile is entry.main else None,
+        claim=_claim(entry),
+        checks=checks_table(book, entry) if entry and profile is entry.main else None,
+        tables=tables,
+        charts=charts,
+        hotspots=hot_spots(profile),
+        commands=_commands(book, entry),
+        files=_files(book, profile),
+        siblings=tuple(_siblings(book, profile, entry)),
+        previous=previous,
+        following=following,
+    )
 
 
 def _title(profile: Profile, entry: Entry | None) -> str:
@@ -69,26 +86,51 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
         timing = entry.timing
         spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}" if timing else ""
         facts += [
-            Fact("Time", number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)), Fact("Rate", number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)),
-            Fact("Of the baseline", number(baseline / timing.median_us if baseline and timing else None, "fraction", "the baseline was not timed at this size")),
-        ]  # fmt: skip
+            Fact("Time", number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)),
+            Fact("Rate", number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)),
+            Fact(
+                "Of the baseline",
+                number(baseline / timing.median_us if baseline and timing else None, "fraction", "the baseline was not timed at this size"),
+            ),
+        ]
         if entry.warm:
             facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
     under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
     facts += [
-        Fact("Duration under ncu", number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under)), Fact("Grid", _dims(launch.grid)), Fact("Block", _dims(launch.block)),
+        Fact("Duration under ncu", number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under)),
+        Fact("Grid", _dims(launch.grid)),
+        Fact("Block", _dims(launch.block)),
         Fact("Registers", number(float(launch.registers), "count") if launch.registers else missing("not in the report")),
-        Fact("Shared memory", number(float(launch.shared_static + launch.shared_dynamic), "B", title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block")),
+        Fact(
+            "Shared memory",
+            number(
+                float(launch.shared_static + launch.shared_dynamic),
+                "B",
+                title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block",
+            ),
+        ),
         Fact("SM clock", metric_cell(profile, "sm_clock")),
-    ]  # fmt: skip
+    ]
     if launch.cluster > 1:
         facts.append(Fact("Cluster", number(launch.cluster, "count")))
     if entry and entry.parameters:
         facts.append(Fact("Parameters", text(", ".join(f"{name} {value}" for name, value in entry.parameters))))
     if entry and entry.timing:
-        facts.append(Fact("Verified", Cell(f"error {units.percent(entry.timing.verified_worst, 2)} of its bound", entry.timing.verified_worst, "largest |result - reference| over the bound allowed for it, before timing")))
+        facts.append(
+            Fact(
+                "Verified",
+                Cell(
+                    f"error {units.percent(entry.timing.verified_worst, 2)} of its bound",
+                    entry.timing.verified_worst,
+                    "largest |result - reference| over the bound allowed for it, before timing",
+                ),
+            )
+        )
     if entry is None:
-        facts += [Fact("GPU", text(profile.device.name)), Fact("Nsight Compute", text(profile.origin.ncu_version) if profile.origin.ncu_version else missing("the report does not say"))]
+        facts += [
+            Fact("GPU", text(profile.device.name)),
+            Fact("Nsight Compute", text(profile.origin.ncu_version) if profile.origin.ncu_version else missing("the report does not say")),
+        ]
         if launch.nvtx:
             facts.append(Fact("NVTX ranges", text(" › ".join(launch.nvtx))))
     if launch.kernel != launch.function:
@@ -109,25 +151,53 @@ def _claim(entry: Entry | None) -> tuple[Fact, ...]:
 
 
 def _finding(finding: Finding) -> FindingView:
-    gain = missing("at its roof: nothing to remove") if finding.good else missing("no gain is predicted") if finding.speedup <= 1 else Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, "bound if this cause alone were removed", tone="bad" if finding.speedup >= 1.2 else "")
+    gain = (
+        missing("at its roof: nothing to remove")
+        if finding.good
+        else missing("no gain is predicted")
+        if finding.speedup <= 1
+        else Cell(
+            f"≤ {units.ratio(finding.speedup)}",
+            finding.speedup,
+            "bound if this cause alone were removed",
+            tone="bad" if finding.speedup >= 1.2 else "",
+        )
+    )
     where = None
     if finding.locations:
         rows = [
-            [number(place.share, "fraction", bar=place.share), text(f"{place.file.rsplit('/', 1)[-1]}:{place.line}" if place.file else f"{place.address:#x}", place.file), text(place.sass, code=True), text(place.what)]
+            [
+                number(place.share, "fraction", bar=place.share),
+                text(f"{place.file.rsplit('/', 1)[-1]}:{place.line}" if place.file else f"{place.address:#x}", place.file),
+                text(place.sass, code=True),
+                text(place.what),
+            ]
             for place in finding.locations
-        ]  # fmt: skip
+        ]
         where = plain_table("where", "Where", ["Share", "Line", "Instruction", "Of what"], rows, numeric=(0,))
     return FindingView(
-        visible(finding.bottleneck), visible(finding.summary), finding.confidence, finding.good, gain, tuple(visible(line) for line in finding.arithmetic), tuple(visible(line) for line in finding.advice), visible(finding.look_for),
-        evidence_table(finding.evidence, "Evidence"), where,
-    )  # fmt: skip
+        visible(finding.bottleneck),
+        visible(finding.summary),
+        finding.confidence,
+        finding.good,
+        gain,
+        tuple(visible(line) for line in finding.arithmetic),
+        tuple(visible(line) for line in finding.advice),
+        visible(finding.look_for),
+        evidence_table(finding.evidence, "Evidence"),
+        where,
+    )
 
 
 def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
     """Measured facts with what they mean and the threshold each was held against."""
     rows = []
     for fact in evidence:
-        threshold = Cell(f"{fact.comparison} {units.quantity(fact.threshold, fact.unit)}", fact.threshold, visible(fact.source)) if fact.threshold is not None and fact.comparison else Cell("–", None, "informs; no threshold", tone="muted")
+        threshold = (
+            Cell(f"{fact.comparison} {units.quantity(fact.threshold, fact.unit)}", fact.threshold, visible(fact.source))
+            if fact.threshold is not None and fact.comparison
+            else Cell("–", None, "informs; no threshold", tone="muted")
+        )
         rows.append([text(fact.label, fact.metric), number(fact.value, fact.unit), threshold, text(fact.source or "–"), text(fact.meaning)])
     return plain_table("evidence", caption, ["Figure", "Measured", "Held against", "Threshold from", "Meaning"], rows, numeric=(1, 2))
 
@@ -137,8 +207,18 @@ def _considered(diagnosis: Diagnosis) -> Table | None:
         return None
     rows = []
     for ruled in diagnosis.considered:
-        because = "; ".join([f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in ruled.evidence] + ([f"needs {', '.join(ruled.missing)}"] if ruled.missing else []))
-        rows.append([text(ruled.bottleneck, code=True), text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else ""), text(ruled.reason), text(because or "–")])
+        because = "; ".join(
+            [f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in ruled.evidence]
+            + ([f"needs {', '.join(ruled.missing)}"] if ruled.missing else [])
+        )
+        rows.append(
+            [
+                text(ruled.bottleneck, code=True),
+                text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else ""),
+                text(ruled.reason),
+                text(because or "–"),
+            ]
+        )
     return plain_table("considered", "Considered and not found", ["Bottleneck", "Outcome", "Reason", "Because"], rows)
 
 
@@ -147,8 +227,17 @@ def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
         return None
     now = profile.duration_us
     ranked = sorted(diagnosis.bounds.items(), key=lambda item: -item[1])
-    rows = [[text(name.replace("_", " ")), number(value, "us"), number(value / now if now else None, "fraction", "the launch has no duration", bar=value / now if now else None)] for name, value in ranked]
-    note = "The least time each resource alone would need for this launch's work; the launch takes at least the longest." + (f" It took {units.duration(now)} under ncu." if now else "")
+    rows = [
+        [
+            text(name.replace("_", " ")),
+            number(value, "us"),
+            number(value / now if now else None, "fraction", "the launch has no duration", bar=value / now if now else None),
+        ]
+        for name, value in ranked
+    ]
+    note = "The least time each resource alone would need for this launch's work; the launch takes at least the longest." + (
+        f" It took {units.duration(now)} under ncu." if now else ""
+    )
     return plain_table("bounds", "Lower bounds of the time model", ["Resource", "At least", "Of the time taken"], rows, numeric=(1, 2), note=note)
 
 

@@ -16,11 +16,36 @@ from ncu_toolkit.model import Device, Profile
 from ncu_toolkit.runs import Ceilings
 
 #: FP32 fused multiply-adds an SM completes a cycle, by compute capability.
-FP32_LANES: Final = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128, (12, 0): 128, (12, 1): 128}
+FP32_LANES: Final = {
+    (7, 0): 64,
+    (7, 2): 64,
+    (7, 5): 64,
+    (8, 0): 64,
+    (8, 6): 128,
+    (8, 7): 128,
+    (8, 9): 128,
+    (9, 0): 128,
+    (10, 0): 128,
+    (10, 3): 128,
+    (12, 0): 128,
+    (12, 1): 128,
+}
 #: Dense 16-bit tensor-core operations an SM completes a cycle with 32-bit accumulation, where all products of that capability agree.
 TENSOR_FLOPS: Final = {(7, 0): 1024, (8, 0): 2048, (9, 0): 4096, (10, 0): 8192}
 #: Bytes L1 and shared memory deliver an SM and cycle.
-L1_BYTES: Final = {(7, 0): 128, (7, 5): 64, (8, 0): 128, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128, (12, 0): 128, (12, 1): 128}
+L1_BYTES: Final = {
+    (7, 0): 128,
+    (7, 5): 64,
+    (8, 0): 128,
+    (8, 6): 128,
+    (8, 7): 128,
+    (8, 9): 128,
+    (9, 0): 128,
+    (10, 0): 128,
+    (10, 3): 128,
+    (12, 0): 128,
+    (12, 1): 128,
+}
 #: Below this utilisation the peak implied by traffic over utilisation is too coarse to draw.
 _LEAST_UTILISATION: Final = 0.05
 
@@ -51,25 +76,55 @@ class Roof:
 def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) -> tuple[Roof, ...]:
     """Every roof that is known for a device, measured ones first. L2's comes from the profiles' own traffic and utilisation."""
     measured: tuple[tuple[RoofName, str, float | None, str], ...] = (
-            ("fp32", "FP32, measured", ceilings.fp32, "a loop of independent FFMA instructions, in this run"),
-            ("tensor", "Tensor, measured", ceilings.tensor, "the library's largest 16-bit matrix product, in this run"),
-            ("dram", "DRAM, measured", ceilings.copy, "a large device-to-device copy in this run, bytes read and written"),
+        ("fp32", "FP32, measured", ceilings.fp32, "a loop of independent FFMA instructions, in this run"),
+        ("tensor", "Tensor, measured", ceilings.tensor, "the library's largest 16-bit matrix product, in this run"),
+        ("dram", "DRAM, measured", ceilings.copy, "a large device-to-device copy in this run, bytes read and written"),
     )
     found = [Roof(name, label, rate, True, how) for name, label, rate, how in measured if rate]
     clock = device.max_sm_hz
     where = f"{device.sm_count} SMs at {clock / 1e9:.2f} GHz"
     if clock and device.sm_count and device.cc in FP32_LANES:
-        found.append(Roof("fp32", "FP32, device peak", 2.0 * FP32_LANES[device.cc] * device.sm_count * clock, False, f"2 x {FP32_LANES[device.cc]} a cycle, {where}"))
+        found.append(
+            Roof(
+                "fp32",
+                "FP32, device peak",
+                2.0 * FP32_LANES[device.cc] * device.sm_count * clock,
+                False,
+                f"2 x {FP32_LANES[device.cc]} a cycle, {where}",
+            )
+        )
     if clock and device.sm_count and device.cc in TENSOR_FLOPS:
-        found.append(Roof("tensor", "Tensor (16-bit), device peak", float(TENSOR_FLOPS[device.cc]) * device.sm_count * clock, False, f"{TENSOR_FLOPS[device.cc]} a cycle, {where}"))
+        found.append(
+            Roof(
+                "tensor",
+                "Tensor (16-bit), device peak",
+                float(TENSOR_FLOPS[device.cc]) * device.sm_count * clock,
+                False,
+                f"{TENSOR_FLOPS[device.cc]} a cycle, {where}",
+            )
+        )
     if device.max_memory_hz and device.memory_bus_bits:
         rate = 2.0 * device.max_memory_hz * device.memory_bus_bits / 8
-        found.append(Roof("dram", "DRAM, device peak", rate, False, f"{device.memory_bus_bits} bits, twice a cycle, at {device.max_memory_hz / 1e9:.2f} GHz"))
+        found.append(
+            Roof("dram", "DRAM, device peak", rate, False, f"{device.memory_bus_bits} bits, twice a cycle, at {device.max_memory_hz / 1e9:.2f} GHz")
+        )
     l2 = _implied_l2(profiles)
     if l2:
-        found.append(Roof("l2", "L2, profiler's peak", l2, False, "sectors looked up over the fraction of its peak that the profiler gives for them (median of the profiles)"))
+        found.append(
+            Roof(
+                "l2",
+                "L2, profiler's peak",
+                l2,
+                False,
+                "sectors looked up over the fraction of its peak that the profiler gives for them (median of the profiles)",
+            )
+        )
     if clock and device.sm_count and device.cc in L1_BYTES:
-        found.append(Roof("l1", "L1, device peak", float(L1_BYTES[device.cc]) * device.sm_count * clock, False, f"{L1_BYTES[device.cc]} bytes a cycle, {where}"))
+        found.append(
+            Roof(
+                "l1", "L1, device peak", float(L1_BYTES[device.cc]) * device.sm_count * clock, False, f"{L1_BYTES[device.cc]} bytes a cycle, {where}"
+            )
+        )
     return tuple(found)
 
 

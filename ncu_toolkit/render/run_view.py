@@ -39,9 +39,22 @@ def run_summary(book: Book) -> RunView:
     if not families:
         sentence = strangers_sentence(book)
     return RunView(
-        visible(run.id), visible(run.title), visible(run.created), run.live, tuple(header(book)), sentence, families, launches, skipped(book), tuple(found for found in (calibration(book),) if found), _costs(book),
-        tuple(visible(command, keep="\n") for command in run.commands), tuple(_files(book)), (), tuple(_record(book, profile, with_page) for profile in run.profiles),
-    )  # fmt: skip
+        visible(run.id),
+        visible(run.title),
+        visible(run.created),
+        run.live,
+        tuple(header(book)),
+        sentence,
+        families,
+        launches,
+        skipped(book),
+        tuple(found for found in (calibration(book),) if found),
+        _costs(book),
+        tuple(visible(command, keep="\n") for command in run.commands),
+        tuple(_files(book)),
+        (),
+        tuple(_record(book, profile, with_page) for profile in run.profiles),
+    )
 
 
 def paged(book: Book) -> list[Profile]:
@@ -77,7 +90,9 @@ def strangers_sentence(book: Book) -> str:
     total = sum(profile.duration_us or 0.0 for profile in book.strangers)
     top = sum(profile.duration_us or 0.0 for profile in groups[0])
     incomplete = sum(not profile.launch.complete for profile in book.strangers)
-    words = f"{_plural(len(book.strangers), 'launch', 'launches')} of {_plural(len(groups), 'kind')}" + (f", {units.duration(total)} together" if total else "")
+    words = f"{_plural(len(book.strangers), 'launch', 'launches')} of {_plural(len(groups), 'kind')}" + (
+        f", {units.duration(total)} together" if total else ""
+    )
     if total:
         words += f"; {visible(groups[0][0].launch.function, 80)} takes {units.percent(top / total)} of it"
         words += f" and is limited by {visible(book.diagnosis(groups[0][0]).primary.bottleneck)}" if groups[0][0].launch.complete else ""
@@ -96,24 +111,39 @@ def header(book: Book) -> Iterable[Fact]:
     yield Fact("GPU", text(names))
     if len(devices) == 1 and device.sm_count:
         memory = f", {units.si(device.memory_bytes, 'B')} memory" if device.memory_bytes else ""
-        yield Fact("Size", text(f"{device.sm_count} SMs{memory}, {units.si(device.l2_bytes, 'B')} L2" if device.l2_bytes else f"{device.sm_count} SMs{memory}"))
+        yield Fact(
+            "Size",
+            text(f"{device.sm_count} SMs{memory}, {units.si(device.l2_bytes, 'B')} L2" if device.l2_bytes else f"{device.sm_count} SMs{memory}"),
+        )
     for label, value in run.environment.items():
         if label == "GPU" and value in {name for name, _ in devices}:
             continue
         yield Fact(visible(label), text(value) if value else missing("not known"))
     clocks = [c for profile in run.profiles if (c := profile.value("sm_clock"))]
     if clocks:
-        yield Fact("SM clock while profiled", number(statistics.median(clocks), "Hz", title=f"median over the launches; {units.si(min(clocks), 'Hz')} to {units.si(max(clocks), 'Hz')}"))
+        yield Fact(
+            "SM clock while profiled",
+            number(
+                statistics.median(clocks), "Hz", title=f"median over the launches; {units.si(min(clocks), 'Hz')} to {units.si(max(clocks), 'Hz')}"
+            ),
+        )
     timed = [t.sm_clock_mhz for t in run.timings if t.sm_clock_mhz]
     if timed:
-        yield Fact("SM clock while timed", number(statistics.median(timed) * 1e6, "Hz", title=f"median over the timings; {min(timed):g} to {max(timed):g} MHz"))
+        yield Fact(
+            "SM clock while timed",
+            number(statistics.median(timed) * 1e6, "Hz", title=f"median over the timings; {min(timed):g} to {max(timed):g} MHz"),
+        )
     yield Fact("Date", text(run.created.replace("T", " ").replace("Z", " UTC")))
     yield Fact("Origin", text("live: measured on this machine" if run.live else "recorded: shipped with the package or read from a file"))
     passes = [p for profile in run.profiles if (p := profile.value("passes"))]
     if passes:
         yield Fact("Replay passes", number(max(passes), "count", title="most replays of one launch"))
     ceilings = run.ceilings
-    for label, rate, unit in (("Measured copy", ceilings.copy, "B/s"), ("Measured FP32", ceilings.fp32, "FLOP/s"), ("Measured tensor", ceilings.tensor, "FLOP/s")):
+    for label, rate, unit in (
+        ("Measured copy", ceilings.copy, "B/s"),
+        ("Measured FP32", ceilings.fp32, "FLOP/s"),
+        ("Measured tensor", ceilings.tensor, "FLOP/s"),
+    ):
         if rate:
             yield Fact(label, number(rate, unit))
 
@@ -121,7 +151,11 @@ def header(book: Book) -> Iterable[Fact]:
 def skipped(book: Book) -> Table | None:
     """What was not done, which launches are incomplete, and which figures no launch has, with the reasons."""
     rows = [[text(item.what), text(item.reason)] for item in book.run.skipped]
-    rows.extend([text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel), text(profile.launch.status)] for profile in book.run.profiles if not profile.launch.complete)
+    rows.extend(
+        [text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel), text(profile.launch.status)]
+        for profile in book.run.profiles
+        if not profile.launch.complete
+    )
     complete = [profile for profile in book.run.profiles if profile.launch.complete]
     reasons: dict[Presence, list[str]] = {}
     for name, entry in REGISTRY.items():
@@ -129,9 +163,11 @@ def skipped(book: Book) -> Table | None:
         if states and Presence.PRESENT not in states:
             reasons.setdefault(complete[0].reading(name).presence, []).append(entry.label)
     words = {
-        Presence.NOT_COLLECTED: "not collected by the sections used, in any launch", Presence.NOT_AVAILABLE: "not available on this architecture", Presence.UNDEFINED: "collected, but a ratio over zero in every launch",
+        Presence.NOT_COLLECTED: "not collected by the sections used, in any launch",
+        Presence.NOT_AVAILABLE: "not available on this architecture",
+        Presence.UNDEFINED: "collected, but a ratio over zero in every launch",
         Presence.PRESENT: "",
-    }  # fmt: skip
+    }
     rows.extend([text("; ".join(labels)), text(words[presence])] for presence, labels in reasons.items())
     return plain_table("skipped", "What was not collected, and why", ["What", "Why"], rows) if rows else None
 
@@ -147,17 +183,30 @@ def calibration(book: Book) -> Table | None:
             continue
         verdict = book.diagnosis(before.main)
         guess, got = predicted(book, before, entry.info.removes), achieved(before, entry)
-        rank = Cell(f"rank {guess[1]}", guess[1], tone="good" if guess[1] == 1 else "") if guess else Cell("not found", None, f"the verdict was {visible(verdict.primary.bottleneck)}", tone="bad")
+        rank = (
+            Cell(f"rank {guess[1]}", guess[1], tone="good" if guess[1] == 1 else "")
+            if guess
+            else Cell("not found", None, f"the verdict was {visible(verdict.primary.bottleneck)}", tone="bad")
+        )
         hits.append(guess[1] if guess else 0)
         error: Cell = missing("not timed" if got is None else "the cause was not found, so nothing was predicted for it")
         if guess and got:
             points = abs((1 - 1 / guess[0]) - (1 - 1 / got)) * 100
             errors.append(points)
             error = number(points, "")
-        rows.append([
-            text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html" if entry.main else ""), text(f"{entry.variant.size} {entry.variant.dtype}"), text(entry.info.removes, code=True), rank,
-            verdict_cell(verdict), Cell(f"≤ {units.ratio(guess[0])}", guess[0]) if guess else missing("the cause was not found"), number(got, "ratio", "one of the two was not timed"), error, _ncu_top(before.main),
-        ])  # fmt: skip
+        rows.append(
+            [
+                text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html" if entry.main else ""),
+                text(f"{entry.variant.size} {entry.variant.dtype}"),
+                text(entry.info.removes, code=True),
+                rank,
+                verdict_cell(verdict),
+                Cell(f"≤ {units.ratio(guess[0])}", guess[0]) if guess else missing("the cause was not found"),
+                number(got, "ratio", "one of the two was not timed"),
+                error,
+                _ncu_top(before.main),
+            ]
+        )
     if not rows:
         return None
     labels = ("Step", "Size", "Removes", "Found at", "Verdict", "Predicted", "Achieved", "Off by, points", "Nsight Compute's top")
@@ -166,8 +215,11 @@ def calibration(book: Book) -> Table | None:
     first, second = sum(hit == 1 for hit in hits), sum(hit in (1, 2) for hit in hits)
     note = f"The declared cause is the verdict for {first} of {len(hits)} steps and among the first two for {second}."
     if errors:
-        note += f" The predicted time saved is off by {units.significant(statistics.median(errors), 2)} points in the median, {units.significant(max(errors), 2)} at most."
-    return Table("calibration", "Predictions held against what the next rung achieved", columns, tuple(tuple(row) for row in rows), sortable=True, note=note)
+        middle, worst = units.significant(statistics.median(errors), 2), units.significant(max(errors), 2)
+        note += f" The predicted time saved is off by {middle} points in the median, {worst} at most."
+    return Table(
+        "calibration", "Predictions held against what the next rung achieved", columns, tuple(tuple(row) for row in rows), sortable=True, note=note
+    )
 
 
 def _ncu_top(profile: Profile) -> Cell:
@@ -175,7 +227,9 @@ def _ncu_top(profile: Profile) -> Cell:
     if not estimates:
         return missing("this collection feeds none of Nsight Compute's own estimates")
     top = max(estimates, key=lambda rule: rule.speedup or 0.0)
-    return Cell(f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}", (top.speedup or 0.0) / 100, visible(top.text, 500))
+    return Cell(
+        f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}", (top.speedup or 0.0) / 100, visible(top.text, 500)
+    )
 
 
 def _launches(book: Book) -> Table | None:
@@ -193,18 +247,48 @@ def _launches(book: Book) -> Table | None:
         spread = f"{units.duration(times[0])} to {units.duration(times[-1])}" if len(times) > 1 else "one launch"
         why = "" if launch.complete else visible(launch.status)
         status = text("complete") if launch.complete else text("incomplete", launch.status, tone="bad")
-        rows.append([
-            Cell(visible(launch.function, 120), visible(launch.function), visible(launch.kernel, 1000), f"{slug}.html" if slug in with_page else "", code=True), status, number(len(members), "count"),
-            number(whole if times else None, "us", why or "the report has no duration", title=f"each {spread}"), number(whole / total if total and times else None, "fraction", why or "the report has no duration", bar=whole / total if total else None),
-            number(times[len(times) // 2] if times else None, "us", why or "the report has no duration", title=spread), text(" × ".join(map(str, launch.grid))), text(" × ".join(map(str, launch.block))),
-            figure_cell(profile, "registers_per_thread"), figure_cell(profile, "achieved_occupancy"), figure_cell(profile, "dram_utilization", bar=True), figure_cell(profile, "issue_active", bar=True),
-            verdict_cell(book.diagnosis(profile)), _gain(book, profile),
-        ])  # fmt: skip
+        rows.append(
+            [
+                Cell(
+                    visible(launch.function, 120),
+                    visible(launch.function),
+                    visible(launch.kernel, 1000),
+                    f"{slug}.html" if slug in with_page else "",
+                    code=True,
+                ),
+                status,
+                number(len(members), "count"),
+                number(whole if times else None, "us", why or "the report has no duration", title=f"each {spread}"),
+                number(
+                    whole / total if total and times else None, "fraction", why or "the report has no duration", bar=whole / total if total else None
+                ),
+                number(times[len(times) // 2] if times else None, "us", why or "the report has no duration", title=spread),
+                text(" × ".join(map(str, launch.grid))),
+                text(" × ".join(map(str, launch.block))),
+                figure_cell(profile, "registers_per_thread"),
+                figure_cell(profile, "achieved_occupancy"),
+                figure_cell(profile, "dram_utilization", bar=True),
+                figure_cell(profile, "issue_active", bar=True),
+                verdict_cell(book.diagnosis(profile)),
+                _gain(book, profile),
+            ]
+        )
     labels = (
-        ("kernel", "Kernel", ""), ("status", "Status", ""), ("launches", "Launches", "same kernel, grid and block"), ("time", "Time", "of all of them, under ncu"), ("share", "Share", "of the time of all launches"),
-        ("median", "Median", "of one launch"), ("grid", "Grid", ""), ("block", "Block", ""), ("registers", "Registers", "per thread"), ("occupancy", "Occupancy", "achieved"), ("dram", "DRAM", "of its peak"),
-        ("issue", "Issue", "issue slots busy"), ("bottleneck", "Bottleneck", "of the median launch"), ("predicted", "Predicted", "bound on the speedup if it were removed"),
-    )  # fmt: skip
+        ("kernel", "Kernel", ""),
+        ("status", "Status", ""),
+        ("launches", "Launches", "same kernel, grid and block"),
+        ("time", "Time", "of all of them, under ncu"),
+        ("share", "Share", "of the time of all launches"),
+        ("median", "Median", "of one launch"),
+        ("grid", "Grid", ""),
+        ("block", "Block", ""),
+        ("registers", "Registers", "per thread"),
+        ("occupancy", "Occupancy", "achieved"),
+        ("dram", "DRAM", "of its peak"),
+        ("issue", "Issue", "issue slots busy"),
+        ("bottleneck", "Bottleneck", "of the median launch"),
+        ("predicted", "Predicted", "bound on the speedup if it were removed"),
+    )
     words = {"kernel", "status", "grid", "block", "bottleneck"}
     columns = tuple(Column(key, label, title, "", key not in words) for key, label, title in labels)
     note = f"{len(groups) - GROUPS_SHOWN} more kinds of launches are not listed." if len(groups) > GROUPS_SHOWN else ""
@@ -236,14 +320,37 @@ def _files(book: Book) -> Iterable[Fact]:
 def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
     diagnosis = book.diagnosis(profile)
     findings = tuple(
-        {"bottleneck": visible(f.bottleneck), "summary": visible(f.summary), "confidence": f.confidence, "good": f.good, "predicted_speedup": f.speedup, "arithmetic": [visible(line) for line in f.arithmetic], "advice": [visible(line) for line in f.advice],
-         "evidence": [{"metric": e.metric, "label": visible(e.label), "value": e.value, "unit": e.unit, "threshold": e.threshold, "comparison": e.comparison, "meaning": visible(e.meaning)} for e in f.evidence]}
+        {
+            "bottleneck": visible(f.bottleneck),
+            "summary": visible(f.summary),
+            "confidence": f.confidence,
+            "good": f.good,
+            "predicted_speedup": f.speedup,
+            "arithmetic": [visible(line) for line in f.arithmetic],
+            "advice": [visible(line) for line in f.advice],
+            "evidence": [
+                {
+                    "metric": e.metric,
+                    "label": visible(e.label),
+                    "value": e.value,
+                    "unit": e.unit,
+                    "threshold": e.threshold,
+                    "comparison": e.comparison,
+                    "meaning": visible(e.meaning),
+                }
+                for e in f.evidence
+            ],
+        }
         for f in diagnosis.findings
-    )  # fmt: skip
+    )
     slug, context = book.slugs[id(profile)], profile.context
     return LaunchRecord(
-        visible(profile.origin.file), profile.origin.key, visible(profile.launch.kernel), visible(profile.launch.status), profile.duration_us, f"{slug}.html" if slug in pages else "", findings,
+        visible(profile.origin.file),
+        profile.origin.key,
+        visible(profile.launch.kernel),
+        visible(profile.launch.status),
+        profile.duration_us,
+        f"{slug}.html" if slug in pages else "",
+        findings,
         {"family": context.family, "rung": context.rung, "size": context.size, "dtype": context.dtype} if context else None,
-    )  # fmt: skip
-
-
+    )

@@ -43,7 +43,7 @@ def plot_text(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text for a Markdown paragraph or table cell, on one line, with nothing in it read as markup; a word joiner keeps `@name` from calling anyone."""
+    """Text for a Markdown paragraph or cell, on one line, with nothing in it read as markup; a word joiner keeps `@name` from calling anyone."""
     escaped = _MARKDOWN_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", visible(text)).strip())
     return escaped.replace("@", "@\u2060")
 
@@ -70,7 +70,7 @@ def _csv_cell(value: Any) -> str:
     text = visible(str(value))
     if text[:1] in ("=", "+", "-", "@") or text[:2] in ("\\x"):
         text = "'" + text
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r\'') else text
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ",\"\n\r'") else text
 
 
 def slug(text: str, longest: int = 80) -> str:

@@ -15,9 +15,23 @@ from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, numbe
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
-    "instructions", "issue_active", "eligible_warps", "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "ld_sectors_per_request", "shared_wavefronts", "shared_conflict_excess", "l1_global_bytes", "l2_bytes",
-    "dram_bytes", "fma_pipe_active", "tensor_pipe_active", "lanes_predicated_on", "local_sectors",
-)  # fmt: skip
+    "instructions",
+    "issue_active",
+    "eligible_warps",
+    "registers_per_thread",
+    "theoretical_occupancy",
+    "achieved_occupancy",
+    "ld_sectors_per_request",
+    "shared_wavefronts",
+    "shared_conflict_excess",
+    "l1_global_bytes",
+    "l2_bytes",
+    "dram_bytes",
+    "fma_pipe_active",
+    "tensor_pipe_active",
+    "lanes_predicated_on",
+    "local_sectors",
+)
 #: Changes below this are within what two profiles of one kernel differ by.
 _UNCHANGED: Final = 0.02
 #: A stall reason appears among what moved when it changes by this many cycles per instruction and by this share of itself.
@@ -33,8 +47,20 @@ def step_view(book: Book, entry: Entry) -> StepView | None:
     if before is None or entry.info is None:
         return None
     main = before.main
-    link = Cell(visible(before.label), visible(before.label), visible(before.info.title) if before.info else "", f"{book.slugs[id(main)]}.html" if main else "")
-    return StepView(link, visible(entry.info.idea), _explained(book, before, entry), _facts(book, before, entry), _moved(before, entry), _difference(before, entry))
+    link = Cell(
+        visible(before.label),
+        visible(before.label),
+        visible(before.info.title) if before.info else "",
+        f"{book.slugs[id(main)]}.html" if main else "",
+    )
+    return StepView(
+        link,
+        visible(entry.info.idea),
+        _explained(book, before, entry),
+        _facts(book, before, entry),
+        _moved(before, entry),
+        _difference(before, entry),
+    )
 
 
 def _explained(book: Book, before: Entry, entry: Entry) -> tuple[str, ...]:
@@ -55,13 +81,32 @@ def _facts(book: Book, before: Entry, entry: Entry) -> tuple[Fact, ...]:
     facts.append(Fact("Meant to remove", text(removes, code=True)))
     guess = predicted(book, before, removes)
     if guess is None:
-        facts.append(Fact("Predicted speedup", missing(f"the profile of {before.label} alone does not show {removes}" if before.main else "the rung before was not profiled")))
+        facts.append(
+            Fact(
+                "Predicted speedup",
+                missing(f"the profile of {before.label} alone does not show {removes}" if before.main else "the rung before was not profiled"),
+            )
+        )
         return tuple(facts)
     speedup, rank = guess
-    facts.append(Fact("Predicted speedup", Cell(f"≤ {units.ratio(speedup)}", speedup, f"bound from the profile of {visible(before.label)} alone; cause found at rank {rank}")))
+    facts.append(
+        Fact(
+            "Predicted speedup",
+            Cell(f"≤ {units.ratio(speedup)}", speedup, f"bound from the profile of {visible(before.label)} alone; cause found at rank {rank}"),
+        )
+    )
     if got:
         off = abs((1 - 1 / speedup) - (1 - 1 / got)) * 100
-        facts.append(Fact("Prediction off by", Cell(f"{units.significant(off, 2)} points", off, "difference of the predicted and the achieved time saved, in points of the time before")))
+        facts.append(
+            Fact(
+                "Prediction off by",
+                Cell(
+                    f"{units.significant(off, 2)} points",
+                    off,
+                    "difference of the predicted and the achieved time saved, in points of the time before",
+                ),
+            )
+        )
     return tuple(facts)
 
 
@@ -76,7 +121,11 @@ def _moved(before: Entry, entry: Entry) -> Table | None:
             unit, label, meaning = derived.describe(name)
             rows.append([text(label, meaning), number(old, unit), number(new, unit), _change(old, new)])
     rows.extend(_stalls_moved(then, now))
-    return plain_table("moved", "What moved", ["Figure", visible(before.label), visible(entry.label), "Change"], rows, numeric=(1, 2, 3)) if rows else None
+    return (
+        plain_table("moved", "What moved", ["Figure", visible(before.label), visible(entry.label), "Change"], rows, numeric=(1, 2, 3))
+        if rows
+        else None
+    )
 
 
 def _stalls_moved(then: Profile, now: Profile) -> list[list[Cell]]:
@@ -86,7 +135,12 @@ def _stalls_moved(then: Profile, now: Profile) -> list[list[Cell]]:
     for reason in dict.fromkeys([name for name, _ in then.stalls.reasons] + [name for name, _ in now.stalls.reasons]):
         old, new = then.stalls.cycles(reason), now.stalls.cycles(reason)
         if abs(new - old) >= max(_STALL_CYCLES, _STALL_SHARE * max(old, new)):
-            found.append((abs(new - old), [text(f"Stall: {reason.replace('_', ' ')}"), number(old, "cycles/inst"), number(new, "cycles/inst"), _change(old, new)]))
+            found.append(
+                (
+                    abs(new - old),
+                    [text(f"Stall: {reason.replace('_', ' ')}"), number(old, "cycles/inst"), number(new, "cycles/inst"), _change(old, new)],
+                )
+            )
     return [row for _, row in sorted(found, key=lambda pair: -pair[0])]
 
 

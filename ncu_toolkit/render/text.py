@@ -1,4 +1,7 @@
-"""A run in the terminal: one screen of what matters, from the same view as the pages. Every text is a `Text`, so nothing in a report is read as markup."""
+"""A run in the terminal: one screen of what matters, from the same view as the pages.
+
+Every text is a `Text`, so nothing in a report is read as markup.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,15 @@ def _family(book: Book, family: FamilyView) -> list[RenderableType]:
 def rich_table(table: Table, keys: tuple[str, ...], rows: int) -> RichTable:
     """The named columns of a table; says how many rows are left out."""
     left = len(table.rows) - rows
-    drawn = RichTable(title=Text(table.caption), title_justify="left", box=None, pad_edge=False, header_style="dim", caption=Text(f"{left} more in the report") if left > 0 else None, caption_justify="left")
+    drawn = RichTable(
+        title=Text(table.caption),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        caption=Text(f"{left} more in the report") if left > 0 else None,
+        caption_justify="left",
+    )
     chosen = [index for index, column in enumerate(table.columns) if column.key in keys]
     for index in chosen:
         column = table.columns[index]

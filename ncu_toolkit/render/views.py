@@ -265,7 +265,9 @@ def metric_cell(profile: Profile, name: str, *, title: str = "", bar: bool = Fal
     return number(reading.value, unit, title=title, bar=reading.value if bar and unit == "fraction" else None)
 
 
-def plain_table(key: str, caption: str, labels: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]], *, numeric: Sequence[int] = (), note: str = "") -> Table:
+def plain_table(
+    key: str, caption: str, labels: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]], *, numeric: Sequence[int] = (), note: str = ""
+) -> Table:
     """A table from labels (or pairs of label and explanation); `numeric` are the indices of number columns."""
     pairs = [(label, "") if isinstance(label, str) else label for label in labels]
     columns = tuple(Column(label.lower(), label, title, "", i in numeric) for i, (label, title) in enumerate(pairs))

@@ -1,0 +1,157 @@
+"""The roofline: memory and arithmetic roofs, and the rungs as named points joined into a path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ncu_toolkit import units
+from ncu_toolkit.render import palette
+from ncu_toolkit.render.charts import LEGEND, Figure
+from ncu_toolkit.render.roofs import Roof
+from ncu_toolkit.render.safe import plot_text
+
+
+@dataclass(frozen=True)
+class Point:
+    """One rung on the roofline: operational intensity in FLOP/B by memory level, and FLOP/s."""
+
+    label: str
+    rate: float
+    intensity: Mapping[str, float]
+    kind: str
+
+
+def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) -> Figure:
+    """Log-log roofline: the points joined into a path at DRAM intensity (L2 and L1 by the legend), memory and arithmetic roofs.
+
+    `arithmetic` is the roof that bounds the family: its lines are drawn, and memory roofs end at the highest of them.
+    """
+    memory = [roof for roof in roofs if roof.name in ("dram", "l2", "l1")]
+    ceilings = [roof for roof in roofs if roof.name in ("fp32", "tensor") and (roof.name == arithmetic or arithmetic == "tensor")]
+    if arithmetic not in ("fp32", "tensor"):
+        ceilings = [roof for roof in roofs if roof.name == "fp32"]
+    xs = (
+        [point.intensity["dram"] for point in points if point.intensity.get("dram")]
+        or [value for point in points for value in point.intensity.values()]
+        or [1.0]
+    )
+    top = max((roof.rate for roof in ceilings), default=max((point.rate for point in points), default=1.0))
+    lowest = min([point.rate for point in points], default=top / 1000)
+    ridges = [top / roof.rate for roof in memory]
+    low, high = min([*xs, *ridges]) / 2.5, max([*xs, *ridges]) * 2.5
+    box = (math.log10(low), math.log10(high), math.log10(lowest / 2.5), math.log10(top * 1.8))
+    data: list[Figure] = []
+    for roof in memory:
+        colour, _ = palette.LEVELS[roof.name]
+        end = min(high, top / roof.rate)
+        data.append(_line(roof, [low, end], [low * roof.rate, end * roof.rate], colour))
+    for roof in ceilings:
+        start = min((roof.rate / memory_roof.rate for memory_roof in memory), default=low)
+        data.append(_line(roof, [max(low, start), high], [roof.rate, roof.rate], palette.GREY if roof.name == "fp32" else palette.PURPLE))
+    for level in ("dram", "l2", "l1"):
+        known = [point for point in points if point.intensity.get(level)]
+        if not known:
+            continue
+        colour, symbol = palette.LEVELS[level]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers+text",
+                "name": f"rungs at {level.upper()}",
+                "x": [point.intensity[level] for point in known],
+                "y": [point.rate for point in known],
+                "text": _labels(known, level, box),
+                "textposition": _positions(known, level, box),
+                "textfont": {"size": 10},
+                "customdata": [plot_text(point.label) for point in known],
+                "marker": {
+                    "color": colour,
+                    "size": 9,
+                    "symbol": [symbol if point.kind in ("step", "baseline") else f"{symbol}-open" for point in known],
+                    "line": {"width": 1},
+                },
+                "line": {"color": colour, "width": 1, "dash": "dot"},
+                "visible": True if level == "dram" else "legendonly",
+                "hovertemplate": "%{customdata}<br>%{x:.3s} FLOP/B<br>%{y:.3s}FLOP/s<extra></extra>",
+            }
+        )
+    layout = {
+        "height": 520,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
+        "legend": {**LEGEND},
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "operational intensity, FLOP per byte"},
+            "range": [box[0], box[1]],
+            "exponentformat": "power",
+            "dtick": 1,
+            "automargin": True,
+        },
+        "yaxis": {"type": "log", "title": {"text": "FLOP/s"}, "range": [box[2], box[3]], "exponentformat": "SI", "dtick": 1, "automargin": True},
+        "showlegend": True,
+    }
+    return {"data": data, "layout": layout}
+
+
+#: Where labels may stand beside their points, with the direction of the text's centre.
+_SIDES: Final = (
+    ("middle right", 1, 0),
+    ("middle left", -1, 0),
+    ("top center", 0, 1),
+    ("bottom center", 0, -1),
+    ("top right", 1, 1),
+    ("bottom right", 1, -1),
+    ("top left", -1, 1),
+    ("bottom left", -1, -1),
+)
+#: The plot's size that labels are placed for, and a letter's, in pixels.
+_PLOT: Final = (1120.0, 430.0)
+_LETTER: Final = (5.6, 13.0)
+
+
+@lru_cache(maxsize=64)
+def _placed(spots: tuple[tuple[str, float, float], ...], box: tuple[float, float, float, float]) -> tuple[str, ...]:
+    """A side for each label so that none covers another or a point; empty where there is none. Fastest points choose first."""
+    pixels = [((math.log10(x) - box[0]) / (box[1] - box[0]) * _PLOT[0], (math.log10(y) - box[2]) / (box[3] - box[2]) * _PLOT[1]) for _, x, y in spots]
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in pixels]
+    sides = [""] * len(spots)
+    for index in sorted(range(len(spots)), key=lambda i: -pixels[i][1]):
+        (x, y), width = pixels[index], len(spots[index][0]) * _LETTER[0]
+        for side, across, up in _SIDES:
+            cx, cy = x + across * (width / 2 + 8), y + up * (_LETTER[1] / 2 + 6)
+            area = (cx - width / 2, cy - _LETTER[1] / 2, cx + width / 2, cy + _LETTER[1] / 2)
+            inside = area[0] > 0 and area[2] < _PLOT[0]
+            if inside and not any(a < area[2] and c > area[0] and b < area[3] and d > area[1] for n, (a, b, c, d) in enumerate(taken) if n != index):
+                sides[index] = side
+                taken.append(area)
+                break
+    return tuple(sides)
+
+
+def _sides(points: Sequence[Point], level: str, box: tuple[float, float, float, float]) -> tuple[str, ...]:
+    return _placed(tuple((point.label, point.intensity[level], point.rate) for point in points), box)
+
+
+def _labels(points: Sequence[Point], level: str, box: tuple[float, float, float, float]) -> list[str]:
+    """Labels of those points that have room for one; the others have theirs on hover and in the table."""
+    return [plot_text(point.label) if side else "" for point, side in zip(points, _sides(points, level, box), strict=True)]
+
+
+def _positions(points: Sequence[Point], level: str, box: tuple[float, float, float, float]) -> list[str]:
+    return [side or "middle right" for side in _sides(points, level, box)]
+
+
+def _line(roof: Roof, x: list[float], y: list[float], colour: str) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plot_text(roof.label),
+        "x": x,
+        "y": y,
+        "line": {"color": colour, "width": 2 if roof.measured else 1.2, "dash": "solid" if roof.measured else "dash"},
+        "hovertemplate": f"{plot_text(roof.label)}: {units.si(roof.rate, roof.unit)}<extra></extra>",
+    }
