@@ -92,7 +92,9 @@ class StaticAnalysis:
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
             for table, found in [(kernel["occupancy"], given.occupancy), *zip(kernel["blocks"], given.blocks, strict=True)]:
                 if found is not None:
-                    table.update(active_blocks=found.active_blocks, active_warps=found.active_warps, fraction=found.fraction, limiters=list(found.limiters))
+                    table.update(
+                        active_blocks=found.active_blocks, active_warps=found.active_warps, fraction=found.fraction, limiters=list(found.limiters)
+                    )
             for table, region in zip(kernel["regions"], given.regions, strict=True):
                 del table["code"]
                 table["limit"] = region.limit
@@ -174,7 +176,9 @@ def analyse_cubin(cubin: Path, *, block: int | None = None, shared: int = 0) -> 
     if not cubin.is_file():
         raise UsageProblem(f"there is no file '{cubin}'", "Give a .cu file, a .cubin, or the name of a kernel")
     target, entries = read_cubin(cubin)
-    return _analyse(StaticAnalysis(cubin.name, target, "", {}, "", "", ()), cubin, entries, _given(entries, block, shared), None, None, spills_known=False)
+    return _analyse(
+        StaticAnalysis(cubin.name, target, "", {}, "", "", ()), cubin, entries, _given(entries, block, shared), None, None, spills_known=False
+    )
 
 
 def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
@@ -188,7 +192,9 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     texts = []
     for option in ("-lelf", "-res-usage"):
         try:
-            answer = subprocess.run([str(tool.path), option, str(cubin)], capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False)
+            answer = subprocess.run(
+                [str(tool.path), option, str(cubin)], capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentProblem(f"cuobjdump did not run on {cubin.name}: {error}", "Check the CUDA toolkit") from error
         texts.append(answer.stdout)
@@ -225,14 +231,25 @@ def _analyse(
 ) -> StaticAnalysis:  # fmt: skip
     cc = build.parse_arch(made.target)
     functions = {function.name: function for function in sass.disassemble(cubin)}
-    names = sorted((name for name in entries if name in functions), key=lambda name: (list(geometry).index(name) if name in geometry else len(geometry), name))
+    names = sorted(
+        (name for name in entries if name in functions), key=lambda name: (list(geometry).index(name) if name in geometry else len(geometry), name)
+    )
     kernels = []
     for name in names:
         launch = geometry.get(name)
         fill = _occupancy(cc, entries[name], launch.threads, launch.shared) if launch else None
         blocks = launch.blocks if launch and launch.blocks else None
         facts = KernelFacts(
-            name, cc, entries[name], functions[name], regions_of(functions[name], cc), fill, made.dtype, intensity, blocks if sm_count else None, sm_count
+            name,
+            cc,
+            entries[name],
+            functions[name],
+            regions_of(functions[name], cc),
+            fill,
+            made.dtype,
+            intensity,
+            blocks if sm_count else None,
+            sm_count,
         )
         kernels.append(_kernel(facts, launch, blocks, spills_known))
     nothing = "" if kernels else "the file holds no kernel: nothing to analyse"

@@ -81,7 +81,12 @@ def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
     found = [Unknown((), "How long it takes, how often its loops run, and which of its paths is taken.")]
     if kinds & {"global", "copy"}:
         found.append(Unknown(("uncoalesced-global-access",), "Whether the lanes of a warp touch neighbouring addresses."))
-        found.append(Unknown(("missing-data-reuse", "dram-bandwidth", "l2-bandwidth", "l1-bandwidth", "memory-latency"), "What hits in L1 and L2, and which level of memory is busy or late."))
+        found.append(
+            Unknown(
+                ("missing-data-reuse", "dram-bandwidth", "l2-bandwidth", "l1-bandwidth", "memory-latency"),
+                "What hits in L1 and L2, and which level of memory is busy or late.",
+            )
+        )
     if "shared" in kinds:
         found.append(Unknown(("shared-bank-conflict",), "Whether shared-memory accesses conflict in their banks."))
     if any(i.base in ("BRA", "BSSY") and i.predicate for i in code):
@@ -114,7 +119,9 @@ def cycles(region: Region, unit: str, label: str) -> Evidence:
 
 
 def memory(region: Region) -> Evidence:
-    return evidence("memory_cycles", "Device memory", region.memory_cycles, "cycles", "Cycles until a warp's requested bytes could come from device memory.")
+    return evidence(
+        "memory_cycles", "Device memory", region.memory_cycles, "cycles", "Cycles until a warp's requested bytes could come from device memory."
+    )
 
 
 def locations(rows: Sequence[SassInstruction], what: str, count: int = 3) -> tuple[Location, ...]:
@@ -123,4 +130,6 @@ def locations(rows: Sequence[SassInstruction], what: str, count: int = 3) -> tup
     for row in rows:
         lines.setdefault((row.file, row.line), []).append(row)
     heaviest = sorted(lines.values(), key=lambda group: -len(group))[:count]
-    return tuple(Location(g[0].file.replace("\\", "/").rsplit("/", 1)[-1], g[0].line, g[0].address, g[0].sass, len(g) / len(rows), what) for g in heaviest)
+    return tuple(
+        Location(g[0].file.replace("\\", "/").rsplit("/", 1)[-1], g[0].line, g[0].address, g[0].sass, len(g) / len(rows), what) for g in heaviest
+    )

@@ -86,12 +86,19 @@ def double_precision(facts: KernelFacts) -> StaticFinding | None:
     return StaticFinding(
         "double-precision",
         "likely",
-        f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work" + (", with conversions to or from it." if converted else "."),
+        f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work"
+        + (", with conversions to or from it." if converted else "."),
         (
             evidence("fp64_instructions", "FP64 instructions a pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
             cycles(region, "fp64", "FP64 pipe"),
             cycles(region, "fma", "FP32 pipe"),
-            evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count", "Where float values are widened, a literal without f is often the reason."),
+            evidence(
+                "fp64_conversions",
+                "Conversions to or from FP64",
+                len(converted),
+                "count",
+                "Where float values are widened, a literal without f is often the reason.",
+            ),
         ),
         "Write float literals and functions (0.5f, sqrtf), unless double is meant.",
         "The FP64 pipe is the busiest; math pipe throttle or short scoreboard at DFMA.",
@@ -119,7 +126,15 @@ def tensor_core(facts: KernelFacts) -> StaticFinding | None:
         "likely" if declared else "possible",
         "16-bit numbers are multiplied and added in a loop on the ordinary pipes; no matrix instruction is in the code.",
         (
-            evidence("multiply_adds", "Multiply-adds in the loop", len(fused) / region.instructions, "fraction", "FFMA and HFMA2 among its instructions.", MULTIPLY_ADDS, ">="),
+            evidence(
+                "multiply_adds",
+                "Multiply-adds in the loop",
+                len(fused) / region.instructions,
+                "fraction",
+                "FFMA and HFMA2 among its instructions.",
+                MULTIPLY_ADDS,
+                ">=",
+            ),
             evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
             evidence("half_conversions", "Conversions from half a pass", converted, "count", "16-bit operands widened before they are multiplied."),
         ),
@@ -140,7 +155,12 @@ def special_functions(facts: KernelFacts) -> StaticFinding | None:
         "special-function-pressure",
         "likely",
         f"Roots, exponentials, divisions and conversions need more cycles in the {place(region)} than anything else, memory included.",
-        (cycles(region, "special", "Special-function pipe"), cycles(region, "fma", "FP32 pipe"), cycles(region, "issue", "Issue slots"), memory(region)),
+        (
+            cycles(region, "special", "Special-function pipe"),
+            cycles(region, "fma", "FP32 pipe"),
+            cycles(region, "issue", "Issue slots"),
+            memory(region),
+        ),
         "Compute each once and keep it; use the fast variants (__expf, __fdividef) where their accuracy is enough; replace some by polynomials.",
         "The XU pipe is the busiest; MUFU in the mix.",
         locations(used, "special-function instructions"),
@@ -162,10 +182,17 @@ def integer(facts: KernelFacts) -> StaticFinding | None:
     return StaticFinding(
         "integer-arithmetic",
         "likely" if divisions else "possible",
-        f"{units.percent(share)} of the instructions in the {place(region)} are integer arithmetic" + (f", {divisions} divisions or modulo operations among them." if divisions else "."),
+        f"{units.percent(share)} of the instructions in the {place(region)} are integer arithmetic"
+        + (f", {divisions} divisions or modulo operations among them." if divisions else "."),
         (
             evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
-            evidence("divisions", "Integer divisions", divisions, "count", "I2F, MUFU.RCP and F2I together: a division by a value not known at compile time."),
+            evidence(
+                "divisions",
+                "Integer divisions",
+                divisions,
+                "count",
+                "I2F, MUFU.RCP and F2I together: a division by a value not known at compile time.",
+            ),
             cycles(region, "alu", "Integer pipe"),
             memory(region),
         ),
@@ -186,9 +213,22 @@ def shared_pressure(facts: KernelFacts) -> StaticFinding | None:
     ratio = shared / arithmetic if arithmetic else None
     used = [i for i in region.code if attribution.kind(i.opcode) == "shared" and i.predicate != NEVER]
     width = region.mean_width(frozenset({"LDS", "LDSM"}))
-    shown = [cycles(region, "shared", "Shared-memory path"), evidence("arithmetic_cycles", "Arithmetic", arithmetic, "cycles", "Cycles of the busiest floating-point pipe.")]
+    shown = [
+        cycles(region, "shared", "Shared-memory path"),
+        evidence("arithmetic_cycles", "Arithmetic", arithmetic, "cycles", "Cycles of the busiest floating-point pipe."),
+    ]
     if ratio is not None:
-        shown.append(evidence("shared_ratio", "Shared-memory cycles per arithmetic cycle", ratio, "ratio", "From 1 on, arithmetic waits for operands.", SHARED_RATIO, ">="))
+        shown.append(
+            evidence(
+                "shared_ratio",
+                "Shared-memory cycles per arithmetic cycle",
+                ratio,
+                "ratio",
+                "From 1 on, arithmetic waits for operands.",
+                SHARED_RATIO,
+                ">=",
+            )
+        )
     if width is not None:
         shown.append(evidence("shared_width", "Mean width of a shared load", width, "B", "Bytes a thread loads by one instruction; 16 at most."))
     return StaticFinding(
@@ -216,7 +256,13 @@ def data_reuse(facts: KernelFacts) -> StaticFinding | None:
         f"The loop asks global memory for each byte of the problem about {units.count(times)} times: it does {units.significant(requested)} operations a byte where the problem has {units.significant(facts.intensity)}.",
         (
             evidence("requested_intensity", "Operations a requested byte", requested, "", "In the loop, before any cache.", FP32_BALANCE, "<"),
-            evidence("problem_intensity", "Operations a compulsory byte", facts.intensity, "", "Of the problem, each input read once and each output written once."),
+            evidence(
+                "problem_intensity",
+                "Operations a compulsory byte",
+                facts.intensity,
+                "",
+                "Of the problem, each input read once and each output written once.",
+            ),
         ),
         "Stage tiles in shared memory and keep a patch of results a thread in registers.",
         "Far more sectors from L1 and L2 than the problem has; long scoreboard at LDG.",
@@ -261,7 +307,13 @@ def memory_latency(facts: KernelFacts) -> StaticFinding | None:
         "In the loop, a load's address comes from the load before it: each waits for the full latency of memory.",
         (
             evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", 0, ">"),
-            evidence("loads_in_flight", "Loads in flight a thread", facts.main.loads_in_flight, "count", "Most that one thread can have outstanding in the loop."),
+            evidence(
+                "loads_in_flight",
+                "Loads in flight a thread",
+                facts.main.loads_in_flight,
+                "count",
+                "Most that one thread can have outstanding in the loop.",
+            ),
         ),
         "Compute the address instead of loading it, or follow several chains at once.",
         "Long scoreboard is the largest stall while no memory level is busy.",
@@ -279,7 +331,9 @@ def copy_wait(facts: KernelFacts) -> StaticFinding | None:
                 f"The loop waits for its asynchronous copies right after issuing them: {units.percent(overlapped)} of its arithmetic lies in between.",
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction", "Of the loop's arithmetic.", OVERLAP, "<"),
-                    evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count", "Most that one thread has outstanding."),
+                    evidence(
+                        "loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count", "Most that one thread has outstanding."
+                    ),
                 ),
                 "Issue copies a tile or more ahead, and wait only for the oldest group (cp.async.wait_group with the number of younger ones).",
                 "Long scoreboard or barrier stalls at DEPBAR and the barrier behind it.",
@@ -301,7 +355,13 @@ def dependency(facts: KernelFacts) -> StaticFinding | None:
         f"Each pass of the loop takes a warp at least {region.dependency_cycles} cycles of waiting for its own arithmetic, and {units.significant(warps / SCHEDULERS)} warps a scheduler "
         f"issue {units.significant(issued)} instructions in that time.",
         (
-            evidence("dependency_cycles", "Cycles a pass by dependencies", region.dependency_cycles, "cycles", "Arithmetic latency along the chain, loads taken as there at once."),
+            evidence(
+                "dependency_cycles",
+                "Cycles a pass by dependencies",
+                region.dependency_cycles,
+                "cycles",
+                "Arithmetic latency along the chain, loads taken as there at once.",
+            ),
             evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction", "With all resident warps.", BUSY, "<"),
         ),
         "Keep several independent accumulators, unroll, or run more warps.",
@@ -314,7 +374,10 @@ def occupancy_low(facts: KernelFacts) -> StaticFinding | None:
     if found is None or found.fraction >= LOW_OCCUPANCY:
         return None
     steps = next_steps(found)
-    hints = [f"{resource} down to {units.count(value)}" + (" bytes a block" if resource == "shared memory" else " a thread") for resource, value in steps.items()]
+    hints = [
+        f"{resource} down to {units.count(value)}" + (" bytes a block" if resource == "shared memory" else " a thread")
+        for resource, value in steps.items()
+    ]
     never = found.active_blocks == 0
     return StaticFinding(
         "low-occupancy",
@@ -323,7 +386,15 @@ def occupancy_low(facts: KernelFacts) -> StaticFinding | None:
         if never
         else f"{found.active_warps} of {found.max_warps} warps fit on a multiprocessor, limited by {' and '.join(found.limiters)}. Enough where each warp has much independent work.",
         (
-            evidence("theoretical_occupancy", "Theoretical occupancy", found.fraction, "fraction", "Warps that fit over the most an SM holds.", LOW_OCCUPANCY, "<"),
+            evidence(
+                "theoretical_occupancy",
+                "Theoretical occupancy",
+                found.fraction,
+                "fraction",
+                "Warps that fit over the most an SM holds.",
+                LOW_OCCUPANCY,
+                "<",
+            ),
             evidence("registers", "Registers a thread", found.registers, "count", "As ptxas gives them."),
             evidence("shared", "Shared memory a block", found.shared, "B", "Static and dynamic."),
         ),
@@ -336,7 +407,10 @@ def launch_shape(facts: KernelFacts) -> StaticFinding | None:
     if facts.occupancy is None or facts.grid_blocks is None or not facts.sm_count or not facts.occupancy.active_blocks:
         return None
     waves = facts.occupancy.waves(facts.grid_blocks, facts.sm_count)
-    shown = (evidence("waves", "Waves", waves, "", "Blocks of the grid over those that fit on the GPU at once."), evidence("blocks", "Blocks", facts.grid_blocks, "count", "Of the grid."))
+    shown = (
+        evidence("waves", "Waves", waves, "", "Blocks of the grid over those that fit on the GPU at once."),
+        evidence("blocks", "Blocks", facts.grid_blocks, "count", "Of the grid."),
+    )
     if facts.grid_blocks < facts.sm_count:
         idle = f"The grid has {units.count(facts.grid_blocks)} blocks for {facts.sm_count} multiprocessors: the others have nothing to do."
         return StaticFinding("grid-too-small", "certain", idle, shown, "Split the work into more blocks.", "Fewer SMs active than there are.")
@@ -344,7 +418,14 @@ def launch_shape(facts: KernelFacts) -> StaticFinding | None:
     lost = 1 - waves / whole
     if waves > 1 and lost >= TAIL:
         text = f"{units.significant(waves)} waves take the time of {whole}: up to {units.percent(lost)} of it goes by in the last, partial one."
-        return StaticFinding("tail-effect", "possible", text, shown, "Choose another tile or block size, or a persistent grid of as many blocks as fit.", "SMs idle towards the end.")
+        return StaticFinding(
+            "tail-effect",
+            "possible",
+            text,
+            shown,
+            "Choose another tile or block size, or a persistent grid of as many blocks as fit.",
+            "SMs idle towards the end.",
+        )
     return None
 
 

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "record": "Make a recording: profile and time ladders, scrub and compress what came of it.",
     "calibrate": "Hold predictions against what the next rung achieved, ours and Nsight Compute's.",
     "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks that need no counters.",
+    "tune": "Find a kernel's best parameters for this GPU and size.",
 }
 #: Set to see a traceback in place of the one-line error.
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"

@@ -27,10 +27,14 @@ DEFAULT_ARCH = "sm_90"
 @click.option("--arch", "-a", metavar="sm_NN", help=f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]")
 @click.option("--size", "-s", metavar="SIZE", help="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]")
 @click.option("--dtype", metavar="TYPE", help="Element type of a ladder's kernel, where the family has several.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it.")
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it."
+)
 @click.option("--block", type=click.IntRange(1, 1024), metavar="THREADS", help="Threads a block, for a .cu or .cubin file.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory a block, for a .cu or .cubin file.")
-@click.option("--sm-count", type=click.IntRange(1), metavar="N", help="Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]")
+@click.option(
+    "--sm-count", type=click.IntRange(1), metavar="N", help="Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]"
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     what: str, arch: str | None, size: str | None, dtype: str | None, params: tuple[str, ...], block: int | None, shared: int, sm_count: int | None, form: str,
@@ -94,7 +98,11 @@ def show(found: StaticAnalysis) -> None:
 def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
     screen.print()
     screen.print(kernel.name, style="bold", markup=False)
-    spills = "spills not recorded in a cubin" if kernel.spill_stores is None else f"{units.count(kernel.spill_stores + (kernel.spill_loads or 0))} bytes spilled"
+    spills = (
+        "spills not recorded in a cubin"
+        if kernel.spill_stores is None
+        else f"{units.count(kernel.spill_stores + (kernel.spill_loads or 0))} bytes spilled"
+    )
     shared = f"{units.count(kernel.shared_static)} + {units.count(kernel.shared_dynamic)} bytes of shared memory a block (static + dynamic)"
     line = f"{kernel.registers} registers a thread, {spills}, {shared}, stack {units.count(kernel.stack)} bytes, {units.count(kernel.instructions)} instructions"
     screen.print(line, markup=False)
@@ -115,7 +123,11 @@ def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
             limit = f", {fact.comparison} {units.quantity(fact.threshold, fact.unit)}" if fact.threshold is not None else ""
             screen.print(f"    {fact.label}: {units.quantity(fact.value, fact.unit)}{limit}. {fact.meaning}", style="dim", markup=False)
         for place in finding.locations:
-            screen.print(f"    {place.file or 'code'}:{place.line}  {place.sass}  ({units.percent(place.share)} of the {place.what})", style="dim", markup=False)
+            screen.print(
+                f"    {place.file or 'code'}:{place.line}  {place.sass}  ({units.percent(place.share)} of the {place.what})",
+                style="dim",
+                markup=False,
+            )
         screen.print(f"  Change: {finding.advice}", markup=False)
         screen.print(f"  A profile would show: {finding.look_for}", markup=False)
     screen.print()
@@ -175,4 +187,7 @@ def _mix(screen: Any, region: Region) -> None:
         widths = "; ".join(f"{base} " + ", ".join(f"{n} x {size} B" for size, n in sizes.items()) for base, sizes in region.widths.items())
         screen.print(f"Widths: {widths}", markup=False)
     cycles = ", ".join(f"{_UNITS[unit]} {units.significant(value)}" for unit, value in sorted(region.cycles.items(), key=lambda item: -item[1]))
-    screen.print(f"Cycles an SM needs for one warp's pass, at least: {cycles}; dependencies {region.dependency_cycles} cycles for the warp itself", markup=False)
+    screen.print(
+        f"Cycles an SM needs for one warp's pass, at least: {cycles}; dependencies {region.dependency_cycles} cycles for the warp itself",
+        markup=False,
+    )

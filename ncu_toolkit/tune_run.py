@@ -1,0 +1,221 @@
+"""A search on the GPU of this machine: settings compiled in parallel, pruned, verified, and timed beside the baseline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from ncu_toolkit import __version__, build, gpu, tune, tuned
+from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.ladder import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.launch import Runnable, Workspace, architecture_for
+from ncu_toolkit.problems import Problem, problem_for
+from ncu_toolkit.session import Reporter
+from ncu_toolkit.timing import Stopwatch
+from ncu_toolkit.tune import Parameters, Round, Search, Searcher, Trial
+
+#: Seconds between two writes of the state; what is lost when the program is killed is measured again.
+SAVE_EVERY: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to tune. `most` bounds the settings, `seconds` the time of this call; None: all, no bound. `restart` forgets an earlier search."""
+
+    rung: Rung
+    size: str
+    dtype: str | None = None
+    most: int | None = None
+    seconds: float | None = None
+    jobs: int | None = None
+    seed: int = 1
+    restart: bool = False
+
+
+class _OutOfTime(Exception):
+    """The time of this call is over."""
+
+
+def run(request: Request, reporter: Reporter) -> Search:
+    """Search, from the start or from where an earlier call stopped, and keep the best where the launcher finds it.
+
+    Returns:
+        The search; `finished` is False where `seconds` ran out, and then nothing is kept but its state.
+
+    Raises:
+        UsageProblem: nothing to search, or a size or type that the kernel does not take.
+        EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context (the next call goes on without it).
+        KernelProblem: no setting can be used.
+    """
+    gpu.disable_tf32()
+    gpu.cupy()
+    started = time.monotonic()
+    device, rung = gpu.device(), request.rung
+    architecture_for(rung, device)
+    problem = problem_for(rung.family)
+    size, dtype = problem.parse_size(request.size), problem.dtype(request.dtype)
+    chosen, invalid = tune.settings(rung, request.most, request.seed)
+    trials = tuple(Trial(parameters) for parameters in chosen)
+    fresh = Search(
+        rung.family, rung.name, size.label, dtype, device.name, build.source_digest(rung), request.seed, rung.with_parameters(), trials, invalid
+    )
+    if request.restart:
+        tune.forget(fresh)
+    search = tune.resume(fresh)
+    if search.finished:
+        reporter.note("this search was finished before: its result is shown again, --restart measures anew")
+    else:
+        search = _compile(search, rung, problem, request, reporter)
+        tune.save(search)
+        search = _time(search, rung, problem, request, started, reporter)
+    if search.finished:
+        tuned.store(device.name, [entry_of(search)])
+    return search
+
+
+def entry_of(search: Search) -> tuned.TunedEntry:
+    """What a finished search found best, as the launcher reads it."""
+    best, own = search.ranked()[0], search.own
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return tuned.TunedEntry(
+        search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us, best.beside_us, own.median_us if own else None,
+        len(search.timed), search.source, created, __version__,
+    )  # fmt: skip
+
+
+def _compile(search: Search, rung: Rung, problem: Problem, request: Request, reporter: Reporter) -> Search:
+    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached, so an interrupted build goes on."""
+    device = gpu.device()
+    trials = list(search.trials)
+    requests: dict[int, build.BuildRequest] = {}
+    geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
+    names = _names(problem, search, rung)
+    for index, trial in enumerate(trials):
+        if trial.state != "new":
+            continue
+        try:
+            geometry[index] = rung.launch_geometry(names, trial.parameters, device.sm_count)
+        except UsageProblem as error:
+            trials[index] = replace(trial, state="pruned", reason=error.message)
+            continue
+        requests[index] = build.BuildRequest(rung, device.arch, trial.parameters, problem.macros(search.dtype))
+    reporter.stage("Build", len(requests))
+    outcomes = build.build_many(
+        list(requests.values()), lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label), request.jobs
+    )
+    for index, outcome in zip(requests, outcomes, strict=True):
+        trial = trials[index]
+        if outcome.cubin is None:
+            if isinstance(outcome.error, EnvironmentProblem):
+                raise outcome.error
+            trials[index] = replace(trial, state="pruned", reason=outcome.error.message if outcome.error else "does not compile")
+            continue
+        reason, seen = tune.prune(device.cc, outcome.cubin.entries, geometry[index])
+        trials[index] = replace(seen, parameters=trial.parameters, state="pruned" if reason else "ready", reason=reason)
+    return replace(search, trials=tuple(trials))
+
+
+def _names(problem: Problem, search: Search, rung: Rung) -> dict[str, float]:
+    size = problem.parse_size(search.size)
+    scalars = problem.scalars(size, search.dtype, rung.problem)
+    return {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
+
+
+def _time(search: Search, rung: Rung, problem: Problem, request: Request, started: float, reporter: Reporter) -> Search:
+    """The rounds, with the state written every SAVE_EVERY seconds and whenever they end, for whatever reason."""
+    deadline = None if request.seconds is None else started + request.seconds
+    bench = _Bench(rung, problem, search, deadline)
+    written = time.monotonic()
+
+    def saved(state: Search) -> None:
+        nonlocal written
+        if time.monotonic() - written > SAVE_EVERY:
+            tune.save(state)
+            written = time.monotonic()
+
+    stage = -1
+
+    def told(level: int, left: int, trial: Trial) -> None:
+        nonlocal stage
+        if level != stage:
+            stage = level
+            reporter.stage(f"Round {level + 1}", left + 1)
+        reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
+
+    searcher = Searcher(search, saved, lambda parameters, running: tune.mark(search, parameters, running))
+    try:
+        return searcher.run(bench.measure, told)
+    except _OutOfTime:
+        return searcher.search
+    finally:
+        tune.save(searcher.search)
+
+
+class _Bench:
+    """Times settings on one workspace, each verified before its first run here."""
+
+    def __init__(self, rung: Rung, problem: Problem, search: Search, deadline: float | None) -> None:
+        self._rung, self._deadline = rung, deadline
+        self._space = Workspace(problem, problem.parse_size(search.size), search.dtype, rung.problem)
+        cache: Literal["warm", "flushed"] = "warm" if problem.rate == "flop" else "flushed"
+        self._watch = Stopwatch(cache)
+        self._baseline = _baseline(rung, problem, self._space)
+        self._verified: set[str] = set()
+
+    def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
+        """See `tune.Measure`; raises _OutOfTime before a setting where the time is over."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise _OutOfTime
+        _check_context()
+        key = str(sorted(parameters.items()))
+        try:
+            return self._measured(parameters, repeats, limit_us, key)
+        except ToolkitError:
+            raise
+        except Exception as error:  # CuPy's own errors: out of memory, a failed launch that shows when its event is waited for
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise KernelProblem(f"failed on the GPU: {first}") from error
+
+    def _measured(self, parameters: Parameters, repeats: int, limit_us: float | None, key: str) -> Round:
+        runnable = Runnable(self._rung, self._space, parameters)
+        if key in self._verified:
+            runnable.run()  # warm-up: its code was loaded just now
+        else:
+            runnable.verify()
+            self._verified.add(key)
+        times: list[float] = []
+        beside: list[float] = []
+        for _ in range(repeats):
+            other = self._watch.enqueue(self._baseline.run) if self._baseline is not None else None
+            times.append(round(self._watch.elapsed_us(self._watch.enqueue(runnable.run)), 3))
+            if other is not None:
+                beside.append(round(self._watch.elapsed_us(other), 3))
+            if limit_us is not None and times[0] > limit_us:
+                break
+        return Round(tuple(times), tuple(beside))
+
+
+def _check_context() -> None:
+    """Raise EnvironmentProblem where an earlier setting has broken the GPU's context: nothing runs in this process any more."""
+    try:
+        gpu.synchronize("a setting before this one")
+    except KernelProblem as error:
+        raise EnvironmentProblem(error.message, "Run the same command again: it goes on without the setting that failed") from error
+
+
+def _baseline(rung: Rung, problem: Problem, space: Workspace) -> Any:
+    """The baseline bound to the same arrays, verified; None where there is none or where it cannot run here."""
+    name = rung.baseline or problem.baseline
+    other = find_rung(name if "/" in name else f"{rung.family}/{name}") if name else rung
+    if other is rung or other.unsupported_on(gpu.device().cc):
+        return None
+    same: bool = _plain(other.problem) == _plain(rung.problem)
+    bound = Runnable(other, space if same else Workspace(problem, space.size, space.dtype, other.problem))
+    bound.verify()
+    return bound
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(options)

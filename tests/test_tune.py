@@ -1,0 +1,353 @@
+"""The tuner without a GPU: the search space, pruning, halving, interruption and resumption, what is kept, and the landscape it reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ncu_toolkit import build, toolchain, tune, tune_run, tuned
+from ncu_toolkit.build import Resources
+from ncu_toolkit.cli import cli
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.ladder import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.model import Device
+from ncu_toolkit.problems import problem_for
+from ncu_toolkit.render import tune_view
+from ncu_toolkit.session import Selection, with_predecessors
+from ncu_toolkit.tune import FINALISTS, FIRST_REPEATS, LAST_REPEATS, Parameters, Round, Search, Searcher, Trial
+
+GPU = "NVIDIA H200"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+
+
+def autotuned() -> Rung:
+    return find_rung("autotuned")
+
+
+def search_of(trials: tuple[Trial, ...], default: Mapping[str, int]) -> Search:
+    return Search("gemm_fp32", "autotuned", "4096", "float32", GPU, "0123abcd", 1, default, trials)
+
+
+def grid(count: int, state: str = "ready") -> Search:
+    """Settings n = 0 … count - 1, of which `cost` makes n = 7 the fastest; the header's own is n = 0."""
+    trials = tuple(Trial({"n": n, "half": n // 2}, state) for n in range(count))  # type: ignore[arg-type]
+    return search_of(trials, {"n": 0, "half": 0})
+
+
+def cost(parameters: Parameters) -> float:
+    return 100.0 + 5 * abs(parameters["n"] - 7) + (0.01 if parameters["n"] > 7 else 0)
+
+
+class FakeGpu:
+    """Times settings by `cost`, with a drift that the baseline beside each run shares, and remembers what was asked."""
+
+    def __init__(self, fails: frozenset[int] = frozenset(), stop_after: int | None = None) -> None:
+        self.fails, self.stop_after = fails, stop_after
+        self.asked: list[tuple[int, int, float | None]] = []
+
+    def __call__(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
+        if self.stop_after is not None and len(self.asked) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.asked.append((parameters["n"], repeats, limit_us))
+        if parameters["n"] in self.fails:
+            raise KernelProblem("computed a wrong result")
+        drift = 1 + len(self.asked) / 50  # a clock that falls
+        runs = repeats if limit_us is None or cost(parameters) * drift <= limit_us else 1
+        return Round((cost(parameters) * drift,) * runs, (100.0 * drift,) * runs)
+
+
+def test_the_space_holds_what_constraints_allow() -> None:
+    rung = autotuned()
+    found, forbidden = tune.settings(rung)
+    assert found[0] == rung.with_parameters()
+    assert len(found) + forbidden == 432
+    assert len({tuple(sorted(each.items())) for each in found}) == len(found)
+    for each in found:
+        threads = each["BM"] // each["TM"] * (each["BN"] // each["TN"])
+        assert threads % 32 == 0
+        assert threads <= 1024
+        assert 4 * (each["BM"] + each["BN"]) * each["BK"] <= 49152
+    fewer, _ = tune.settings(rung, 20, seed=3)
+    assert len(fewer) == 20
+    assert fewer[0] == rung.with_parameters()
+    assert fewer == tune.settings(rung, 20, seed=3)[0]
+    assert tune.settings(rung, 1)[0] == [rung.with_parameters()]
+    with pytest.raises(UsageProblem, match="no parameters to search"):
+        tune.settings(find_rung("cublas"))
+
+
+@pytest.mark.parametrize(
+    ("threads", "used", "dynamic", "reason"),
+    [
+        (256, Resources(128), 0, ""),
+        (256, Resources(255, 64, 32, 32), 0, "spills 64 bytes"),
+        (1024, Resources(128), 0, "128 registers for 1024 threads are more than a block may have"),
+        (128, Resources(64), 250_000, "250000 bytes of shared memory, a block may have 232448"),
+    ],
+)
+def test_pruning_by_resources(threads: int, used: Resources, dynamic: int, reason: str) -> None:
+    launch = LaunchGeometry("k", (1, 1, 1), (threads, 1, 1), dynamic, ())
+    assert tune.prune((9, 0), {"k": used}, (launch,))[0] == reason
+    _, seen = tune.prune((9, 0), {"k": Resources(128, shared=1024)}, (LaunchGeometry("k", (1, 1, 1), (256, 1, 1), 0, ()),))
+    assert (seen.registers, seen.shared, seen.warps) == (128, 1024, 16)
+    assert "no kernel k" in tune.prune((9, 0), {}, (launch,))[0]
+
+
+def test_halving_finds_the_fastest_and_spends_its_runs_on_it() -> None:
+    timer = FakeGpu()
+    done = Searcher(grid(100), lambda _: None).run(timer)
+    assert done.finished
+    assert done.ranked()[0].parameters["n"] == 7
+    assert done.ranked()[0].score() == pytest.approx(1.0)  # of the baseline: the drift is not in it
+    assert done.ranked()[0].beside_us is not None
+    per_setting = {n: sum(repeats for asked, repeats, _ in timer.asked if asked == n) for n in range(100)}
+    assert per_setting[7] > LAST_REPEATS
+    assert per_setting[99] == FIRST_REPEATS
+    own = done.own
+    assert own is not None
+    assert len(own.rounds) == len(done.ranked()[0].rounds)  # the header's own parameters are never dropped
+    assert len([t for t in done.timed if len(t.rounds) == len(own.rounds)]) <= FINALISTS
+
+
+def test_a_hopeless_setting_runs_once() -> None:
+    slow = search_of((Trial({"n": 7, "half": 3}, "ready"), Trial({"n": 200, "half": 100}, "ready")), {"n": 7, "half": 3})
+    many = tuple(Trial({"n": 7, "half": k}, "ready") for k in range(20)) + slow.trials[1:]
+    done = Searcher(search_of(many, {"n": 7, "half": 0}), lambda _: None).run(FakeGpu())
+    (last,) = [trial for trial in done.trials if trial.parameters["n"] == 200]
+    assert [len(r.times_us) for r in last.rounds] in ([1], [FIRST_REPEATS])  # three where it came first of all, in an order that is shuffled
+    assert done.ranked()[0].parameters["n"] == 7
+
+
+def test_settings_that_fail_are_left_out() -> None:
+    done = Searcher(grid(30), lambda _: None).run(FakeGpu(fails=frozenset({7, 8})))
+    assert done.ranked()[0].parameters["n"] == 6
+    assert {t.parameters["n"] for t in done.trials if t.state == "failed"} == {7, 8}
+    assert tune.fallen(done) == {"computed a wrong result": 2}
+
+
+def test_all_fail() -> None:
+    with pytest.raises(KernelProblem, match=r"none of 5 settings of autotuned can be used at 4096: 5 x computed a wrong result"):
+        Searcher(grid(5), lambda _: None).run(FakeGpu(fails=frozenset(range(5))))
+    with pytest.raises(KernelProblem, match="none of 3 settings"):
+        Searcher(grid(3, "pruned"), lambda _: None).run(FakeGpu())
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 37, 100, 130])
+def test_an_interrupted_search_goes_on(stop_after: int) -> None:
+    """What was measured is kept and not measured again, and the same setting wins."""
+    whole = FakeGpu()
+    Searcher(grid(100), tune.save).run(whole)
+    fresh = grid(100)
+    tune.forget(fresh)
+    first = FakeGpu(stop_after=stop_after)
+    searcher = Searcher(fresh, lambda _: None, lambda parameters, running: tune.mark(fresh, parameters, running))
+    with pytest.raises(KeyboardInterrupt):
+        searcher.run(first)
+    tune.save(searcher.search)
+    assert not tune.marker(fresh).exists()  # an interruption is not the setting's fault
+    again = FakeGpu()
+    done = Searcher(tune.resume(fresh), tune.save).run(again)
+    assert [asked[:2] for asked in first.asked + again.asked] == [asked[:2] for asked in whole.asked]
+    assert done.ranked()[0].parameters["n"] == 7
+    assert tune.resume(fresh).finished
+
+
+def test_a_setting_that_kills_the_program_twice_is_left_out() -> None:
+    fresh = grid(4)
+    for strike in range(tune.STRIKES):
+        assert tune.resume(fresh).trials[2].state == "ready", strike
+        tune.mark(fresh, fresh.trials[2].parameters, True)  # and the program is killed
+        tune.mark(fresh, fresh.trials[1].parameters, True)
+        tune.mark(fresh, fresh.trials[1].parameters, False)
+    resumed = tune.resume(fresh)
+    assert [trial.state for trial in resumed.trials] == ["ready", "ready", "failed", "ready"]
+    assert "ended while it ran" in resumed.trials[2].reason
+
+
+def test_another_space_or_source_starts_over() -> None:
+    tune.save(Searcher(grid(20), lambda _: None).run(FakeGpu()))
+    assert tune.resume(grid(20)).finished
+    assert not tune.resume(grid(21)).finished
+    assert build.source_digest(autotuned()) != build.source_digest(find_rung("register_blocked"))
+
+
+def test_a_damaged_state_is_said() -> None:
+    fresh = grid(3)
+    tune.save(fresh)
+    fresh.path.write_text(fresh.path.read_text()[:50])
+    with pytest.raises(InputProblem, match="cannot be read"):
+        tune.resume(fresh)
+    tune.forget(fresh)
+    assert tune.resume(fresh) == fresh
+
+
+def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
+    values = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, **parameters}
+    return tuned.TunedEntry("gemm_fp32", "autotuned", size, "float32", values, 100.0, 90.0, 110.0, 246, "0123", "2025-01-01T00:00:00Z", "0")
+
+
+def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rung = autotuned()
+    shipped = tmp_path / "shipped"
+    monkeypatch.setattr(tuned, "shipped_folder", lambda: shipped)
+    assert tuned.lookup(rung, "4096", "float32", GPU) is None  # neither folder is there
+    tuned.store(GPU, [entry(BK=8)], shipped)
+    found = tuned.lookup(rung, "4096", "float32", GPU)
+    assert found is not None
+    assert found.parameters["BK"] == 8
+    path = tuned.store(GPU, [entry(), entry("8192", BM=64)])
+    assert path.name == "nvidia-h200.json"
+    tuned.store(GPU, [entry(BK=32)])  # in place of the first
+    own = tuned.lookup(rung, "4096", "float32", GPU)
+    assert own is not None
+    assert own.parameters["BK"] == 32
+    for size, dtype, gpu in (("1024", "float32", GPU), ("4096", "float16", GPU), ("4096", "float32", "NVIDIA A100")):
+        assert tuned.lookup(rung, size, dtype, gpu) is None
+    assert tuned.parameters_for(rung, "8192", "float32", GPU, {})["BM"] == 64
+    assert tuned.parameters_for(rung, "8192", "float32", GPU, {"BM": 32}) == {"BM": 32}
+    assert tuned.parameters_for(rung, "8192", "float32", GPU, {}, use=False) == {}
+
+
+def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
+    tuned.store(GPU, [entry(BM=48), entry("8192", GONE=1)])
+    assert tuned.lookup(autotuned(), "4096", "float32", GPU) is None
+    assert tuned.lookup(autotuned(), "8192", "float32", GPU) is None
+
+
+def test_a_damaged_table_is_said() -> None:
+    path = tuned.store(GPU, [entry()])
+    path.write_text("{")
+    with pytest.raises(InputProblem, match="is not JSON"):
+        tuned.lookup(autotuned(), "4096", "float32", GPU)
+
+
+def test_shipped_tables_are_whole() -> None:
+    """Each shipped table is readable, lies under its GPU's name, and holds settings that their kernels take."""
+    for path in tuned.shipped_folder().glob("*.json"):
+        table = tuned.read_table(path)
+        assert table is not None
+        assert path.name == tuned.file_name(table.gpu)
+        for each in table.entries:
+            find_rung(f"{each.family}/{each.rung}").with_parameters(each.parameters)
+
+
+def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--param reaches its kernel, also where the rung before it is added; the other one, and both without it, run as tuned."""
+    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0)))
+    rung = autotuned()
+    tuned.store(GPU, [entry()])
+    chosen = with_predecessors(Selection(problem_for("gemm_fp32"), (rung,), ("4096",), "float32"))
+    assert len(chosen.rungs) == 2
+    other = next(r for r in chosen.rungs if r is not rung)
+    assert chosen.parameters(rung, "4096", {"BM": 32}) == {"BM": 32}
+    assert chosen.parameters(other, "4096", {"BM": 32}) == {}
+    assert chosen.parameters(rung, "4096", {}) == dict(entry().parameters)
+
+
+def test_the_landscape(tmp_path: Path) -> None:
+    done = Searcher(grid(100), lambda _: None).run(FakeGpu(fails=frozenset({3})))
+    (pair,) = tune_view.pairs(done)
+    assert set(pair) == {"n", "half"}
+    drawn = tune_view.heat(done, "n", "half")
+    assert len(drawn["z"]) == 50
+    assert len(drawn["z"][0]) == 100
+    values = [v for row in drawn["z"] for v in row if v is not None]
+    assert len(values) == 99  # the one that failed is empty
+    assert max(values) == pytest.approx(1.0)
+    page = tune_view.write(done, tmp_path).read_text()
+    assert "computed a wrong result" in page
+    assert "http://" not in page.split("<script>")[0]
+    state = json.loads((tmp_path / "tune.json").read_text())
+    assert state["schema"] == "ncu-toolkit/tune"
+    cells = tune_view.rows(done, 3)
+    assert cells[0][0] == "n=7 half=3"
+    assert any("(header)" in row[0] for row in cells)
+    assert "100.0 %" in cells[0][2].replace("\u2009", " ") or "100 %" in cells[0][2].replace("\u2009", " ")
+
+
+def test_requests_that_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "cublas", "--size", "1024"]).exception, UsageProblem)
+    assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "0"]).exception, UsageProblem)
+
+    def no_gpu() -> None:
+        raise EnvironmentProblem("no usable GPU")
+
+    monkeypatch.setattr("ncu_toolkit.gpu.cupy", no_gpu)
+    assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception, EnvironmentProblem)
+
+
+class Quiet:
+    """A reporter that remembers its stages and notes."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.notes: list[str] = []
+
+    def stage(self, title: str, total: int) -> None:
+        self.stages.append((title, total))
+
+    def step(self, label: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def have(tool: str) -> bool:
+    try:
+        toolchain.find_tool(tool)
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'")
+def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real settings, really compiled and pruned; interrupted by its time limit, taken up again, kept, and shown again without measuring."""
+    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
+    asked: list[Parameters] = []
+
+    class Bench:
+        def __init__(self, rung: Rung, problem: object, search: Search, deadline: float | None) -> None:
+            self.deadline = deadline
+
+        def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
+            if self.deadline is not None and len(asked) == 1:
+                raise tune_run._OutOfTime
+            asked.append(parameters)
+            return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
+
+    monkeypatch.setattr(tune_run, "_Bench", Bench)
+    request = tune_run.Request(autotuned(), "1024", most=4, seconds=60, jobs=2)
+    first = tune_run.run(request, Quiet())
+    assert not first.finished
+    assert len(first.timed) == 1
+    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
+    second = Quiet()
+    done = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, jobs=2), second)
+    assert done.finished
+    assert second.stages[0] == ("Build", 0)  # compiled and pruned before
+    usable = [t for t in done.trials if t.state == "ready"]
+    assert all(t.registers and t.warps for t in usable)
+    assert len(asked) == len(usable)
+    found = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    assert found is not None
+    assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
+    assert (found.baseline_us, found.settings, found.source) == (50.0, len(usable), build.source_digest(autotuned()))
+    third = Quiet()
+    assert tune_run.run(tune_run.Request(autotuned(), "1024", most=4), third) == done
+    assert len(asked) == len(usable)
+    assert "finished before" in third.notes[0]
+    again = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, restart=True, jobs=2), Quiet())
+    assert len(asked) == 2 * len(usable)
+    assert again.finished
