@@ -10,10 +10,11 @@ import hashlib
 import lzma
 import os
 import pickle
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from ncu_toolkit import store
+from ncu_toolkit import framing, store
 from ncu_toolkit.model import Profile
 from ncu_toolkit.runs import Run
 
@@ -62,3 +63,17 @@ def profile(run: Run, rung: str, size: str) -> Profile:
     found = [p for p in run.profiles if p.context is not None and (p.context.rung, p.context.size) == (rung, size)]
     assert found, f"{run.id} holds no profile of {rung} at {size}"
     return max(found, key=lambda p: p.duration_us or 0.0)
+
+
+def small_recording(folder: Path) -> Path:
+    """The FP32 recording cut down to its first launch."""
+    assert FP32 is not None
+    whole = report_bytes()
+    blocks = framing.parse(whole).blocks
+    first = next(i for i, block in enumerate(blocks) if block.results)
+    folder.mkdir(parents=True)
+    (folder / "profile.ncu-rep").write_bytes(whole[: blocks[first + 1].offset])
+    manifest = store.load_manifest(FP32)
+    timings = [timing for timing in store.load_timings(FP32) if timing.rung in ("naive", "cublas")]
+    store.save(folder, replace(manifest, id=folder.name, cases=manifest.cases[:1], report_files=("profile.ncu-rep",), skipped=()), timings)
+    return folder

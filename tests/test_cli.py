@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ import pytest
 import recorded
 from fake_gpu import FakeCupy
 
-from ncu_toolkit import collect, framing, gpu, store, toolchain
+from ncu_toolkit import collect, gpu, store, toolchain
 from ncu_toolkit.cli import COMMANDS, main
 from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
 
@@ -215,23 +215,9 @@ def test_a_wrong_kernel_ends_with_its_own_code(run: Run, cupy: FakeCupy, monkeyp
     assert "'naive' computed a wrong result at 8" in ended.error
 
 
-def small_recording(folder: Path) -> Path:
-    """The FP32 recording cut down to its first launch."""
-    assert recorded.FP32 is not None
-    whole = recorded.report_bytes()
-    blocks = framing.parse(whole).blocks
-    first = next(i for i, block in enumerate(blocks) if block.results)
-    folder.mkdir(parents=True)
-    (folder / "profile.ncu-rep").write_bytes(whole[: blocks[first + 1].offset])
-    manifest = store.load_manifest(recorded.FP32)
-    timings = [timing for timing in store.load_timings(recorded.FP32) if timing.rung in ("naive", "cublas")]
-    store.save(folder, replace(manifest, id=folder.name, cases=manifest.cases[:1], report_files=("profile.ncu-rep",), skipped=()), timings)
-    return folder
-
-
 @pytest.fixture
 def one_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    folder = small_recording(tmp_path / "recordings" / "small")
+    folder = recorded.small_recording(tmp_path / "recordings" / "small")
     monkeypatch.setattr(store, "recordings_root", lambda: folder.parent)
     return folder
 
@@ -249,7 +235,7 @@ def test_the_report_needs_neither_cupy_nor_a_gpu(run: Run, no_cupy: None, one_re
     ("content", "says"), [(b"", "is empty (0 bytes)"), (None, "no report at"), (b"NVR\0cut", "is damaged"), (b"just text in here", "is text")]
 )
 def test_runs_that_cannot_be_read_are_named_and_left_out(run: Run, no_cupy: None, one_recording: Path, content: bytes | None, says: str) -> None:
-    bad = small_recording(Path("here") / "20260101-000000-bad")
+    bad = recorded.small_recording(Path("here") / "20260101-000000-bad")
     if content is None:
         (bad / "profile.ncu-rep").unlink()
     else:
