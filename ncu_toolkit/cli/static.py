@@ -37,7 +37,8 @@ DEFAULT_ARCH = "sm_90"
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
-    what: str, arch: str | None, size: str | None, dtype: str | None, params: tuple[str, ...], block: int | None, shared: int, sm_count: int | None, form: str,
+    what: str, arch: str | None, size: str | None, dtype: str | None, params: tuple[str, ...], block: int | None, shared: int,
+    sm_count: int | None, form: str,
 ) -> None:  # fmt: skip
     """Analyse a kernel's compiled code: resources, occupancy, hot loops, and the bottlenecks that need no counters.
 
@@ -104,8 +105,8 @@ def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
         else f"{units.count(kernel.spill_stores + (kernel.spill_loads or 0))} bytes spilled"
     )
     shared = f"{units.count(kernel.shared_static)} + {units.count(kernel.shared_dynamic)} bytes of shared memory a block (static + dynamic)"
-    line = f"{kernel.registers} registers a thread, {spills}, {shared}, stack {units.count(kernel.stack)} bytes, {units.count(kernel.instructions)} instructions"
-    screen.print(line, markup=False)
+    size = f"stack {units.count(kernel.stack)} bytes, {units.count(kernel.instructions)} instructions"
+    screen.print(f"{kernel.registers} registers a thread, {spills}, {shared}, {size}", markup=False)
     _occupancy(screen, kernel)
     if kernel.regions:
         screen.print(_regions(kernel))
@@ -144,8 +145,8 @@ def _occupancy(screen: Any, kernel: KernelAnalysis) -> None:
         screen.print(f"Theoretical occupancy by threads a block: {', '.join(parts)} (--block says which)", markup=False)
         return
     limit = f", limited by {' and '.join(fill.limiters)}" if fill.limiters else ""
-    text = f"Theoretical occupancy {units.percent(fill.fraction)}: {fill.active_blocks} blocks of {fill.block_threads} threads, {fill.active_warps} of {fill.max_warps} warps{limit}"
-    screen.print(text, markup=False)
+    resident = f"{fill.active_blocks} blocks of {fill.block_threads} threads, {fill.active_warps} of {fill.max_warps} warps"
+    screen.print(f"Theoretical occupancy {units.percent(fill.fraction)}: {resident}{limit}", markup=False)
     if kernel.waves is not None:
         screen.print(f"{units.count(kernel.grid_blocks or 0)} blocks, {units.significant(kernel.waves)} waves", markup=False)
     words = {"registers": "registers a thread", "shared memory": "bytes of shared memory a block", "block": "threads a block"}

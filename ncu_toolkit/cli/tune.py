@@ -36,8 +36,8 @@ from ncu_toolkit.tune import Search
 @click.option("--restart", is_flag=True, help="Forget an earlier search of the same kernel and size, finished or not.")
 @output_option
 def command(
-    kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int, restart: bool,
-    reports: Path,
+    kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
+    restart: bool, reports: Path,
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 

@@ -29,8 +29,8 @@ def rows(search: Search, most: int = LISTED) -> list[tuple[str, ...]]:
 def _row(trial: Trial, own: bool) -> tuple[str, ...]:
     beside = trial.beside_us
     return (
-        trial.label + (" (header)" if own else ""), units.duration(trial.median_us), units.percent(1 / trial.score()) if beside else "", str(trial.registers),
-        units.quantity(trial.shared, "B"), str(trial.warps), str(len(trial.rounds)),
+        trial.label + (" (header)" if own else ""), units.duration(trial.median_us), units.percent(1 / trial.score()) if beside else "",
+        str(trial.registers), units.quantity(trial.shared, "B"), str(trial.warps), str(len(trial.rounds)),
     )  # fmt: skip
 
 
@@ -67,8 +67,9 @@ def heat(search: Search, x: str, y: str) -> dict[str, Any]:
     values = [[_value(best.get((row, column)), by_baseline) for column in xs] for row in ys]
     texts = [[_text(best.get((row, column))) for column in xs] for row in ys]
     return {
-        "type": "heatmap", "x": [str(v) for v in xs], "y": [str(v) for v in ys], "z": values, "text": texts, "hoverinfo": "text", "colorscale": "Cividis",
-        "reversescale": not by_baseline, "colorbar": {"title": {"text": "speed relative<br>to the baseline" if by_baseline else "time, µs"}}, "visible": False,
+        "type": "heatmap", "x": [str(v) for v in xs], "y": [str(v) for v in ys], "z": values, "text": texts, "hoverinfo": "text",
+        "colorscale": "Cividis", "visible": False,
+        "reversescale": not by_baseline, "colorbar": {"title": {"text": "speed relative<br>to the baseline" if by_baseline else "time, µs"}},
     }  # fmt: skip
 
 
@@ -124,7 +125,8 @@ td:first-child,th:first-child{{text-align:left}}</style></head>
 <div id="map"></div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 <script type="application/json" id="figure">{script_json(figure(search))}</script>
 <script>{plotly}</script>
-<script>const f=JSON.parse(document.getElementById("figure").textContent);Plotly.newPlot("map",f.data,f.layout,{{responsive:true,displaylogo:false}});</script>
+<script>const f=JSON.parse(document.getElementById("figure").textContent);
+Plotly.newPlot("map",f.data,f.layout,{{responsive:true,displaylogo:false}});</script>
 </body></html>
 """
 
