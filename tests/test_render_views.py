@@ -251,3 +251,14 @@ def test_reasons_are_listed_once(view: RunView) -> None:
     found = reasons_of(ladder(view, "512"))
     assert len({why for _, why in found}) == len(found)
     assert any("Registers" in columns for columns, _ in found)
+
+
+def test_pairs_are_not_told_as_a_climb() -> None:
+    run = render_fixture.run()
+    whole = open_book(run, render_fixture.diagnosis)
+    info = {name: replace(rung, kind="planted") for (_, name), rung in whole.rungs.items() if name == "mini_tile"}
+    info |= {name: rung for (_, name), rung in whole.rungs.items() if name == "vectorized"}
+    kept = tuple(profile for profile in run.profiles if profile.launch.function in info)
+    pair = replace(run, profiles=kept, timings=tuple(timing for timing in run.timings if timing.rung in info))
+    view = run_view(open_book(pair, render_fixture.diagnosis, {("gemm_fp32", name): rung for name, rung in info.items()}))
+    assert view.families[0].sentence.startswith("1 pair at size 4096: mending the one planted defect makes a kernel 1.50× faster in the median")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import charts
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
-from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, achieved, ladder_table, rate_kind, rate_of, rate_unit
 from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import Roof, RoofName, best, roofs
 from ncu_toolkit.render.safe import slug, visible
@@ -60,6 +61,9 @@ def _roof_name(problem: Problem | None, kind: str) -> RoofName:
 
 
 def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> str:
+    pairs = _pairs(book, entries)
+    if pairs:
+        return _pairs_sentence(pairs, variant)
     timed = [(entry, rate) for entry in entries if (rate := rate_of(entry, kind)) and entry.kind == "step"]
     if not timed:
         return f"{len(entries)} kernels profiled at {visible(variant.size)}; none timed in this run."
@@ -76,6 +80,24 @@ def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, pro
     if roof:
         against.append(f"{units.percent(end / roof.rate)} of {roof.words}")
     return f"{words}: {' and '.join(against)}." if against else f"{words}."
+
+
+def _pairs(book: Book, entries: list[Entry]) -> list[tuple[float, Entry]]:
+    """(speedup, mended kernel) where the steps mend planted defects one by one and do not climb; empty for a ladder."""
+    steps = [entry for entry in entries if entry.kind == "step"]
+    mended = [(before, entry) for entry in steps if (before := book.before(entry)) and before.kind == "planted"]
+    if 2 * len(mended) <= len(steps):
+        return []
+    return [(gain, entry) for before, entry in mended if (gain := achieved(before, entry))]
+
+
+def _pairs_sentence(pairs: list[tuple[float, Entry]], variant: Variant) -> str:
+    gains = sorted(gain for gain, _ in pairs)
+    most, best = max(pairs, key=lambda pair: pair[0])
+    middle, top = units.ratio(statistics.median(gains)), units.ratio(most)
+    found = f"{middle} faster in the median, {top} at most ({visible(best.label)})"
+    count = "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
+    return f"{count} at size {visible(variant.size)}: mending the one planted defect makes a kernel {found}."
 
 
 def _panel(
@@ -140,7 +162,7 @@ def _ladder_chart(
     fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
     summary = f"Rate of each rung at size {label}; {fastest}. Whiskers are the 10th to 90th percentile of the repeats."
     figure = charts.ladder(bars, unit, lines)
-    return Chart(f"{key}-ladder", "The ladder", summary, figure, table, figure["layout"]["height"])
+    return Chart(f"{key}-ladder", "The pairs" if _pairs(book, entries) else "The ladder", summary, figure, table, figure["layout"]["height"])
 
 
 def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:

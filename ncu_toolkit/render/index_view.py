@@ -37,7 +37,7 @@ class ShownTable:
 
 @dataclass(frozen=True)
 class IndexView:
-    """Everything on the front page. `facts` describe the run where there is only one."""
+    """Everything on the front page. `facts` are what the runs shown have in common."""
 
     title: str
     families: tuple[ShownFamily, ...]
@@ -67,10 +67,26 @@ def index_view(books: Sequence[tuple[str, Book]]) -> IndexView:
         "Kernel ladders, profiled" if shown or not books else "Profiled kernels",
         tuple(shown),
         _runs(books),
-        tuple(header(books[0][1])) if len(books) == 1 else (),
+        _common_facts([book for folder, book in tables] or [book for _, book in books]),
         tuple(ShownTable(table, f"{slug(folder)}-", folder, visible(book.run.title)) for folder, book in tables if (table := calibration(book))),
         tuple(ShownTable(table, f"{slug(folder)}-", folder, visible(book.run.title)) for folder, book in tables if (table := skipped(book))),
     )
+
+
+def _common_facts(books: Sequence[Book]) -> tuple[Fact, ...]:
+    """The header of the runs shown: what they share, and for what differs, from where to where."""
+    headers = [{fact.label: fact.cell for fact in header(book)} for book in books]
+    facts = []
+    for label in dict.fromkeys(label for found in headers for label in found):
+        cells = [found[label] for found in headers if label in found]
+        texts = sorted({cell.text for cell in cells})
+        if len(texts) == 1:
+            facts.append(Fact(label, cells[0]))
+        elif len(texts) == 2 or label == "Date":
+            facts.append(Fact(label, text(f"{texts[0]} to {texts[-1]}" if label == "Date" else " and ".join(texts), "differs by run")))
+        else:
+            facts.append(Fact(label, text(f"{len(texts)} different, see each run", ", ".join(texts), tone="muted")))
+    return tuple(facts)
 
 
 def _preference(book: Book, family: str) -> tuple[int, bool, str]:

@@ -20,7 +20,7 @@ def document(view: RunView, rows: int = ROWS) -> str:
 def _lines(view: RunView, rows: int) -> Iterator[str]:
     yield f"# {safe.markdown(view.title)}"
     yield ""
-    if view.sentence and not view.families:
+    if view.sentence:
         yield from (safe.markdown(view.sentence), "")
     yield from (f"- {safe.markdown(fact.label)}: {safe.markdown(fact.cell.text)}" for fact in view.facts)
     yield ""

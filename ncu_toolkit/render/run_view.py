@@ -35,9 +35,7 @@ def run_summary(book: Book) -> RunView:
     families = tuple(family_view(book, name) for name in book.families)
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
     launches = _launches(book)
-    sentence = " ".join(family.sentence for family in families) if len(families) == 1 else ""
-    if not families:
-        sentence = strangers_sentence(book)
+    sentence = "" if families else strangers_sentence(book)
     return RunView(
         visible(run.id),
         visible(run.title),

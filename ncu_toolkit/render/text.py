@@ -29,7 +29,7 @@ def summary(run: Run, *, book: Book | None = None, rows: int = ROWS) -> Renderab
     book = book or book_for(run)
     view = run_summary(book)
     parts: list[RenderableType] = [Text(view.title, style="bold")]
-    if view.sentence and not view.families:
+    if view.sentence:
         parts.append(Text(view.sentence))
     for family in view.families:
         parts.extend(_family(book, family))

@@ -206,7 +206,7 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class RunView:
-    """A whole run."""
+    """A whole run. `sentence` sums up launches that are no rung; ladders have theirs."""
 
     id: str
     title: str
