@@ -1,0 +1,299 @@
+"""The recipes of CONTRIBUTING.md, carried out in a temporary copy: the files they name are enough, and everything else picks the new thing up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import nvperf
+import pytest
+import recorded
+
+from ncu_toolkit import toolchain
+from ncu_toolkit.errors import EnvironmentProblem
+
+RECIPES = (recorded.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def missing_tools() -> str:
+    try:
+        toolchain.find_tool("nvcc")
+    except EnvironmentProblem as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The package, kernels, documents and tests of this checkout, without recordings."""
+    skip = shutil.ignore_patterns("__pycache__", "recordings", ".*")
+    for name in ("ncu_toolkit", "kernels", "docs", "tests", "sections"):
+        shutil.copytree(recorded.ROOT / name, tmp_path / name, ignore=skip)
+    for name in ("README.md", "CONTRIBUTING.md"):
+        shutil.copy(recorded.ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def python(copy: Path, script: str) -> str:
+    """What a script prints that sees only the copy."""
+    path = os.pathsep.join(map(str, (copy, copy / "docs", copy / "tests")))
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("NCU_TOOLKIT_KERNELS", None)
+    checked = f"import ncu_toolkit\nassert ncu_toolkit.__file__.startswith({str(copy)!r})\n" + textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", checked], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+KERNEL_CODE = """
+extern "C" __global__ void recipe_kernel(const float* A, const float* B, float* C, int M, int N, int K) {
+    const int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= M || column >= N) return;
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) sum += A[row * (long long)K + k] * B[k * (long long)N + column];
+    C[row * (long long)N + column] = sum;
+}
+"""
+
+
+def add_kernel(copy: Path, family: str = "gemm_fp32", header: str = "") -> Path:
+    """The header that CONTRIBUTING.md shows, under another name, with a body."""
+    (shown,) = re.findall(r"```cuda\n(/\*\+\+\+\n.*?\+\+\+\*/)\n```", RECIPES, flags=re.DOTALL)
+    path = copy / "kernels" / family / "90_recipe_kernel.cu"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((header or shown.replace('"name"', '"recipe_kernel"')) + KERNEL_CODE, encoding="utf-8")
+    return path
+
+
+def test_a_kernel_is_one_file(copy: Path) -> None:
+    add_kernel(copy)
+    listed = json.loads(python(copy, "from ncu_toolkit.cli import main\nmain(['list', '--family', 'gemm_fp32', '--format', 'json'])"))
+    assert listed[0]["rungs"][-1]["name"] == "recipe_kernel"
+    python(
+        copy,
+        """
+        import generate
+        from ncu_toolkit import ladder, session
+        assert not ladder.check_ladders(), ladder.check_ladders()
+        rung = ladder.find_rung("recipe_kernel")
+        (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
+        assert launch.grid == (2, 4, 1), launch
+        assert "`recipe_kernel`" in generate.rung_tables()
+        (chosen,) = session.select(["recipe_kernel"], [], False, "64", None, default_sizes=lambda problem: problem.record_sizes)
+        assert [rung.name for rung in session.with_predecessors(chosen).rungs] == ["naive", "recipe_kernel"]
+        """,
+    )
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(bool(missing_tools()), reason=missing_tools())
+def test_the_kernel_of_the_recipe_compiles(copy: Path) -> None:
+    add_kernel(copy)
+    python(
+        copy,
+        """
+        from ncu_toolkit import build, ladder
+        cubin = build.compile_rung(ladder.find_rung("recipe_kernel"), "sm_90")
+        assert set(cubin.entries) == {"recipe_kernel"}, cubin.entries
+        """,
+    )
+
+
+def test_a_metric_is_one_entry(copy: Path) -> None:
+    (entry,) = re.findall(r"```python\n(Metric\(.*?\))?,?\n```", RECIPES, flags=re.DOTALL)
+    name, raw = re.findall(r'"([^"]+)"', entry)[:2]
+    registry = copy / "ncu_toolkit" / "metrics.py"
+    text = registry.read_text(encoding="utf-8")
+    start = "_MEMORY: Final[tuple[Metric, ...]] = (\n"
+    assert text.count(start) == 1
+    registry.write_text(text.replace(start, f"{start}    {entry},\n"), encoding="utf-8")
+    python(
+        copy,
+        f"""
+        from pathlib import Path
+        import diagnosis_cases, generate
+        from ncu_toolkit import derived, frames, sections
+        sections.write(Path("sections"))
+        assert 'Name: "{raw}"' in Path("sections/NcuToolkitMemory.section").read_text()
+        assert "| `{name}` | L2 misses" in generate.metric_table()
+        profile = diagnosis_cases.build({{"metrics": {{"{name}": 12.0}}}})
+        assert derived.value(profile, "{name}") == 12.0
+        assert frames.launches_frame([profile])["{name}"][0] == 12.0
+        """,
+    )
+    if nvperf.library_path() is not None:
+        for chip in nvperf.CHIPS.values():
+            with nvperf.chip(chip) as known:
+                assert known.has(raw), f"the recipe shows a name that {chip} does not have"
+
+
+RULE = '''
+"""Most instructions are moves between registers, which compute nothing.
+
+What it is
+Values are copied from register to register.
+
+Why it costs time
+Each copy takes an issue slot.
+
+How to confirm
+The mix of executed instructions.
+
+What to change
+Let the loop's results stay where they are: unroll by the number of buffers.
+
+When the advice is wrong
+When the copies are hidden behind memory.
+
+Source
+This test.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.rules._support import Threshold, abstain, ruled_out
+from ncu_toolkit.time_model import TimeModel
+
+ID: Final = "register-moves"
+TITLE: Final = "Register moves"
+REQUIRES: Final = ("opcodes",)
+OPTIONAL: Final = ()
+MANY: Final = Threshold(0.5, "half of what is issued, chosen for this test")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if not profile.mix.collected:
+        return abstain(ID, REQUIRES)
+    part = profile.mix.executed("MOV") / profile.mix.total
+    fact = Evidence("moves", "Moves", part, "fraction", "Part of the instructions.", MANY.value, ">", MANY.source)
+    if part <= MANY.value:
+        return ruled_out(ID, "Few instructions are moves.", fact)
+    bound = 1 / (1 - part)
+    return Finding(ID, "Most instructions are moves.", "low", (fact,), bound, (f"1 / (1 - {part:.3g})",), ("Unroll by the number of buffers.",))
+'''
+CASE = {
+    "says": "Nine of ten instructions are moves.",
+    "opcodes": {"MOV": 9_000_000, "FFMA": 1_000_000},
+    "expect": {"bottleneck": "register-moves", "good": False, "first": False},
+    "fixed": {"opcodes": {"MOV": 1000, "FFMA": 1_000_000}},
+}
+
+
+def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
+    (copy / "ncu_toolkit" / "rules" / "register_moves.py").write_text(RULE.lstrip(), encoding="utf-8")
+    (copy / "tests" / "cases" / "register-moves.json").write_text(json.dumps(CASE), encoding="utf-8")
+    python(
+        copy,
+        """
+        import diagnosis_cases, generate
+        from ncu_toolkit import ladder, rules
+        from ncu_toolkit.diagnose import diagnose
+        from ncu_toolkit.rules import reference
+        assert "register-moves" in rules.bottleneck_ids()
+        assert rules.title("register-moves") == "Register moves"
+        assert "chosen for this test" in reference.pages()["register-moves.md"]
+        assert "register-moves.md" in reference.index()
+        found = diagnose(diagnosis_cases.build(diagnosis_cases.read("register-moves")))
+        assert "register-moves" in [finding.bottleneck for finding in found.findings]
+        """,
+    )
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    tests = ["-q", "-p", "no:cacheprovider", "tests/test_rules.py", "-k", "register-moves or every_bottleneck_has_a_case"]
+    done = subprocess.run([sys.executable, "-m", "pytest", *tests], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert re.search(r"[4-9] passed", done.stdout), "the case file alone brings its tests along"
+
+
+PROBLEM = '''
+"""Scaling a vector, for a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ncu_toolkit.problems.base import Array, ArraySpec, Expected, Options, Problem, Scalar, Size
+
+
+class Scale(Problem):
+    """y = 2 x."""
+
+    family = "scale"
+    title = "Scaling"
+    story = "Moves data."
+    dimensions = ("n",)
+    dtypes = ("float32",)
+    rate = "byte"
+    baseline = ""
+    roof = "copy"
+    bench_sizes = record_sizes = ("1024",)
+    test_sizes = ("1", "7")
+
+    def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
+        return {"x": ArraySpec((size["n"],), dtype), "y": ArraySpec((size["n"],), dtype, "output")}
+
+    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
+        return {"n": Scalar(size["n"])}
+
+    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
+        return {"x": xp.random.default_rng(seed).random(size["n"], dtype=xp.float32)} if "x" in names else {}
+
+    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
+        return {"y": Expected(inputs["x"].astype(xp.float64) * 2, 0.0, "scaling by two is exact")}
+
+    def flops(self, size: Size, options: Options) -> float:
+        return float(size["n"])
+
+    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
+        return 8.0 * size["n"]
+
+
+PROBLEM = Scale()
+'''
+SCALE = """/*+++
+title = "Scale"
+idea = "One thread an element. It is all there is to do."
+kind = "step"
+compared_with = ""
+minimum_cc = "8.0"
+
+[[launch]]
+kernel = "recipe_kernel"
+grid = ["ceil_div(n, 256)"]
+block = ["256"]
+args = ["x", "y", "n"]
++++*/"""
+
+
+def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
+    add_kernel(copy, "scale", SCALE)
+    (copy / "ncu_toolkit" / "problems" / "scale.py").write_text(PROBLEM.lstrip(), encoding="utf-8")
+    python(
+        copy,
+        """
+        import numpy
+        from ncu_toolkit import ladder, session
+        from ncu_toolkit.problems import compare, families, problem_for
+        assert "scale" in families() and "scale" in ladder.load_families()
+        assert not ladder.check_ladders()
+        (chosen,) = session.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
+        assert chosen.sizes == ("1024",)
+        problem = problem_for("scale")
+        size = problem.parse_size("7")
+        inputs = problem.make_inputs(numpy, 1, size, "float32", {}, ["x"])
+        assert compare(numpy, "y", inputs["x"] * 2, problem.reference(numpy, inputs, size, "float32", {})["y"]).passed
+        """,
+    )
+
+
+def test_the_recipes_are_the_ones_that_are_tested() -> None:
+    assert re.findall(r"^## (Add .*)$", RECIPES, flags=re.MULTILINE) == ["Add a kernel", "Add a metric", "Add a bottleneck", "Add a ladder"]
