@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ncu_toolkit import checksums, framing, messages, metrics, ncu_source
+from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_source
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
 from ncu_toolkit.ncu_source import CodeTexts
@@ -90,15 +90,25 @@ def visit_report(
             f"'{path}' is damaged {frame.problem}; {frame.declared_launches} launches before that are intact",
             "Copy or record it again, or analyse the intact part with --allow-partial",
         )
+    if not frame.declared_launches and not frame.problem and not allow_partial:
+        raise InputProblem(
+            f"'{path}' holds no launches", "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel"
+        )
     version = ncu_version_in(data)
+    inside = integrity.inspect(data, frame, version)
+    if inside.problems and not allow_partial:
+        raise InputProblem(
+            f"'{path}' contradicts itself: {inside.problems[0]}",
+            "It was changed after it was written; copy or record it again, or use --allow-partial",
+        )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = path
         if path.suffix != ".ncu-rep" or frame.problem:
             readable = Path(scratch) / "report.ncu-rep"
             readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
-        code = CodeTexts(messages.code_keys(data, frame)) if instructions else None
-        read = _visit(module(), readable, path.name, version, code, visit, wanted)
-    damage = "; ".join(filter(None, (found.problem, frame.problem)))
+        code = CodeTexts(messages.codes(data, frame)) if instructions else None
+        read = _visit(module(), readable, Origin(path.name, 0, 0, version), code, visit, wanted, inside.launches)
+    damage = "; ".join(filter(None, (found.problem, frame.problem, *inside.problems)))
     if read != frame.declared_launches:
         message = f"'{path}' declares {frame.declared_launches} launches, {read} could be read"
         if not allow_partial:
@@ -147,20 +157,30 @@ def _pip_version() -> str:
 
 
 def _visit(
-    ncu: Any, path: Path, name: str, version: str, code: CodeTexts | None, visit: Callable[[Profile], object], wanted: Callable[[str], bool] | None
+    ncu: Any,
+    path: Path,
+    origin: Origin,
+    code: CodeTexts | None,
+    visit: Callable[[Profile], object],
+    wanted: Callable[[str], bool] | None,
+    doubts: Mapping[int, str],
 ) -> int:
-    """Visit the launches; returns how many the module found, wanted or not."""
+    """Visit the launches; returns how many the module found, wanted or not. `doubts` are by place in the file."""
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    if code is not None and len(ranges) > 1:
-        code.keys = ()  # launches are then grouped by range, not in the order in which they were written
+    if len(ranges) > 1:  # launches are then grouped by range, not in the order in which they were written
+        if code is not None:
+            code.codes = ()
+        one = next(iter(doubts.values()), "")
+        doubts = dict.fromkeys(range(sum(each.num_actions() for each in ranges)), f"a launch of this file contradicts itself: {one}") if one else {}
     found = 0
     for range_index, report_range in enumerate(ranges):
         for action_index in range(report_range.num_actions()):
             action = report_range.action_by_idx(action_index)
             found += 1
             if wanted is None or wanted(_kernel_name(action)):
-                visit(_profile(action, Origin(name, range_index, action_index, version), code))
+                place = replace(origin, range_index=range_index, action_index=action_index)
+                visit(_profile(action, place, code, doubts.get(found - 1, "")))
     return found
 
 
@@ -168,12 +188,17 @@ def _kernel_name(action: Any) -> str:
     return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION))
 
 
-def _profile(action: Any, origin: Origin, code: CodeTexts | None) -> Profile:
+def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str) -> Profile:
     names = frozenset(action.metric_names())
     device = _device(action, names)
     readings = {entry.name: _reading(action, names, entry, device.cc) for entry in metrics.REGISTRY.values()}
     launch = _launch(action, names, readings)
-    table = ncu_source.instructions(action, names, code, origin.action_index) if code is not None else ()
+    table, found = ncu_source.instructions(action, names, code, origin.action_index) if code is not None else ((), [])
+    if launch.function and launch.function not in launch.kernel:
+        found.append("its name and its demangled name differ")
+    doubts = "; ".join(filter(None, (doubt, *found[:2])))
+    if doubts and launch.complete:
+        launch = replace(launch, status=f"damaged: {doubts}")
     return Profile(
         origin=origin,
         device=device,

@@ -6,16 +6,23 @@ that several launches run.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ncu_toolkit import metrics
+from ncu_toolkit.messages import Code
 from ncu_toolkit.model import Instruction, InstructionMix
 
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
+#: Bytes of an instruction from Volta on.
+_INSTRUCTION: Final = 16
+_LANES: Final = 32
+#: What the module says of code that it cannot read.
+_NO_TEXT: Final = ("", "N/A")
 #: An operand that may be an absolute code address, as branches have: the text then belongs to one load of the code.
 _ABSOLUTE: Final = re.compile(r"0x[0-9a-f]{6,}")
 
@@ -24,21 +31,23 @@ _ABSOLUTE: Final = re.compile(r"0x[0-9a-f]{6,}")
 class CodeTexts:
     """SASS text by machine code and place in it. Disassembling is what costs most, and launches of one kernel share it.
 
-    `keys` has, for each launch in file order, what identifies its code (see messages.code_keys); None where that is not known.
+    `codes` has each launch's code in file order; None where that is not known.
     """
 
-    keys: tuple[tuple[bytes, int] | None, ...] = ()
+    codes: tuple[Code | None, ...] = ()
     texts: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
-    def sass(self, action: Any, index: int, addresses: Iterable[int]) -> list[str]:
-        """The text at each address; `index` is the launch's place in the file."""
-        key = self.keys[index] if index < len(self.keys) else None
-        if key is None:
+    def of(self, index: int) -> Code | None:
+        """The code of the launch at a place in the file."""
+        return self.codes[index] if index < len(self.codes) else None
+
+    def sass(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[str]:
+        """The text at each address."""
+        if code is None or code.base is None:
             return [str(action.sass_by_pc(address) or "").strip() for address in addresses]
-        code, base = key
         found = []
         for address in addresses:
-            place = (code, address - base)
+            place = (code.digest, address - code.base)
             text = self.texts.get(place)
             if text is None:
                 text = str(action.sass_by_pc(address) or "").strip()
@@ -54,6 +63,7 @@ class _Tables:
     def __init__(self, action: Any, names: frozenset[str]) -> None:
         self._action, self._names = action, names
         self._ids: dict[tuple[int, int, int], list[int]] = {}
+        self.doubts: list[str] = []
 
     def read(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
         """Addresses and values of a metric's instances; both empty where it has none. Values are empty where all of them are 0."""
@@ -66,13 +76,18 @@ class _Tables:
         ids = self._addresses(found.correlation_ids(), count)
         if additive and found.has_value() and found.as_double() == 0:
             return ids, []
-        return ids, list(map(found.as_double, range(count)))
+        values = list(map(found.as_double, range(count)))
+        if additive and found.has_value() and sum(values) != found.as_double():
+            self.doubts.append(f"{name} is {found.as_double():.0f}, and {sum(values):.0f} summed over its instructions")
+        return ids, values
 
     def _addresses(self, ids: Any, count: int) -> list[int]:
         # the profiler writes the tables of one pass for the same instructions, in ascending order: same ends and count, same table
         key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
         if key not in self._ids:
-            self._ids[key] = list(map(ids.as_uint64, range(count)))
+            self._ids[key] = addresses = list(map(ids.as_uint64, range(count)))
+            if any(second <= first or (second - first) % _INSTRUCTION for first, second in itertools.pairwise(addresses)):
+                self.doubts.append("its instructions are not in order")
         return self._ids[key]
 
     def by_address(self, name: str, *, additive: bool = True) -> dict[int, float]:
@@ -88,8 +103,8 @@ def opcode_of(sass: str) -> str:
     return words[0].rstrip(";") if words else ""
 
 
-def instructions(action: Any, names: frozenset[str], code: CodeTexts, index: int) -> tuple[Instruction, ...]:
-    """The instruction table of a launch in address order; empty where nothing was counted by instruction.
+def instructions(action: Any, names: frozenset[str], texts: CodeTexts, index: int) -> tuple[tuple[Instruction, ...], list[str]]:
+    """The instruction table of a launch in address order, empty where nothing was counted by instruction; and what in it does not fit together.
 
     Addresses are relative to the first instruction: absolute ones differ between runs and say nothing.
     """
@@ -98,7 +113,7 @@ def instructions(action: Any, names: frozenset[str], code: CodeTexts, index: int
     addresses = set(executed)
     samples = _samples(tables, not_issued=False, addresses=addresses)
     if not addresses:
-        return ()
+        return (), tables.doubts
     not_issued = _samples(tables, not_issued=True)
     threads = tables.by_address(metrics.SOURCE_METRICS["threads_on"]) or tables.by_address(metrics.SOURCE_METRICS["threads"])
     extras: dict[int, dict[str, float]] = {}
@@ -107,8 +122,11 @@ def instructions(action: Any, names: frozenset[str], code: CodeTexts, index: int
             for address, value in tables.by_address(name, additive=short not in _NOT_ADDITIVE).items():
                 extras.setdefault(address, {})[short] = value
     ordered = sorted(addresses)
+    code = texts.of(index)
+    if code is not None and code.base is not None and executed and ordered[0] != code.base:
+        tables.doubts.append("its instructions do not start where its function does")
     rows = []
-    for row, (address, sass) in enumerate(zip(ordered, code.sass(action, index, ordered), strict=True)):
+    for row, (address, sass) in enumerate(zip(ordered, texts.sass(action, code, ordered), strict=True)):
         info = action.source_info(address)
         rows.append(
             Instruction(
@@ -125,7 +143,24 @@ def instructions(action: Any, names: frozenset[str], code: CodeTexts, index: int
                 counters=extras.get(address, {}),
             )
         )
-    return tuple(rows)
+    if code is not None and code.embedded and any(row.sass in _NO_TEXT for row in rows):
+        tables.doubts.append("its machine code cannot be disassembled")
+    return tuple(rows), tables.doubts + _doubts(action, names, rows)
+
+
+def _doubts(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> list[str]:
+    """Counts of one instruction that contradict each other."""
+    found = []
+    total = metrics.SOURCE_METRICS["samples"]
+    if total in names and (metric := action.metric_by_name(total)).has_value():
+        stored, summed = metric.as_double(), sum(row.sample_count for row in rows)
+        if stored != summed and summed:
+            found.append(f"{total} is {stored:.0f}, and {summed} summed over the stall reasons")
+    if any(row.executed is not None and row.threads is not None and row.threads > _LANES * row.executed for row in rows):
+        found.append("an instruction was executed by more lanes than its warps have")
+    if any(n > row.samples.get(reason, 0) for row in rows for reason, n in row.samples_not_issued.items()):
+        found.append("an instruction has more samples without issue than samples")
+    return found
 
 
 def _samples(tables: _Tables, *, not_issued: bool, addresses: set[int] | None = None) -> dict[int, dict[str, int]]:

@@ -1,0 +1,258 @@
+"""Damage reports on purpose and see what the reader says: every mutation should be reported or leave the results identical.
+
+Run it as a program for the long version: `python tests/mutation.py --count 5000 --seed 1 REPORT…` prints counts by the part of the file that was hit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ncu_toolkit import checksums, framing, ncu_rep, workers
+from ncu_toolkit.errors import ToolkitError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Fields of a result message by what they hold, for counts by part.
+RESULT_PARTS = {5: "names", 6: "names", 7: "names", 13: "metrics", 15: "source ids", 17: "sections", 19: "rule messages", 21: "NVTX"}
+SOURCE_PARTS = {4: "machine code", 8: "source text", 9: "function table"}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What was done where. `part` names what the first changed byte belongs to."""
+
+    kind: str
+    offset: int
+    part: str
+
+
+def parts(data: bytes) -> list[tuple[int, int, str]]:
+    """Stretches of the file as (start, end, part), in order, without overlap; what is between them is framing."""
+    found = []
+    frame = framing.parse(data)
+    for block in frame.blocks:
+        start = block.offset + 4
+        found.append((start, start + len(block.header), "block headers and metric names"))
+        for offset, length in block.sources:
+            found += _fields(data, offset, length, SOURCE_PARTS)
+        for offset, length in block.results:
+            found += _fields(data, offset, length, RESULT_PARTS)
+    return sorted(found)
+
+
+def _fields(data: bytes, offset: int, length: int, names: dict[int, str]) -> list[tuple[int, int, str]]:
+    found = []
+    at, end = offset, offset + length
+    while at < end:
+        start = at
+        tag, at = framing.read_varint(data, at)
+        wire = tag & 7
+        if wire == 0:
+            _, at = framing.read_varint(data, at)
+        elif wire == 2:
+            size, at = framing.read_varint(data, at)
+            at += size
+        else:
+            at += 8 if wire == 1 else 4
+        name = names.get(tag >> 3, "other fields")
+        if name == "metrics":
+            found += _metric(data, start, at)
+        else:
+            found.append((start, at, name))
+    return found
+
+
+def _metric(data: bytes, start: int, end: int) -> list[tuple[int, int, str]]:
+    """A metric's value and its instances apart: they are protected in different ways."""
+    _, at = framing.read_varint(data, start)
+    _, at = framing.read_varint(data, at)
+    while at < end:
+        tag, after = framing.read_varint(data, at)
+        if tag >> 3 == 3:
+            return [(start, at, "metric values"), (at, end, "metric instances")]
+        if tag & 7 == 2:
+            size, after = framing.read_varint(data, after)
+            at = after + size
+        else:
+            _, at = framing.read_varint(data, after)
+    return [(start, end, "metric values")]
+
+
+def part_at(stretches: Sequence[tuple[int, int, str]], offset: int) -> str:
+    for start, end, name in stretches:
+        if start <= offset < end:
+            return name
+    return "framing"
+
+
+def mutate(data: bytes, random: random.Random, stretches: Sequence[tuple[int, int, str]]) -> tuple[bytes, Mutation]:
+    """One mutation. Half of them hit a part chosen first, so that small parts are hit as often as large ones."""
+    kind = random.choice(
+        (
+            "flip a bit",
+            "flip a bit",
+            "flip a bit",
+            "set a byte",
+            "set a byte",
+            "zero bytes",
+            "cut the end",
+            "cut out",
+            "insert",
+            "repeat",
+            "move a block",
+            "drop a block",
+            "repeat a block",
+        )
+    )
+    changed = bytearray(data)
+    if kind.endswith("block"):
+        return _mutate_block(data, kind, random)
+    if random.random() < 0.5:
+        name = random.choice(sorted({part for _, _, part in stretches}))
+        start, end, _ = random.choice([stretch for stretch in stretches if stretch[2] == name])
+        at = random.randrange(start, end)
+    else:
+        at = random.randrange(len(data))
+    length = random.choice((1, 2, 4, 16, 256, 4096))
+    if kind == "flip a bit":
+        changed[at] ^= 1 << random.randrange(8)
+    elif kind == "set a byte":
+        changed[at] = random.randrange(256)
+    elif kind == "zero bytes":
+        changed[at : at + length] = bytes(len(changed[at : at + length]))
+    elif kind == "cut the end":
+        del changed[at:]
+    elif kind == "cut out":
+        del changed[at : at + length]
+    elif kind == "insert":
+        changed[at:at] = random.randbytes(length)
+    else:
+        changed[at:at] = changed[at : at + length]
+    return bytes(changed), Mutation(kind, at, part_at(stretches, at))
+
+
+def _mutate_block(data: bytes, kind: str, random: random.Random) -> tuple[bytes, Mutation]:
+    """Whole blocks are dropped, repeated or moved: the framing stays whole."""
+    blocks = framing.parse(data).blocks
+    edges = [*(block.offset for block in blocks), len(data)]
+    pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
+    index = random.randrange(len(pieces))
+    name = "results" if blocks[index].results else "sources" if blocks[index].sources else "session data"
+    piece = pieces.pop(index) if kind != "repeat a block" else pieces[index]
+    if kind != "drop a block":
+        pieces.insert(random.randrange(len(pieces) + 1), piece)
+    return data[: edges[0]] + b"".join(pieces), Mutation(kind, edges[index], f"block of {name}")
+
+
+def digest(report: ncu_rep.LoadedReport) -> str:
+    """Of everything the reader says, whatever the order of the launches: two that changed places are still the same launches."""
+    launches = sorted(repr(replace(profile, origin=replace(profile.origin, range_index=0, action_index=0))) for profile in report.profiles)
+    return hashlib.sha256(repr((launches, report.damage)).encode()).hexdigest()
+
+
+def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, with_checksum: bool) -> tuple[str, Mutation]:
+    """One mutation in a worker: "unchanged", "identical", "reported" or "silent"."""
+    data = Path(source).read_bytes()
+    changed, mutation = mutate(data, random.Random(seed), _stretches(source))
+    if changed == data:
+        return "unchanged", mutation
+    path = Path(folder) / f"mutant-{seed}" / Path(source).name
+    path.parent.mkdir()
+    path.write_bytes(changed)
+    try:
+        if with_checksum:
+            path.with_name(path.name + checksums.SUFFIX).write_text(f"{hashlib.sha256(data).hexdigest()}  {path.name}\n")
+        try:
+            report = ncu_rep.load_report(path)
+        except ToolkitError:
+            return "reported", mutation
+        if digest(report) == expected:
+            return "identical", mutation
+        marked = sum(not profile.launch.complete for profile in report.profiles)
+        return ("reported" if marked > incomplete else "silent"), mutation
+    finally:
+        for file in path.parent.iterdir():
+            file.unlink()
+        path.parent.rmdir()
+
+
+_STRETCHES: dict[str, list[tuple[int, int, str]]] = {}
+
+
+def _stretches(source: str) -> list[tuple[int, int, str]]:
+    if source not in _STRETCHES:
+        _STRETCHES[source] = parts(Path(source).read_bytes())
+    return _STRETCHES[source]
+
+
+@dataclass
+class Tally:
+    """Counts by outcome, and by outcome and part; the silent mutations themselves."""
+
+    outcomes: Counter[str]
+    by_part: Counter[tuple[str, str]]
+    by_kind: Counter[tuple[str, str]]
+    silent: list[tuple[str, int, Mutation]]
+
+
+def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: bool, jobs: int = 0) -> Tally:
+    """`count` mutations over the sources in turn. A crash of the native module is a report: it costs one worker."""
+    tally = Tally(Counter(), Counter(), Counter(), [])
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        known = {}
+        for source in sources:
+            report = ncu_rep.load_report(source)
+            known[source] = (digest(report), sum(not profile.launch.complete for profile in report.profiles))
+        tasks = [(folder, str(source), seed + i, *known[source], with_checksum) for i in range(count) for source in (sources[i % len(sources)],)]
+        for done in workers.run(
+            "mutation:trial", tasks, jobs=jobs or workers.default_jobs(), timeout=120, label=lambda index: f"mutant {seed + index}"
+        ):
+            if done.error is not None:
+                tally.outcomes["crashed"] += 1
+                continue
+            outcome, mutation = done.value
+            tally.outcomes[outcome] += 1
+            tally.by_part[mutation.part, outcome] += 1
+            tally.by_kind[mutation.kind, outcome] += 1
+            if outcome == "silent":
+                tally.silent.append((tasks[done.index][1], tasks[done.index][2], mutation))
+    return tally
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", nargs="+", type=Path)
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checksum", action="store_true", help="with the original's SHA-256 beside each mutant")
+    parser.add_argument("--list", action="store_true", help="name each silent mutation")
+    chosen = parser.parse_args()
+    started = time.monotonic()
+    tally = campaign(chosen.reports, chosen.count, chosen.seed, with_checksum=chosen.checksum)
+    print(
+        f"{chosen.count} mutations, seed {chosen.seed}, {'with' if chosen.checksum else 'without'} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s"
+    )
+    for title, table in (("part", tally.by_part), ("kind", tally.by_kind)):
+        print(f"{title:34} mutations  identical  reported  silent")
+        for name in sorted({key for key, _ in table}):
+            row = [table[name, outcome] for outcome in ("identical", "reported", "silent")]
+            print(f"{name:34} {sum(row):9} {row[0]:10} {row[1]:9} {row[2]:7}")
+    if chosen.list:
+        for source, seed, mutation in sorted(tally.silent, key=lambda item: item[2].part):
+            print(f"silent: {Path(source).name} seed {seed}: {mutation}")
+    sys.exit(bool(chosen.checksum and tally.silent))
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+    main()
