@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import fake_gpu
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit import build, toolchain, tune, tune_run, tuned
+from ncu_toolkit import build, gpu, toolchain, tune, tune_run, tuned
 from ncu_toolkit.build import Resources
 from ncu_toolkit.cli import cli
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
@@ -209,8 +210,8 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
     own = tuned.lookup(rung, "4096", "float32", GPU)
     assert own is not None
     assert own.parameters["BK"] == 32
-    for size, dtype, gpu in (("1024", "float32", GPU), ("4096", "float16", GPU), ("4096", "float32", "NVIDIA A100")):
-        assert tuned.lookup(rung, size, dtype, gpu) is None
+    for size, dtype, name in (("1024", "float32", GPU), ("4096", "float16", GPU), ("4096", "float32", "NVIDIA A100")):
+        assert tuned.lookup(rung, size, dtype, name) is None
     assert tuned.parameters_for(rung, "8192", "float32", GPU, {})["BM"] == 64
     assert tuned.parameters_for(rung, "8192", "float32", GPU, {"BM": 32}) == {"BM": 32}
     assert tuned.parameters_for(rung, "8192", "float32", GPU, {}, use=False) == {}
@@ -351,3 +352,66 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     again = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, restart=True, jobs=2), Quiet())
     assert len(asked) == 2 * len(usable)
     assert again.finished
+
+
+class Watch:
+    """A stopwatch that runs the work and counts: each run takes one microsecond more than the one before."""
+
+    def __init__(self, cache: str) -> None:
+        self.runs = 0
+
+    def enqueue(self, run: Callable[[], None]) -> int:
+        run()
+        self.runs += 1
+        return self.runs
+
+    def elapsed_us(self, events: int) -> float:
+        return float(events)
+
+
+def bench(monkeypatch: pytest.MonkeyPatch, folder: Path, deadline: float | None = None) -> tuple[tune_run._Bench, fake_gpu.FakeCupy]:
+    fake = fake_gpu.install(monkeypatch, folder)
+    fake.behaviours["autotuned"] = fake_gpu.product
+    monkeypatch.setattr(tune_run, "Stopwatch", Watch)
+    monkeypatch.setattr(tune_run, "_baseline", lambda *arguments: tune_run.Runnable(find_rung("naive"), arguments[2]))
+    fake.behaviours["naive"] = fake_gpu.product
+    rung = autotuned()
+    search = Search("gemm_fp32", "autotuned", "5x6x8", "float32", GPU, "0", 1, rung.with_parameters(), ())
+    return tune_run._Bench(rung, problem_for("gemm_fp32"), search, deadline), fake
+
+
+def test_a_setting_is_verified_once_and_timed_beside_the_baseline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    timer, fake = bench(monkeypatch, tmp_path)
+    own = autotuned().with_parameters()
+    taken = timer.measure(own, 3, None)
+    assert taken == Round((2.0, 4.0, 6.0), (1.0, 3.0, 5.0))  # baseline and setting by turns
+    launched = [event for event in fake.events if event in ("naive", "autotuned")]
+    assert launched == ["autotuned", *["naive", "autotuned"] * 3]
+    assert timer.measure(own, 3, 5.0) == Round((8.0,), (7.0,))  # beyond the limit: once is enough
+    fake.behaviours["autotuned"] = fake_gpu.forgetful
+    with pytest.raises(KernelProblem, match="wrong result"):
+        timer.measure({**own, "BK": 8}, 3, None)
+
+
+def test_what_the_gpu_says_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An error of a launch is that setting's; a context that is lost ends the command; so does the deadline, before anything runs."""
+    timer, fake = bench(monkeypatch, tmp_path)
+
+    def broken(arguments: Mapping[str, object]) -> None:
+        raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access")
+
+    fake.behaviours["autotuned"] = broken
+    with pytest.raises(KernelProblem, match="failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        timer.measure(autotuned().with_parameters(), 3, None)
+
+    def lost(what: str) -> None:
+        raise KernelProblem(f"{what} failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(gpu, "synchronize", lost)
+    with pytest.raises(EnvironmentProblem, match="goes on without the setting"):
+        timer.measure(autotuned().with_parameters(), 3, None)
+    late, fake = bench(monkeypatch, tmp_path, deadline=0.0)
+    before = list(fake.events)
+    with pytest.raises(tune_run._OutOfTime):
+        late.measure(autotuned().with_parameters(), 3, None)
+    assert fake.events == before
