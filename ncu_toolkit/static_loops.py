@@ -66,7 +66,8 @@ class Rates:
     memory: float
 
 
-#: CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); `tensor` and `memory` from data sheets (V100,
+#: CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); FP64 of CC 7.5, 8.6, 8.9 and 12.0 from the white papers: two FP64
+#: units an SM; `tensor` and `memory` from data sheets (V100,
 #: T4, A100 80 GB, RTX 3090, RTX 4090, H200, B200, RTX 5090): dense peak or bandwidth / (SMs x boost clock).
 RATES: Final[Mapping[tuple[int, int], Rates]] = MappingProxyType({
     (7, 0): Rates(64, 64, 64, 32, 16, 1024, 7.4),
