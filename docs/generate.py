@@ -154,7 +154,7 @@ def families_table(runs: list[Run]) -> str:
             if rungs[t.rung].kind in ("step", "regression", "planted") and dict(rungs[t.rung].problem) == dict(rungs[next(iter(timed))].problem)
         ]
         if name == "pathology" or len(steps) < 2:
-            lines.append(f"| {name} | {len(rungs)} | {largest} | | | | | |")
+            lines.append(f"| {name} | {len(rungs)} | {largest} | pairs of a defect and its mending: see the report | | | | |")
             continue
         first, best = min(steps, key=lambda t: rungs[t.rung].order), min(steps, key=lambda t: t.median_us)
         beside = f"`{baseline.rung}` | {_rate(baseline, problem.rate)}" if baseline else " | "
