@@ -20,7 +20,21 @@ from ncu_toolkit.runs import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "recorded"
-READERS = ("framing", "metrics", "model", "ncu_rep", "ncu_source", "runs", "serialize", "store", "target")
+READERS = (
+    "checksums",
+    "files",
+    "framing",
+    "integrity",
+    "messages",
+    "metrics",
+    "model",
+    "ncu_rep",
+    "ncu_source",
+    "runs",
+    "serialize",
+    "store",
+    "target",
+)
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
 FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)
