@@ -107,7 +107,8 @@ def _code(message: bytes, known: Mapping[int, Source | None]) -> Code | None:
 # in a block's header: the table of metric names
 _HEADER_STRINGS: Final = 4
 # in a metric of a result: index into the table of names, value, instances
-_METRIC_NAME, _METRIC_VALUE, _METRIC_INSTANCE = 1, 2, 3
+_METRIC_NAME, _METRIC_VALUE = 1, 2
+METRIC_INSTANCE: Final = 3
 # a value: text, or a number as float, double, or unsigned integer
 _TEXT, _FLOAT, _DOUBLE = 1, 2, 3
 _FLOAT_SIZE, _DOUBLE_SIZE = 4, 8
@@ -136,7 +137,7 @@ def scalars(message: bytes, names: list[bytes]) -> dict[bytes, float | bytes | N
         name = -1
         value: float | bytes | None = None
         for part, content in fields(metric):
-            if part == _METRIC_INSTANCE:
+            if part == METRIC_INSTANCE:
                 break  # written after the value, and often thousands
             if part == _METRIC_NAME and isinstance(content, int):
                 name = content

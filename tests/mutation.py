@@ -178,8 +178,9 @@ def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, w
             return "reported", mutation
         if digest(report) == expected:
             return "identical", mutation
+        # what a reader of the analysis is told: launches marked as damaged, and a file that does not say which ncu wrote it
         marked = sum(not profile.launch.complete for profile in report.profiles)
-        return ("reported" if marked > incomplete else "silent"), mutation
+        return ("reported" if marked > incomplete or not report.ncu_version else "silent"), mutation
     finally:
         for file in path.parent.iterdir():
             file.unlink()
@@ -213,10 +214,10 @@ def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: b
         for source in sources:
             report = ncu_rep.load_report(source)
             known[source] = (digest(report), sum(not profile.launch.complete for profile in report.profiles))
-        tasks = [(folder, str(source), seed + i, *known[source], with_checksum) for i in range(count) for source in (sources[i % len(sources)],)]
-        for done in workers.run(
-            "mutation:trial", tasks, jobs=jobs or workers.default_jobs(), timeout=120, label=lambda index: f"mutant {seed + index}"
-        ):
+        chosen = itertools.islice(itertools.cycle(sources), count)
+        tasks = [(folder, str(source), seed + i, *known[source], with_checksum) for i, source in enumerate(chosen)]
+        jobs = jobs or workers.default_jobs()
+        for done in workers.run("mutation:trial", tasks, jobs=jobs, timeout=120, label=lambda index: f"mutant {seed + index}"):
             if done.error is not None:
                 tally.outcomes["crashed"] += 1
                 continue
@@ -239,9 +240,8 @@ def main() -> None:
     chosen = parser.parse_args()
     started = time.monotonic()
     tally = campaign(chosen.reports, chosen.count, chosen.seed, with_checksum=chosen.checksum)
-    print(
-        f"{chosen.count} mutations, seed {chosen.seed}, {'with' if chosen.checksum else 'without'} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s"
-    )
+    how = "with" if chosen.checksum else "without"
+    print(f"{chosen.count} mutations, seed {chosen.seed}, {how} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s")
     for title, table in (("part", tally.by_part), ("kind", tally.by_kind)):
         print(f"{title:34} mutations  identical  reported  silent")
         for name in sorted({key for key, _ in table}):

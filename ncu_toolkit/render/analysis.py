@@ -78,6 +78,8 @@ def remarks(analysis: Analysis) -> Iterable[str]:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
         elif file.damage:
             yield f"partial: {visible(file.path)}: {file.read} of {missing_of(file)} launches could be read: {visible(file.damage)}"
+        if not file.error and not file.ncu_version:
+            yield f"{visible(file.path)} does not say which ncu wrote it: part of it may be missing"
     for group in (group for group in analysis.groups if not group.median.complete):
         launch = group.median
         times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
