@@ -13,9 +13,11 @@ from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.step_view import step_view
 from ncu_toolkit.render.views import Cell, Chart, Fact, FindingView, PageView, Table, metric_cell, missing, number, plain_table, text
 
+Neighbours = tuple[Cell | None, Cell | None]
 
-def page_view(book: Book, profile: Profile) -> PageView:
-    """Everything the report says of one launch."""
+
+def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None)) -> PageView:
+    """Everything the report says of one launch. `neighbours` are the pages before and after where the launch is no rung."""
     entry = book.entry_of(profile)
     diagnosis = book.diagnosis(profile)
     compulsory = profile.context.compulsory_bytes if profile.context else None
@@ -37,7 +39,7 @@ def page_view(book: Book, profile: Profile) -> PageView:
     if rules:
         tables["rules"] = rules
     tables["metrics"] = metrics_table(profile)
-    previous, following = _neighbours(book, profile)
+    previous, following = _neighbours(book, profile) if entry else neighbours
     return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -267,16 +269,19 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
     return links
 
 
-def _neighbours(book: Book, profile: Profile) -> tuple[Cell | None, Cell | None]:
-    """Links to the page before and after: along the ladder at the same size, or along the report's launches."""
+def _neighbours(book: Book, profile: Profile) -> Neighbours:
+    """Links along the ladder at the same size."""
     entry = book.entry_of(profile)
-    if entry:
-        pages = [(other.label, other.main) for other in book.families[entry.family][entry.variant] if other.main]
-        profile = entry.main or profile
-    else:
-        pages = [(stranger.launch.function, stranger) for stranger in book.strangers]
-    at = next((i for i, (_, other) in enumerate(pages) if other is profile), None)
+    if entry is None:
+        return None, None
+    pages = [other for other in book.families[entry.family][entry.variant] if other.main]
+    at = next((i for i, other in enumerate(pages) if other is entry), None)
     if at is None:
         return None, None
-    link = [Cell(visible(label, 60), None, "", f"{book.slugs[id(other)]}.html") if other else None for label, other in pages]
-    return (link[at - 1] if at > 0 else None), (link[at + 1] if at + 1 < len(link) else None)
+    before, after = pages[at - 1] if at else None, pages[at + 1] if at + 1 < len(pages) else None
+    return page_link(book, before.label, before.main) if before else None, page_link(book, after.label, after.main) if after else None
+
+
+def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
+    """A link to a launch's page."""
+    return Cell(visible(label, 60), None, "", f"{book.slugs[id(profile)]}.html") if profile else None

@@ -13,19 +13,26 @@ from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.columns import achieved, figure_cell, predicted, verdict_cell
 from ncu_toolkit.render.family_view import family_view
-from ncu_toolkit.render.page_view import page_view
+from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Fact, LaunchRecord, RunView, Table, missing, number, plain_table, text
 
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are counted in a row of their own.
-GROUPS_SHOWN: Final = 1000
+GROUPS_SHOWN: Final = 300
 #: Launches that get a page: beyond this, the longest of each group first.
 PAGES: Final = 400
 
 
 def run_view(book: Book) -> RunView:
     """The whole run with its pages."""
-    pages = tuple(page_view(book, profile) for profile in paged(book))
+    shown = paged(book)
+    strangers = [profile for profile in shown if book.entry_of(profile) is None]
+    links = {id(profile): page_link(book, profile.launch.function, profile) for profile in strangers}
+    around: dict[int, Neighbours] = {}
+    for index, profile in enumerate(strangers):
+        before, after = strangers[max(0, index - 1)], strangers[min(index + 1, len(strangers) - 1)]
+        around[id(profile)] = None if before is profile else links[id(before)], None if after is profile else links[id(after)]
+    pages = tuple(page_view(book, profile, around.get(id(profile), (None, None))) for profile in shown)
     return replace(run_summary(book), pages=pages)
 
 

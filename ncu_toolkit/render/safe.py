@@ -13,6 +13,8 @@ LONGEST: Final = 4000
 
 #: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters, byte-order mark.
 _INVISIBLE: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
+#: Spaces that numbers are set with; Python does not count them as printable.
+_SPACES: Final = {0x2009: None, 0x202F: None, 0xA0: None}
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>#|~&$])")
 _MARKDOWN_START: Final = re.compile(r"^(\s*(?:\d+(?=[.)]\s))?)([.)](?=\s)|[-+=])")
 
@@ -23,8 +25,10 @@ def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
     Args:
         keep: control characters to leave as they are (`"\\n\\t"` for source text).
     """
-    cut = text if len(text) <= longest else text[:longest]
-    shown = cut if cut.isprintable() and cut.isascii() else "".join(c if c in keep or not _hidden(c) else _spelled(c) for c in cut)
+    if len(text) <= longest and text.translate(_SPACES).isprintable():
+        return text
+    cut = text[:longest]
+    shown = "".join(c if c in keep or not _hidden(c) else _spelled(c) for c in cut)
     return shown if len(text) <= longest else f"{shown}… ({len(text)} characters)"
 
 
