@@ -18,6 +18,8 @@ COMMANDS: Final = {
     "profile": "Verify, time and profile kernels of a ladder, and write their report.",
     "bench": "Verify and time kernels without profiling them.",
     "analyze": "Say what limits each kernel in anybody's Nsight Compute reports.",
+    "compare": "Hold a new report against an old one; a gate for CI.",
+    "baseline": "Keep reports under a name, to compare later ones with.",
     "redact": "Copy a report without host names, users, addresses, command lines and paths.",
     "report": "Write the report of the recordings in the package and of the runs that lie here.",
     "build": "Compile kernels and show their registers, spills and shared memory.",

@@ -27,6 +27,26 @@ def console(stderr: bool = False) -> Any:
     return Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None)
 
 
+def emit(shown: Any, output: Path | None, width: int = 140) -> None:
+    """Print a string or a rich renderable, or write it to a file. `width` is that of renderables that go to no terminal."""
+    import io
+
+    from rich.console import Console
+
+    from ncu_toolkit.store import write_atomic
+
+    if not isinstance(shown, str):
+        sink = io.StringIO() if output else None
+        Console(
+            file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else width, color_system=None if sink else "auto"
+        ).print(shown)
+        shown = sink.getvalue() if sink else ""
+    if output is None:
+        click.echo(shown, nl=False)
+    else:
+        write_atomic(output, shown.encode("utf-8", "backslashreplace"))
+
+
 def choose_options(function: F) -> F:
     """--kernel, --family, --all, --size, --dtype and --param."""
     decorators = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze
+from ncu_toolkit.cli._common import emit
 from ncu_toolkit.errors import EXIT_INPUT, UsageProblem
 
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
@@ -66,7 +67,8 @@ def command(
         if page is not None:
             click.echo(f"Open {page}")
     else:
-        _emit(analysis, form, top, output)
+        width = shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else WIDTH
+        emit(render(analysis, form, top, width), output, WIDTH)
     for file in analysis.unreadable:
         if file.error is not None and form != "text":
             click.echo(f"error: {_one_line(str(file.error))}", err=True)
@@ -101,7 +103,6 @@ def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
 
 def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, standalone: bool, redacted: bool = False) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
-    import shutil
     import tempfile
 
     from ncu_toolkit import store
@@ -120,25 +121,6 @@ def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, sta
         store.write_atomic(target, page.read_bytes())
         shutil.rmtree(Path(scratch) / "run")
     return target
-
-
-def _emit(analysis: Analysis, form: str, top: int | None, output: Path | None) -> None:
-    from rich.console import Console
-
-    from ncu_toolkit import store
-
-    sink = io.StringIO() if output else None
-    console = Console(
-        file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else WIDTH, color_system=None if sink else "auto"
-    )
-    shown = render(analysis, form, top, console.width)
-    if not isinstance(shown, str):
-        console.print(shown)
-        shown = sink.getvalue() if sink else ""
-    if output is None:
-        click.echo(shown, nl=False)
-    else:
-        store.write_atomic(output, shown.encode("utf-8", "backslashreplace"))
 
 
 @contextlib.contextmanager

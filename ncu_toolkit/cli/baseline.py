@@ -1,0 +1,43 @@
+"""`ncu-toolkit baseline`: reports kept under a name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import baselines
+from ncu_toolkit.serialize import document
+
+
+@click.group("baseline")
+def command() -> None:
+    """Keep reports under a name, to compare later ones with."""
+
+
+@command.command("save")
+@click.argument("name")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT…")
+@click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
+def save(name: str, paths: tuple[Path, ...], replace: bool) -> None:
+    """Keep copies of reports, or of a run's folder, under NAME.
+
+    They lie in .ncu-toolkit/baselines here, or where $NCU_TOOLKIT_BASELINES says.
+    """
+    kept = baselines.save(name, paths, replace=replace)
+    click.echo(f"Kept {len(kept.files)} reports as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'")
+
+
+@command.command("list")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def show(form: str) -> None:
+    """Show the baselines kept here."""
+    kept = baselines.saved()
+    if form == "json":
+        click.echo(json.dumps(document("baselines", list(kept)), indent=1))
+        return
+    for baseline in kept:
+        click.echo(f"{baseline.name}  {baseline.created[:10]}  {', '.join(baseline.files)}")
+    if not kept:
+        click.echo(f"No baselines in {baselines.root()}. Keep one: ncu-toolkit baseline save main report.ncu-rep")

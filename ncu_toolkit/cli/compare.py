@@ -1,0 +1,77 @@
+"""`ncu-toolkit compare`: old against new, as a gate for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import baselines, gate, store
+from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Options, analyze
+from ncu_toolkit.cli._common import emit
+from ncu_toolkit.errors import GateFailed, InputProblem
+
+FORMATS = ("text", "markdown", "json")
+
+
+@click.command("compare")
+@click.argument("old")
+@click.argument("new")
+@click.option("--kernel", "-k", default="", metavar="REGEX", help="Only launches whose demangled name this is found in.")
+@click.option(
+    "--fail-on",
+    "gates",
+    multiple=True,
+    metavar="GATE",
+    help="Exit with 1 where this holds for a kernel: 'time>5%', 'registers_per_thread>128'; repeat it.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=DEFAULT_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up on a file after this long.",
+)
+def command(old: str, new: str, kernel: str, gates: tuple[str, ...], form: str, output: Path | None, timeout: float) -> None:
+    """Hold NEW against OLD: report files, folders of them, folders of runs, or names of baselines.
+
+    Launches are paired by kernel, grid and block; medians of repeated launches are compared, and their spread is allowed for. Exit code 1
+    when a --fail-on holds, 4 when the two cannot be compared (different GPUs, incomplete launches, no kernel in common, a missing figure).
+    """
+    from ncu_toolkit.render import comparison as views
+
+    parsed = [gate.parse_gate(text) for text in gates]
+    (old_sides, old_timings), (new_sides, new_timings) = (_read(text, kernel, timeout) for text in (old, new))
+    found = gate.compare(old_sides, new_sides, (old_timings, new_timings), parsed)
+    shown = {"markdown": views.markdown_text, "json": views.document, "text": views.text}[form](found)
+    emit(shown, output)
+    if found.failures:
+        names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
+        raise GateFailed(f"{len(found.failures)} regressions: {names}", "The table shows old and new")
+    if not found.pairs:
+        raise InputProblem(f"'{old}' and '{new}' have no kernel in common", "Kernels are paired by name; --kernel may leave none")
+    if parsed and not found.comparable:
+        reason = next((pair.problem for pair in found.pairs if pair.problem), None) or found.undecided[0]
+        raise InputProblem(
+            f"not everything could be compared: {reason}", "Compare reports of the same GPU and sections; --kernel leaves launches out"
+        )
+
+
+_Sides = dict[tuple[object, ...], gate.Side]
+
+
+def _read(text: str, kernel: str, timeout: float) -> tuple[_Sides, _Sides]:
+    """Launches and unprofiled timings of one side; raises InputProblem where a file of it cannot be read."""
+    path = baselines.resolve(text)
+    timings: _Sides = {}
+    if path.is_dir() and (path / store.TIMINGS).is_file() and (path / store.MANIFEST).is_file() and not kernel:
+        manifest = store.load_manifest(path)
+        timings = gate.sides_of_timings(store.load_timings(path), manifest.device.name if manifest.device else "")
+    analysis = analyze([path], Options(kernel=kernel, profiles=True), timeout=timeout)
+    for file in analysis.unreadable:
+        if file.error is not None:
+            raise file.error
+    return gate.sides_of(analysis), timings
