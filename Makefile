@@ -15,14 +15,14 @@ help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=python3.12, say"; exit 3; }
-	test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=python3.12, say"; exit 3; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,toolchain]'
-	touch $@
+	@touch $@
 
 $(GPU_STAMP): $(STAMP)
 	$(BIN)/python -c 'import cupy, cuda.bindings' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[gpu]'
-	touch $@
+	@touch $@
 
 setup: $(STAMP)  ## Make the virtual environment with everything but CuPy.
 

@@ -8,6 +8,8 @@ EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_INPUT = 4
 EXIT_KERNEL = 5
+#: A defect of ncu-toolkit itself (EX_SOFTWARE of sysexits.h).
+EXIT_BUG = 70
 
 
 class ToolkitError(Exception):

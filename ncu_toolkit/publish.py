@@ -25,14 +25,18 @@ def publish_run(folder: Path, reports: Path) -> Run:
     return run
 
 
-def publish_recordings(reports: Path, tell: Callable[[str], None]) -> list[Run]:
-    """Write the pages of every shipped recording under `reports`. Raises EnvironmentProblem where the package holds none."""
+def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, Run]:
+    """Write the pages of every shipped recording under `reports`; returns the runs by their folder there.
+
+    Raises:
+        EnvironmentProblem: the package holds no recordings.
+    """
     from ncu_toolkit.render.html import write_run
 
     folders = store.recordings()
     if not folders:
         raise EnvironmentProblem("this installation holds no recordings", "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`")
-    runs = []
+    runs: dict[str, Run] = {}
     for source in folders:
         tell(source.name)
         folder = reports / f"{RECORDED_PREFIX}{source.name}"
@@ -42,7 +46,7 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> list[Run]:
                 shutil.copyfile(path, folder / path.name)
         run = store.load_run(folder, live=False)
         write_run(run, folder)
-        runs.append(run)
+        runs[folder.name] = run
     return runs
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -171,8 +172,17 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
             raise outcome.error
 
 
-def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cache: str | None, reporter: Reporter, collected: Collected) -> None:
+def time_all(
+    selections: Sequence[Selection],
+    overrides: Mapping[str, int],
+    cache: str | None,
+    reporter: Reporter,
+    collected: Collected,
+    seconds: float | None = None,
+) -> None:
     """Verify and time every rung at every size. A wrong rung is recorded as failed and never timed; the others go on.
+
+    `seconds` is the GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None).
 
     Raises:
         ToolkitError: the first refusal (size, memory), where not a single case could run.
@@ -205,7 +215,9 @@ def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cach
                 if not ready:
                     continue
                 baseline = _baseline(problem, ready, space)
-                measured = timing.measure_ladder(ready, baseline, mode, tick=lambda name, size=size: reporter.step(f"{name} {size}"))  # type: ignore[misc]
+                budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
+                tick = partial(_told, reporter, size)
+                measured = timing.measure_ladder(ready, baseline, mode, budget, tick=tick)
                 collected.timings.extend(measured.values())
                 costs = timing.measure_costs(ready[0])
                 if costs is not None:
@@ -214,6 +226,10 @@ def time_all(selections: Sequence[Selection], overrides: Mapping[str, int], cach
                 cp.get_default_memory_pool().free_all_blocks()
     if collected.refused and not collected.timings and not collected.failures:
         raise collected.refused[0]
+
+
+def _told(reporter: Reporter, size: str, name: str) -> None:
+    reporter.step(f"{name} {size}")
 
 
 def _by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:

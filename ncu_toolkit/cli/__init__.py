@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ncu_toolkit import __version__
-from ncu_toolkit.errors import EXIT_OK, EXIT_USAGE, ToolkitError
+from ncu_toolkit.errors import EXIT_BUG, EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, ToolkitError
 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
@@ -114,7 +114,12 @@ def main(arguments: list[str] | None = None) -> Any:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
-        sys.exit(3)
+        sys.exit(EXIT_ENVIRONMENT)
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        _complain(f"a defect of ncu-toolkit: {type(error).__name__}: {error}. Run it again with {DEBUG_VARIABLE}=1 and report the traceback")
+        sys.exit(EXIT_BUG)
 
 
 def _complain(message: str) -> None:

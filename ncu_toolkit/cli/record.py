@@ -25,6 +25,7 @@ from ncu_toolkit.session import Collected, Selection
 @click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Sizes to profile.  [default: the family's recorded sizes]")
 @click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]")
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
+@click.option("--seconds", type=click.FloatRange(min=0.01), default=0.25, show_default=True, help="GPU time spent on timing one rung at one size.")
 @click.option(
     "--stock-size", "stock_sizes", metavar="SIZE[,SIZE…]", help="Sizes of the run with the stock rules.  [default: the largest recorded size]"
 )
@@ -39,6 +40,7 @@ def command(
     bench_sizes: str | None,
     dtype: str | None,
     stock_sizes: str | None,
+    seconds: float,
     stock_rules: bool,
     timeout: float,
 ) -> None:
@@ -66,7 +68,7 @@ def command(
     title = f"{', '.join(names)} on {gpu.device().name}"
     with Progress() as progress:
         session.build_all(to_profile, {}, progress, collected)
-        session.time_all(to_time, {}, None, progress, collected)
+        session.time_all(to_time, {}, None, progress, collected, seconds)
         from ncu_toolkit.timing import measure_ceilings
 
         collected.ceilings = measure_ceilings()

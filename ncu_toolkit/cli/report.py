@@ -23,12 +23,12 @@ def command(reports: Path) -> None:
     with Progress() as progress:
         progress.stage("Report", len(recordings()) + 1)
         runs = publish_recordings(reports, progress.step)
-        index, broken = rebuild_index(reports, {f"recorded-{run.id}": run for run in runs})
+        index, broken = rebuild_index(reports, runs)
         progress.step("index")
     screen = console()
     for name, error in broken:
         screen.print(f"left out {name}: {error}", markup=False)
-    for run in runs:
+    for run in runs.values():
         screen.print(f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}", markup=False)
     screen.print(f"Open {index}", markup=False)
     if gpu.available():

@@ -130,7 +130,7 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
 
 
 #: The last runs laid out: the front page follows the run's own pages, and diagnosing is most of the time.
-_recent: deque[tuple[Run, Book]] = deque(maxlen=4)
+_recent: deque[tuple[Run, Book]] = deque(maxlen=16)
 
 
 def book_for(run: Run) -> Book:
