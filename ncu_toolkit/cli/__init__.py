@@ -15,11 +15,12 @@ from ncu_toolkit.errors import EXIT_BUG, EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
     "list": "Show the ladders, their rungs and ideas.",
-    "profile": "Verify, time and profile kernels of a ladder, and write their report.",
+    "profile": "Profile kernels of a ladder, or any program after '--', and write the report.",
     "bench": "Verify and time kernels without profiling them.",
     "analyze": "Say what limits each kernel in anybody's Nsight Compute reports.",
     "compare": "Hold a new report against an old one; a gate for CI.",
     "baseline": "Keep reports under a name, to compare later ones with.",
+    "doctor": "Say what works on this machine and what does not, each with its remedy.",
     "redact": "Copy a report without host names, users, addresses, command lines and paths.",
     "report": "Write the report of the recordings in the package and of the runs that lie here.",
     "build": "Compile kernels and show their registers, spills and shared memory.",

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, session, store
+from ncu_toolkit import gpu, programs, session, store
 from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
 from ncu_toolkit.collect import find_ncu
+from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.sections import SET_NAME
 from ncu_toolkit.session import Collected, Selection, with_predecessors
 
 
@@ -35,15 +37,51 @@ from ncu_toolkit.session import Collected, Selection, with_predecessors
     metavar="SECONDS",
     help="Give up on ncu after this long.",
 )
+@click.option("--kernel-filter", default="", metavar="REGEX", help="Of a program after '--': only kernels whose name this is found in.")
+@click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="Of a program: leave out the first N launches.")
+@click.option(
+    "--launch-count",
+    type=click.IntRange(min=0),
+    default=programs.DEFAULT_LAUNCHES,
+    show_default=True,
+    metavar="N",
+    help="Of a program: profile at most N launches; 0 for all of them.",
+)
+@click.option(
+    "--nvtx", multiple=True, metavar="RANGE", help="Of a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it."
+)
+@click.option(
+    "--ranges/--no-ranges",
+    default=None,
+    help="Of a program: only what it marks (ncu_toolkit.profile, cudaProfilerStart), or everything. [default: look into the script]",
+)
+@click.option(
+    "--set",
+    "set_name",
+    default=SET_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="Of a program: ncu's section set; 'full' feeds ncu's own rules too.",
+)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
     reports: Path, tuned: bool, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, program: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Verify, time and profile kernels of a ladder, and write their report.
+    """Verify, time and profile kernels of a ladder, or any program, and write their report.
+
+    `ncu-toolkit profile -- ./app arguments` profiles a program: PyTorch, Triton, CuPy, JAX or plain CUDA; at most 20 launches unless told otherwise.
 
     Each kernel is held against a reference before anything is measured. The rung that a kernel is compared with is profiled too, so that
     its page says what the step changed. The raw report stays beside the pages, for the Nsight Compute GUI.
     """
+    if program:
+        if kernels or families or everything or sizes or dtype or params:
+            raise UsageProblem("a ladder and a program cannot be profiled at once", "Use --kernel-filter for the kernels of a program")
+        selection = programs.Selection(kernel_filter, launch_skip, launch_count, nvtx, ranges, cache_control, set_name)
+        _profile_program(program, selection, reports, timeout)
+        return
     names = split(kernels) if kernels else ()
     overrides = parse_params(params, names)
     chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
@@ -68,6 +106,25 @@ def command(
         session.profile_all(chosen, overrides, folder, progress, collected, timeout=timeout, cache_control=cache_control)
         session.save(folder, title, created, collected)
     finish(folder, reports, collected)
+
+
+def _profile_program(program: tuple[str, ...], selection: programs.Selection, reports: Path, timeout: float) -> None:
+    from ncu_toolkit.publish import publish_run
+    from ncu_toolkit.render.text import summary
+
+    screen = console()
+    programs.check(program, selection)
+    screen.print(f"Profiling {program[0]} under ncu; its output goes to the log in the run's folder", markup=False)
+    done = programs.profile(program, selection, reports, timeout=timeout)
+    screen.print(summary(publish_run(done.folder, reports)))
+    for note in done.notes:
+        screen.print(f"note: {note}", markup=False)
+    screen.print(f"Report: {done.folder / 'index.html'}", markup=False)
+    screen.print(f"Raw report: {done.folder / programs.STEM}.ncu-rep; next: ncu-toolkit analyze {done.folder} --format brief", markup=False)
+    if done.interrupted:
+        raise KeyboardInterrupt
+    if done.problem is not None:
+        raise done.problem
 
 
 def what(names: tuple[str, ...], chosen: tuple[Selection, ...]) -> str:

@@ -1,0 +1,52 @@
+"""`ncu-toolkit doctor`: what works here and what does not."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ncu_toolkit import doctor
+from ncu_toolkit.cli._common import emit
+from ncu_toolkit.errors import EXIT_ENVIRONMENT
+from ncu_toolkit.render.safe import visible
+from ncu_toolkit.serialize import to_plain
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO", "red")}
+
+
+@click.command("doctor")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(form: str) -> int:
+    """Say what works on this machine and what does not, each with its remedy.
+
+    Exit code 3 when profiling a program does not work here; reading reports may work all the same.
+    """
+    checks = doctor.examine()
+    works = doctor.works(checks)
+    if form == "json":
+        plain = {"schema": "ncu-toolkit/doctor", "version": 1, "checks": to_plain(checks), "works": works}
+        click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
+    else:
+        emit(_table(checks, works), None)
+    return 0 if works["profile a program"] else EXIT_ENVIRONMENT
+
+
+def _table(checks: tuple[doctor.Check, ...], works: dict[str, bool]) -> object:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for check in checks:
+        mark, style = _MARKS[check.state]
+        what = Text(visible(check.found))
+        if check.remedy:
+            what.append(f"\n→ {visible(check.remedy)}", style="dim")
+        if check.state != "ok" and check.needed_for:
+            what.append(f"\n  needed for: {check.needed_for}", style="dim")
+        table.add_row(Text(mark, style=style), Text(check.name, style="bold"), what)
+    here = ", ".join(name for name, does in works.items() if does) or "nothing"
+    not_here = ", ".join(name for name, does in works.items() if not does)
+    lines = [Text(f"Works here: {here}.")] + ([Text(f"Does not: {not_here}.")] if not_here else [])
+    return Group(table, Text(), *lines)
