@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from ncu_toolkit.dataflow import Graph
 from ncu_toolkit.model import Instruction, Profile
 
 #: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups them.
@@ -76,6 +77,8 @@ _NO_DESTINATION: Final = frozenset(
         "NOP",
     )
 )
+#: Instructions that an address is traced through at most: those of a 64-bit index computation are a few tens.
+LONGEST_ADDRESS: Final = 256
 #: How far back a producer is looked for, in static instructions: the largest loop bodies of unrolled matrix products have about this many.
 REACH: Final = 4096
 
@@ -149,47 +152,105 @@ class Flow:
             if kind(instruction.opcode) in (*LONG_PRODUCERS, *SHORT_PRODUCERS):
                 for register in read:
                     self.memory_readers.setdefault(register, []).append(index)
+        self.graph = Graph(instructions, self.writes)
 
-    def producer(self, index: int, register: int) -> int | None:
-        """Index of the nearest writer before `index`, wrapping to the end of the code once (a loop's previous iteration)."""
-        return _nearest_before(self.writers.get(register), index)
+    def sources(self, index: int, register: int) -> frozenset[int]:
+        """Indices of the writers whose value of `register` may be what `index` reads.
+
+        Where branch targets are not known, the nearest before, or, for a loop cut out of its code, the last after it.
+        """
+        found = self.graph.reaching(index, register)
+        nearest = None if found or self.graph.known else _nearest_before(self.writers.get(register), index)
+        return found if nearest is None else frozenset((nearest,))
 
     def producers(self, index: int, kinds: Iterable[str]) -> list[int]:
         """The instructions of one of `kinds` that `index` waits for.
 
         First the writers of its source registers; else earlier writers or readers of its destination, which the scoreboard also guards
-        (write after write, write after read); else, for a wait on a copy group, the nearest asynchronous copy.
+        (write after write, write after read); else, at or right behind a wait on a copy group, the nearest asynchronous copy.
         """
         wanted = set(kinds)
-        found = self._of_kind((_nearest_before(self.writers.get(register), index) for register in self.reads[index]), wanted)
+        found = self._of_kind((i for register in self.reads[index] for i in self.sources(index, register)), wanted)
+        if not found and "copy" in wanted and self._behind_copy_wait(index):
+            copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]
+            found = self._of_kind([_nearest_before(copies, index)], wanted)
         if not found:
             guarded = [
                 _nearest_before(table.get(register), index) for register in self.writes[index] for table in (self.writers, self.memory_readers)
             ]
             found = self._of_kind(guarded, wanted)
-        if not found and "copy" in wanted and kind(self.instructions[index].opcode) == "barrier":
-            copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]
-            found = self._of_kind([_nearest_before(copies, index)], wanted)
         return found
+
+    def _behind_copy_wait(self, index: int) -> bool:
+        """Whether this instruction, or the one before it, waits for copy groups: the sampler shows the first that cannot issue because of it."""
+        return any(kind(self.instructions[i].opcode) == "barrier" for i in (index, index - 1) if i >= 0)
 
     def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
         return sorted({i for i in indices if i is not None and kind(self.instructions[i].opcode) in wanted})
 
-    def address_depends_on_load(self, index: int, depth: int = 6) -> bool:
-        """Whether a load's address comes, through at most `depth` integer instructions, from the result of another global load."""
-        frontier = {i for register in self.reads[index] if (i := self.producer(index, register)) is not None}
-        for _ in range(depth):
-            following: set[int] = set()
-            for i in frontier:
-                group = kind(self.instructions[i].opcode)
-                if group == "global":
-                    return True
-                if group in ("integer", "other"):
-                    following |= {j for register in self.reads[i] if (j := self.producer(i, register)) is not None}
-            if not following or following == frontier:
-                return False
-            frontier = following
+    def address_depends_on_load(self, index: int) -> bool:
+        """Whether a load's address comes, through integer instructions, from the result of a global load (of this pass or of the one before)."""
+        waiting = {i for register in self.reads[index] for i in self.sources(index, register)}
+        seen: set[int] = set()
+        while waiting and len(seen) <= LONGEST_ADDRESS:
+            i = waiting.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            group = kind(self.instructions[i].opcode)
+            if group == "global":
+                return True
+            if group in ("integer", "other"):
+                waiting |= {j for register in self.reads[i] for j in self.sources(i, register)}
         return False
+
+    def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
+        """Instructions whose results serve nothing but the addresses of `accesses`: they would go with them.
+
+        Found as dead code: what has an effect is needed, and so is what any needed instruction reads; an access still needs the value that it
+        stores. Writers of predicates and uniform registers, which are not followed, count as needed.
+        """
+        gone = set(accesses)
+        waiting = [i for i, row in enumerate(self.instructions) if i in gone or not _is_pure(row)]
+        needed = set(waiting)
+        while waiting:
+            i = waiting.pop()
+            reads = self.reads[i] - _address_registers(self.instructions[i]) if i in gone else self.reads[i]
+            for register in reads:
+                for j in self.sources(i, register):
+                    if j not in needed:
+                        needed.add(j)
+                        waiting.append(j)
+        return frozenset(i for i in range(len(self.instructions)) if i not in needed)
+
+
+#: Kinds that only compute a register from registers or memory, apart from what else they write.
+_PURE: Final = frozenset(("integer", "fp32", "fp64", "fp16", "special", "other", "constant"))
+
+
+def _is_pure(row: Instruction) -> bool:
+    """Whether an instruction does nothing but write general registers."""
+    first, *rest = _operand_texts(row)
+    return (
+        kind(row.opcode) in _PURE
+        and base(row.opcode) not in _NO_DESTINATION
+        and re.match(r"R\d|RZ", first) is not None
+        and not (rest and re.fullmatch(r"U?P\d", rest[0]))
+    )
+
+
+def _operand_texts(row: Instruction) -> list[str]:
+    text = re.sub(r"^\s*(\{|@!?U?P\w+)\s*", "", row.sass)
+    return [part.strip() for part in text.partition(" ")[2].split(",")] or [""]
+
+
+def _address_registers(row: Instruction) -> frozenset[int]:
+    found: set[int] = set()
+    for part in _operand_texts(row):
+        if "[" in part:
+            for match in _REGISTER.finditer(part):
+                found.update(range(int(match.group(1)), int(match.group(1)) + (2 if match.group(2) else 1)))
+    return frozenset(found)
 
 
 def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
@@ -217,6 +278,21 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
 #: Results for the instruction tables asked about last, by identity: every rule asks about the same few. The table is held, so its id stays its own.
 _REMEMBERED: OrderedDict[tuple[int, str], tuple[Sequence[Instruction], Mapping[int, float]]] = OrderedDict()
 _REMEMBER: Final = 64
+_REMEMBER_FLOWS: Final = 4
+
+
+_FLOWS: OrderedDict[int, Flow] = OrderedDict()
+
+
+def flow_of(instructions: Sequence[Instruction]) -> Flow:
+    """The flow of an instruction table, kept for the tables asked about last: a rule asks about the same one as the rule before."""
+    key = id(instructions)
+    if key not in _FLOWS or _FLOWS[key].instructions is not instructions:
+        _FLOWS[key] = Flow(instructions)
+        _FLOWS.move_to_end(key)
+        while len(_FLOWS) > _REMEMBER_FLOWS:
+            _FLOWS.popitem(last=False)
+    return _FLOWS[key]
 
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
@@ -236,7 +312,7 @@ def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
         return {}
     kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}.get(reason)
     weights: dict[int, float] = {}
-    flow = Flow(profile.instructions) if kinds else None
+    flow = flow_of(profile.instructions) if kinds else None
     for index, n in sampled:
         culprits = flow.producers(index, kinds) if flow is not None and kinds is not None else [index]
         for culprit in culprits or [index]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +32,7 @@ def diagnose(profile: Profile) -> Diagnosis:
             considered.append(outcome)
     if not findings:
         findings.append(unknown.verdict(profile, model))
-    findings.sort(key=_rank)
-    return Diagnosis(tuple(findings), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
+    return Diagnosis(tuple(ranked(findings)), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
 
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
@@ -41,10 +40,21 @@ _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
 GENERAL: Final = ("memory-latency", "low-occupancy", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "load-imbalance")
 
 
-def _rank(finding: Finding) -> tuple[bool, int, bool, int, float, str]:
-    """Good first, then by time saved; savings that differ by less than noise are ordered by how specific and how sure they are."""
-    step = -round(finding.saved / time_model.NOISE)
-    return (not finding.good, step, finding.bottleneck in GENERAL, _CONFIDENCE[finding.confidence], -finding.saved, finding.bottleneck)
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Good first, then by time saved; savings within noise of the largest of their group go by how specific and how sure they are."""
+    waiting = sorted(findings, key=lambda f: (not f.good, -f.saved, f.bottleneck))
+    result: list[Finding] = []
+    while waiting:
+        first = waiting[0]
+        group = [f for f in waiting if f.good == first.good and first.saved - f.saved <= time_model.NOISE]
+        result += sorted(group, key=lambda f: (_is_general(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck))
+        waiting = [f for f in waiting if f not in group]
+    return result
+
+
+def _is_general(finding: Finding) -> bool:
+    """More warps are one way among others to cover waiting, also where the grid leaves room for them in SMs that have work."""
+    return finding.bottleneck in GENERAL or (finding.bottleneck == "grid-too-small" and finding.confidence != "high")
 
 
 def _incomplete(profile: Profile) -> Finding:

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from ncu_toolkit import checksums, ncu_rep
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.expressions import evaluate_int
 from ncu_toolkit.files import write_atomic as write_atomic  # part of what store offers
+from ncu_toolkit.ladder import find_rung
 from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
 from ncu_toolkit.runs import Ceilings, Run, Skipped
 from ncu_toolkit.serialize import document, from_plain, open_document
@@ -199,6 +201,7 @@ def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profi
         case = by_marker[marker]
         times = [profiles[i].duration_us or 0.0 for i in indices]
         total = sum(times)
+        repeats = _repeats(case)
         for position, i in enumerate(indices):
             carries = total > 0 and times[position] >= MAIN_LAUNCH_SHARE * total
             tied[i] = replace(
@@ -214,9 +217,20 @@ def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profi
                     launch_count=len(indices),
                     flops=case.flops if carries else None,
                     compulsory_bytes=case.compulsory_bytes if carries else None,
+                    repeat=repeats[position] if len(repeats) == len(indices) else 1,
                 ),
             )
     return tuple(tied)
+
+
+def _repeats(case: CaseRecord) -> tuple[int, ...]:
+    """How often the rung launches each of its kernels, of which the profiler sees one; empty for a rung that is no longer here or has changed."""
+    try:
+        rung = find_rung(case.rung)
+        names = rung.names(case.dims, case.parameters, 1)
+        return tuple(evaluate_int(launch.repeat, names, where=f"{rung.label}: repeat") for launch in rung.launches)
+    except ToolkitError:
+        return ()
 
 
 def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:

@@ -18,12 +18,14 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Profile
 
-#: Highest fraction of a resource's peak that well-written kernels reach, so that a prediction aims at what can be had, not at the datasheet.
-#: 0.8: the point from which Nsight Compute's SpeedOfLight rule calls a unit's throughput high; the vendor's FP32 matrix product reaches 0.78 of the
-#: FMA peak on an H200 (51.1-52 of 66.9 TFLOP/s). DRAM 0.9: large copies reach 0.88 of an H200's datasheet peak (4.24 of 4.8 TB/s), and streaming
-#: kernels in public reports of GDDR6 boards show 0.92.
-ACHIEVABLE: Final = 0.8
-ACHIEVABLE_DRAM: Final = 0.9
+#: Highest fraction of a resource's peak that kernels reach, so that a prediction is a bound on what can be had, not on what the datasheet says.
+#: 0.9: the kernels of the pathology family that are written to sit at one roof keep it 0.85 to 0.98 busy on an H200 (DRAM 0.85, L2 and its link 0.90,
+#: FMA 0.92, L1 data 0.96, issue slots 0.98); large copies reach 0.88 of its datasheet bandwidth (4.24 of 4.8 TB/s), and streaming kernels in
+#: public reports of GDDR6 boards show 0.92.
+ACHIEVABLE: Final = 0.9
+#: What well-written kernels that also have something else to do keep up: the point from which Nsight Compute's SpeedOfLight rule calls a unit's
+#: throughput high; the vendor's FP32 matrix product reaches 0.78 of the FMA peak on an H200 (51.1-52 of 66.9 TFLOP/s).
+SUSTAINED: Final = 0.8
 
 #: Fewest microseconds a kernel takes: three device-memory round trips in a row (first instructions, first data, last store drained) at the
 #: 600-800 cycles that microbenchmarks of Volta to Hopper report, at 1.5-2 GHz.
@@ -57,7 +59,8 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "atomic": (("l2_atomic_unit_active",), False, "the atomic units in L2"),
     "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
 }
-MEMORY: Final = ("lsu", "l1_tag", "l1_data", "l1_writeback", "fill", "l2", "dram")
+ON_CHIP: Final = ("lsu", "l1_tag", "l1_data", "l1_writeback")
+MEMORY: Final = (*ON_CHIP, "fill", "l2", "dram")
 """Resources that a global memory access uses."""
 
 
@@ -66,8 +69,8 @@ class Removal:
     """What changes when a cause is gone. Every figure is the fraction (0-1) that stays; what is not named stays whole.
 
     `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued instructions, and with them the stalls that follow
-    each instruction. `parallelism`: factor (>= 1) on the warps that wait side by side. `balance`: part of the elapsed time that an SM's
-    work takes when it is spread evenly. `added`: new work in cycles by resource.
+    each instruction. `parallelism`: factor (>= 1) on the warps that wait side by side; waiting in queues does not shrink by it. `balance`: part of
+    the elapsed time that an SM's work takes when it is spread evenly. `added`: new work in cycles by resource.
     """
 
     what: str
@@ -109,6 +112,8 @@ _INSTRUCTION_RESOURCES: Final = ("issue",)
 #: Waiting that passes through a unit in the SM's memory path, and through what lies behind it: where that unit is the limit, all of it queues there.
 _QUEUES_ON_CHIP: Final = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle")
 _QUEUES_OFF_CHIP: Final = ("long_scoreboard", "lg_throttle", "tex_throttle")
+#: Waiting in line for a shared unit: with more warps in the line each waits longer, so it does not shrink by warps side by side.
+CONTENTION: Final = ("not_selected", "dispatch_stall", "math_pipe_throttle", "lg_throttle", "mio_throttle", "tex_throttle")
 #: A prediction that moves the time by less than this says that nothing moves: the profiler's own repeats differ by 1-2%.
 NOISE: Final = 0.02
 
@@ -147,6 +152,12 @@ class TimeModel:
         """Utilisation in the time that the resource could be used: for units in SMs the SMs' active time. 0 where not collected."""
         load = self.loads.get(resource, 0.0)
         return load / (self.cycles * (self.active if RESOURCES[resource][1] else 1.0))
+
+    @property
+    def working(self) -> float:
+        """Mean part of the time in which an SM had work, of what is left beside the start and end that every launch has (FLOOR_US)."""
+        ramp = min(0.9, FLOOR_US * 1e-6 * self.hertz / self.cycles) if self.hertz is not None else 0.0
+        return min(1.0, self.active / (1 - ramp))
 
     def microseconds(self, cycles: float) -> float | None:
         return cycles / self.hertz * 1e6 if self.hertz else None
@@ -201,7 +212,7 @@ class TimeModel:
             left = load * keep + removal.added.get(name, 0.0)
             # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be used all the time.
             available = self.active if per_sm and removal.balance == 1.0 else min(1.0, self.active / removal.balance) if per_sm else 1.0
-            reach = achievable(name, self.busy(name)) * available
+            reach = achievable(self.busy(name)) * available
             times.append((name, left / reach, f"{words}, {self.text(left)} of work at {units.percent(reach)} of peak"))
         return times
 
@@ -210,8 +221,8 @@ class TimeModel:
         if not self.stalls and not spreads:
             return []
         # Where stalls were not collected, waiting can only be spread or go with its instructions.
-        left = self._waiting_left(removal) if self.stalls else removal.instructions
-        cycles = self.cycles * left * removal.balance / removal.parallelism
+        left = self._waiting_left(removal) if self.stalls else removal.instructions / removal.parallelism
+        cycles = self.cycles * left * removal.balance
         return [("waiting", cycles, "what the warps still wait for")]
 
     def _kept(self, removal: Removal) -> dict[str, float]:
@@ -232,7 +243,23 @@ class TimeModel:
 
     def _waiting_left(self, removal: Removal) -> float:
         kept = self._kept(removal)
-        return sum(share * kept[reason] for reason, share in self.stalls.items())
+        return sum(share * kept[reason] / self._overlap(reason, removal.parallelism) for reason, share in self.stalls.items())
+
+    def _overlap(self, reason: str, parallelism: float) -> float:
+        """How many times shorter a reason's waiting gets by `parallelism` times the warps: not at all in queues, which grow as much longer."""
+        queued = 1.0 if reason in CONTENTION else self.queued(reason)
+        return 1 / (queued + (1 - queued) / parallelism)
+
+    def queued(self, reason: str) -> float:
+        """The part of a memory stall's time that is spent in the queue of the busiest unit on its way (queue_share); 0 for other stalls.
+
+        An instruction's own issue cycle counts as waiting at the issue slots: the busier they are, the longer more warps make that.
+        """
+        if reason == "selected":
+            return queue_share(self.busy("issue"))
+        if reason not in _QUEUES_ON_CHIP:
+            return 0.0
+        return queue_share(self.busiest(*(MEMORY if reason in _QUEUES_OFF_CHIP else ON_CHIP))[1])
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
         if not self.stalls:
@@ -266,10 +293,9 @@ def queue_share(utilization: float) -> float:
     return utilization / (2 - utilization)
 
 
-def achievable(resource: str, now: float) -> float:
-    """The fraction of a resource's peak that a kernel may reach: the usual figure, or what this launch already reaches."""
-    usual = ACHIEVABLE_DRAM if resource == "dram" else ACHIEVABLE
-    return max(usual, min(1.0, now))
+def achievable(now: float) -> float:
+    """The fraction of a resource's peak that a kernel may reach which keeps it `now` busy: the usual figure, or what this launch already reaches."""
+    return max(ACHIEVABLE, min(1.0, now))
 
 
 def build(profile: Profile) -> TimeModel:

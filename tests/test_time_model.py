@@ -41,7 +41,7 @@ def test_the_next_resource_takes_over() -> None:
     model = time_model.build(profile({"selected": 1.0, "long_scoreboard": 9.0}, issue_active=0.05, dram_utilization=0.6))
     prediction = model.without(Removal("without loads", stalls={"long_scoreboard": 0.0}))
     assert prediction.limit == "dram"
-    assert prediction.speedup == pytest.approx(time_model.ACHIEVABLE_DRAM / 0.6, rel=1e-6)
+    assert prediction.speedup == pytest.approx(time_model.ACHIEVABLE / 0.6, rel=1e-6)
     assert any("device memory" in line for line in prediction.arithmetic)
 
 

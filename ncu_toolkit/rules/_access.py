@@ -6,7 +6,7 @@ from typing import Final
 
 from ncu_toolkit import attribution, derived
 from ncu_toolkit.model import Profile
-from ncu_toolkit.rules._support import blame
+from ncu_toolkit.rules._support import BUSY, blame, memory_load
 from ncu_toolkit.time_model import TimeModel
 
 #: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors needed. Misaligned rows (5 sectors for 4)
@@ -36,13 +36,39 @@ def global_waiting(profile: Profile, model: TimeModel) -> float:
     return sum(model.waiting(reason) * blame(profile, reason, ("global", "texture")) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle"))
 
 
+def gathers(profile: Profile) -> bool:
+    """Whether most waiting is for loads whose address another load delivered: no tile holds what they will need."""
+    return dependent_loads(profile) >= 0.5
+
+
+#: Most cycles that a load takes on a GPU with nothing else to do: microbenchmarks of Volta to Hopper (Jia et al.; Luo et al.) find 600 to 800
+#: for device memory behind a TLB miss.
+UNLOADED: Final = 1000.0
+
+
+def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
+    """Part (0-1) of the long-scoreboard waiting that is a queue in front of atomic updates, whichever access of the warp waits in it.
+
+    A slice of L2 updates one address once a clock, and what comes behind waits, loads too. An average over all slices does not show one hot slice,
+    but the time an access takes does: beyond UNLOADED it is queueing, and where no level of memory is busy, and there are enough updates to fill
+    the time if they meet, nothing else can be the queue. 0 where it cannot be told.
+    """
+    updates = sum(row.threads for row in derived.rows(profile) if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG"))
+    accesses = derived.executed(profile, attribution.LONG_PRODUCERS)
+    instructions = profile.value("instructions") or float(profile.mix.total)
+    if not updates or not accesses or profile.stalls is None or memory_load(model) >= BUSY.value:
+        return 0.0
+    each = profile.stalls.cycles("long_scoreboard") * instructions / accesses
+    return max(0.0, 1 - UNLOADED / each) * min(1.0, updates / model.cycles) if each else 0.0
+
+
 def dependent_loads(profile: Profile) -> float:
     """Part of the long-scoreboard waiting that is for loads whose address comes from another load. 0 where it cannot be told."""
     weights = attribution.weights_by_culprit(profile, "long_scoreboard")
     total = sum(weights.values())
     if not total:
         return 0.0
-    flow = attribution.Flow(profile.instructions)
+    flow = attribution.flow_of(profile.instructions)
     loads = {i: w for i, w in weights.items() if attribution.kind(profile.instructions[i].opcode) == "global"}
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
 

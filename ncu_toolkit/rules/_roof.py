@@ -7,11 +7,12 @@ from typing import Final, Literal
 
 from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.rules._support import Threshold, facts
-from ncu_toolkit.time_model import ACHIEVABLE, ACHIEVABLE_DRAM, Removal, TimeModel
+from ncu_toolkit.time_model import ACHIEVABLE, SUSTAINED, Removal, TimeModel
 
-#: Within a tenth of what well-written kernels reach (time_model.ACHIEVABLE): nothing that removes another cause can bring more than that tenth.
-NEAR: Final = Threshold(0.9 * ACHIEVABLE, "nine tenths of the 80% of peak that well-written kernels reach")
-NEAR_DRAM: Final = Threshold(0.9 * ACHIEVABLE_DRAM, "nine tenths of the 90% of peak that large copies reach")
+#: Within a tenth of what well-written kernels keep up (time_model.SUSTAINED).
+NEAR: Final = Threshold(0.9 * SUSTAINED, "nine tenths of the 80% of peak that well-written kernels keep up")
+NEAR_DRAM: Final = Threshold(0.9 * ACHIEVABLE, "nine tenths of the 90% of peak that large copies reach")
+WORKING: Final = Threshold(0.9, "a unit in an SM is the limit only where SMs have work for all but a tenth of the time")
 #: Traffic over the compulsory that still counts as compulsory: a quarter covers halo rows, partial sectors and write-backs.
 COMPULSORY: Final = Threshold(1.25, "a quarter more than compulsory: halos, partial sectors and write-backs")
 

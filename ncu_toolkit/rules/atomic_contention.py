@@ -30,6 +30,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import queued_behind_atomics
 from ncu_toolkit.rules._support import BUSY, WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -49,6 +50,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not count:
         return ruled_out(ID, "The kernel executes no atomic operations.")
     parts = {reason: blame(profile, reason, ("atomic",)) for reason in REASONS}
+    # One hot address keeps everything behind it waiting, the loads that bring the next index too.
+    queued = queued_behind_atomics(profile, model)
+    parts["long_scoreboard"] = max(parts["long_scoreboard"], queued)
     waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
     # A warp that has issued its last update cannot leave before it is done; fences wait for it too.
     after = model.waiting("drain", "membar")

@@ -27,10 +27,10 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._roof import COMPULSORY, NEAR, roof
+from ncu_toolkit.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.rules._support import BUSY, Threshold, abstain, fact, finding, missing, ruled_out
 from ncu_toolkit.rules.warp_divergence import LANES
-from ncu_toolkit.time_model import ACHIEVABLE, Removal, TimeModel
+from ncu_toolkit.time_model import SUSTAINED, Removal, TimeModel
 
 ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
@@ -48,6 +48,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     close = busy >= BUSY.value and issuing >= NEAR.value and model.busiest(*pipes)[0] == "fma"
     if busy < VENDOR.value and not close:
         return ruled_out(ID, f"The FMA pipe is {units.percent(busy)} busy.", measured)
+    if model.working < WORKING.value:
+        return ruled_out(ID, f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", measured)
     floats = derived.executed(profile, ("fp32",))
     integers = sum(row.warps for row in derived.rows(profile) if row.opcode.split(".")[0] == "IMAD")
     if floats is not None and integers > floats:
@@ -75,7 +77,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
     if busy < VENDOR.value:
         removal = Removal(
-            "with nothing but the arithmetic in the way", stalls=dict.fromkeys(model.stalls, busy / ACHIEVABLE), loads={"issue": busy / issuing}
+            "with nothing but the arithmetic in the way",
+            stalls=dict.fromkeys(model.stalls, min(1.0, busy / SUSTAINED)),
+            loads={"issue": busy / issuing},
         )
         return finding(
             ID,

@@ -36,7 +36,7 @@ ID: Final = "instruction-dependency"
 TITLE: Final = "Instruction dependency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps")
-#: Independent chains that the advice asks for; they leave a quarter of each gap.
+#: Independent chains that the advice asks for: one for each of the four cycles that arithmetic takes since Volta.
 CHAINS: Final = 4
 
 
@@ -48,7 +48,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     measured = stall_fact(profile, "wait", STALL)
     if waiting < STALL.value:
         return ruled_out(ID, f"Warps wait for arithmetic results for only {units.percent(waiting)} of their time.", measured)
-    removal = Removal(f"with {CHAINS} independent chains", stalls={"wait": 1 / CHAINS, "short_scoreboard": keep(part, 1 / CHAINS)})
+    removal = Removal(f"with {CHAINS} independent chains", stalls={"wait": _gap_left(model), "short_scoreboard": keep(part, 1 / CHAINS)})
     return finding(
         ID,
         f"Each instruction needs the result of the one before it, so a warp waits between them: {units.percent(waiting)} of its time.",
@@ -68,3 +68,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "The wait stall shrinks and issue slots fill at the same number of instructions.",
         locations=locate_stall(profile, "wait"),
     )
+
+
+def _gap_left(model: TimeModel) -> float:
+    """Part of the gap between dependent instructions that CHAINS chains leave: a chain's turn comes once a latency, which the others fill."""
+    issued = model.waiting("selected")
+    if not issued or not model.waiting("wait"):
+        return 1 / CHAINS
+    gap = model.waiting("wait") / issued  # each instruction is selected for one cycle
+    return max(0.0, (1 + gap) / CHAINS - 1) / gap

@@ -27,7 +27,8 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._roof import COMPULSORY, NEAR, roof
+from ncu_toolkit.rules._access import COALESCED, gathers
+from ncu_toolkit.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import RESOURCES, TimeModel
@@ -37,6 +38,8 @@ TITLE: Final = "L1 and shared-memory bandwidth"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l1_throughput")
 
+#: Bytes of a lane's widest access.
+WIDEST: Final = 16.0
 #: Figures that tell useful work from waste.
 USEFULNESS: Final = ("ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes")
 
@@ -55,20 +58,25 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     if busy < NEAR.value:
         return ruled_out(ID, f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence)
+    if model.working < WORKING.value:
+        return ruled_out(ID, f"L1 is busy where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", *evidence)
     if max(model.busy("dram"), model.busy("l2"), model.busy("fill")) >= busy:
         return ruled_out(ID, "A level further out is busier.", *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     asked = derived.value(profile, "l1_global_bytes")
+    excess, width = derived.value(profile, "global_sector_excess"), derived.value(profile, "load_bytes_per_lane")
     useful = (
         compulsory is not None
         and asked is not None
         and asked <= compulsory * COMPULSORY.value
         and not (derived.value(profile, "shared_conflict_excess") or 0.0) > 0.1
     )
-    if useful:
+    gathered = gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
+    if useful or gathered:
+        what = "each byte passes L1 once" if useful else "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
         return roof(
             ID,
-            f"This kernel is good: each byte passes L1 once, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
+            f"This kernel is good: {what}, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
             model,
             evidence,
             ("Nothing to mend in this kernel; wider accesses or fewer bytes would be the next step.",),

@@ -27,6 +27,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import gathers
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR, roof
 from ncu_toolkit.rules._support import abstain, fact, finding, missing, ruled_out
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
@@ -66,16 +67,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         and excess <= 0.1
         and (compulsory is not None or (reuse or 1.0) < 2)
     )
-    if once:
+    gathered = gathers(profile) and excess <= 0.1
+    if once or gathered:
+        what = "it moves each byte once" if once else "it gathers whole sectors from places that only its data name"
         return roof(
             ID,
-            f"This kernel is good: it moves each byte once, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",
+            f"This kernel is good: {what}, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",
             model,
             evidence,
             ("Nothing to mend in this kernel; fuse it with its neighbours to move fewer bytes.",),
             "The same bytes, and L2 still the busiest.",
             good=True,
-            confidence="high" if compulsory else "medium",
+            confidence="high" if once and compulsory else "medium",
         )
     removal = Removal(
         "with tiles twice as large in each direction",

@@ -49,7 +49,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     duration = profile.duration_us or 0.0
-    launches = profile.context.launch_count * profile.context.repeat if profile.context else 1
+    launches = profile.context.launch_count - 1 + profile.context.repeat if profile.context else 1
     chain = launches >= CHAIN.value
     measured = fact(profile, "duration", "", SHORT, "<")
     counted = (
@@ -90,6 +90,6 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _useful_us(model: TimeModel) -> float | None:
-    times = [model.microseconds(load / achievable(name, model.utilization(name) or 0.0)) for name, load in model.loads.items() if name in RESOURCES]
+    times = [model.microseconds(load / achievable(model.utilization(name) or 0.0)) for name, load in model.loads.items() if name in RESOURCES]
     known = [time for time in times if time is not None]
     return max(known) if known else None

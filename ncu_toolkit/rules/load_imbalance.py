@@ -38,6 +38,7 @@ TITLE: Final = "Load imbalance"
 REQUIRES: Final = ("active_fraction", "waves")
 OPTIONAL: Final = ("imbalance", "occupancy_fill", "achieved_occupancy", "theoretical_occupancy")
 IDLE: Final = Threshold(0.1, "twice the 5% of Nsight Compute's WorkloadImbalance rule, for start-up and drain leave some on every launch")
+UNEVEN: Final = Threshold(1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -50,19 +51,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     # Start and end of a launch leave SMs empty without any block being to blame.
     duration = profile.duration_us
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
-    used = min(1.0, active / ramp) * (fill if fill is not None else 1.0)
+    busy = min(1.0, active / ramp)
+    # Room in an SM that no block took: by unequal blocks at most once a launch, for the length of a block; the rest is the pace of launching.
+    empty = 0.0 if fill is None else 1 - fill if waves <= 1 else min(1 - fill, 1 / waves)
+    used = busy * (1 - empty)
     # Occupancy below what the launch allows is unequal work only as far as the grid's own shape does not explain it.
     lost = 1 - min(1.0, used / expected)
     evidence = (fact(profile, "active_fraction", "", None), fact(profile, "imbalance"), fact(profile, "occupancy_fill"), fact(profile, "waves"))
+    uneven = derived.value(profile, "imbalance")
+    if uneven is not None and uneven < UNEVEN.value:
+        return ruled_out(ID, "All SMs work equally long: blocks that end early do so because others of their SM were issued first.", *evidence)
     if lost <= IDLE.value:
         return ruled_out(ID, "The SMs work about equally long.", *evidence)
     if used <= 0:
         return ruled_out(ID, "No SM was active for long enough to compare.", *evidence)
+    # An SM without work loses all of its time; one with too few warps only what they would have hidden.
+    balance = min(1.0, busy / (min(1.0, profile.launch.blocks / profile.device.sm_count) if waves < 1 and profile.device.sm_count else expected))
     return finding(
         ID,
         f"Some blocks work much longer than others: warps fill only {units.percent(used)} of the room and time they had, and the launch waits for "
         "the slowest.",
-        model.without(Removal("with the work spread evenly", balance=min(1.0, used / expected))),
+        model.without(Removal("with the work spread evenly", balance=balance, parallelism=max(1.0, balance * expected / used))),
         evidence,
         (
             "Cut the longest pieces of work into parts, and start the longest first.",

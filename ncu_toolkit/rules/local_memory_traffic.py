@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import derived, units
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit import attribution, derived, units
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 from ncu_toolkit.rules._support import abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -47,17 +47,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "The kernel does not touch local memory.", measured)
     others = (derived.value(profile, "l1_global_bytes") or 0.0) / derived.SECTOR_BYTES
     part = sectors / (sectors + others)
-    instructions = derived.value(profile, "kind_share:local") or 0.0
     local = ("local",)
+    addresses = _address_part(profile)
+    instructions = (derived.value(profile, "kind_share:local") or 0.0) + addresses
     in_pipe, all_of_them = derived.executed(profile, local), derived.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
     pipe = in_pipe / all_of_them if in_pipe is not None and all_of_them else part
     removal = Removal(
         "without local memory",
-        stalls={reason: keep(blame(profile, reason, local), 0.0) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")}
-        | {"drain": 1 - part},
+        stalls={reason: keep(blame(profile, reason, local), 0.0) for reason in ("lg_throttle", "mio_throttle")}
+        | {"long_scoreboard": keep(_late_part(profile), 0.0), "drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
         | dict.fromkeys(("lsu",), 1 - pipe)
-        | {"dram": _dram_left(profile, part), "alu": 1 - instructions},
+        | {"dram": _dram_left(profile, part)}
+        | dict.fromkeys(("alu", "fmaheavy"), keep(_integer_part(profile, addresses), 0.0)),
         instructions=1 - instructions,
     )
     return finding(
@@ -68,6 +70,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         (
             measured,
             fact(profile, "kind_share:local"),
+            _addresses(addresses),
             stall_fact(profile, "lg_throttle"),
             stall_fact(profile, "long_scoreboard"),
             fact(profile, "registers_per_thread"),
@@ -82,6 +85,37 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             profile, lambda row: float(row.executed or 0) if row.opcode.split(".")[0] in ("LDL", "STL") else 0.0, "local-memory instructions"
         ),
     )
+
+
+def _late_part(profile: Profile) -> float:
+    """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at stores to it, which need their value at once
+    where a register could take it whenever it comes."""
+    sampled = [(attribution.kind(row.opcode) == "local", row.samples.get("long_scoreboard", 0)) for row in profile.instructions]
+    total = sum(n for _, n in sampled)
+    at_stores = sum(n for local, n in sampled if local) / total if total else 0.0
+    return min(1.0, blame(profile, "long_scoreboard", ("local",)) + at_stores)
+
+
+def _address_part(profile: Profile) -> float:
+    """Part of the executed instructions that do nothing but compute addresses of local memory: an array indexed at run time has them, a spill not."""
+    executed = [row.executed or 0 for row in profile.instructions]
+    accesses = [i for i, row in enumerate(profile.instructions) if attribution.kind(row.opcode) == "local"]
+    if not accesses or not sum(executed):
+        return 0.0
+    return sum(executed[i] for i in attribution.flow_of(profile.instructions).only_for_addresses_of(accesses)) / sum(executed)
+
+
+def _integer_part(profile: Profile, addresses: float) -> float:
+    """What part of the integer instructions `addresses`, a part of all instructions, is."""
+    integer = derived.value(profile, "kind_share:integer")
+    return min(1.0, addresses / integer) if integer else 0.0
+
+
+def _addresses(part: float) -> Evidence | None:
+    if not part:
+        return None
+    meaning = "Part of the executed instructions whose results serve nothing but addresses of local memory."
+    return Evidence("local_addresses", "Instructions for local addresses", part, "fraction", meaning)
 
 
 def _dram_left(profile: Profile, part: float) -> float:

@@ -86,8 +86,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     overlapped = model.waiting(*HIDDEN_BY_WARPS)
     removal = Removal(
         f"with {units.ratio(factor)} as many warps",
-        # Waiting that warps hide is spread over more of them; what more warps do not overlap stays whole.
-        stalls=dict.fromkeys(HIDDEN_BY_WARPS, 1 / factor) if factor > 1 else {},
+        parallelism=factor,
     )
     words = " and ".join(derived.BLOCK_LIMITS[name] for name in limiters) or "its resources"
     return finding(

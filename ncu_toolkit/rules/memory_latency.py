@@ -29,7 +29,7 @@ from typing import Final
 
 from ncu_toolkit import units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import dependent_loads, is_coalesced
+from ncu_toolkit.rules._access import dependent_loads, is_coalesced, queued_behind_atomics
 from ncu_toolkit.rules._support import (
     SATURATED,
     WEAK_STALL,
@@ -72,7 +72,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
     if not is_coalesced(profile) and memory_load(model) > 0.5:
         return ruled_out(ID, "Scattered accesses keep memory busy, which is why loads are late: see uncoalesced-global-access.", measured)
-    removal = Removal(f"with {IN_FLIGHT} loads in flight where there was one", stalls={"long_scoreboard": keep(part, 1 / IN_FLIGHT)})
+    if queued_behind_atomics(profile, model) >= 0.5:
+        return ruled_out(ID, "Loads are late because they wait in line behind atomic updates: see atomic-contention.", measured)
+    # What is spent in queues stays: more loads in flight only make them longer.
+    queued = model.queued("long_scoreboard")
+    removal = Removal(
+        f"with {IN_FLIGHT} loads in flight where there was one", stalls={"long_scoreboard": keep(part, keep(1 - queued, 1 / IN_FLIGHT))}
+    )
     chased = dependent_loads(profile)
     chain = f" {units.percent(chased)} of it is for loads whose address comes from another load." if chased >= 0.1 else ""
     advice = [

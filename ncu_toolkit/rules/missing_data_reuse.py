@@ -30,7 +30,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_broadcast, is_coalesced
+from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_broadcast, is_coalesced, shared_wavefront_part
 from ncu_toolkit.rules._support import (
     BUSY,
     WEAK_STALL,
@@ -41,7 +41,6 @@ from ncu_toolkit.rules._support import (
     finding,
     keep,
     locate_stall,
-    memory_load,
     missing,
     ruled_out,
     stall_fact,
@@ -76,12 +75,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if dependent_loads(profile) >= 0.5:
         return ruled_out(ID, "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic.", measured)
     waiting = global_waiting(profile, model) if model.stalls else 1.0
-    busiest, busy = model.busiest(*MEMORY)
     if waiting < WEAK_STALL.value:
         return ruled_out(
             ID, f"Data are reused from the caches, and warps wait on global memory for only {units.percent(waiting)} of their time.", measured
         )
-    if memory_load(model) < BUSY.value and model.waiting("lg_throttle") < WEAK_STALL.value:
+    busiest, busy = _busiest_with_loads(profile, model)
+    if busy < BUSY.value and model.waiting("lg_throttle") < WEAK_STALL.value:
         return ruled_out(ID, f"No level of memory is busy (at most {units.percent(busy)}): latency is the limit, not repeated traffic.", measured)
     hit = derived.value(profile, "l1_hit_rate") or 0.0
     beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
@@ -124,6 +123,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
+
+
+def _busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:
+    """The memory unit that global accesses keep busiest, without what shared memory does in the units that both pass."""
+    own = {"lsu": _global_part(profile), "l1_data": 1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0}
+    own["l1_writeback"] = own["l1_data"]
+    loads = {name: model.busy(name) * own.get(name, 1.0) for name in MEMORY if name in model.loads}
+    return max(loads.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 def _global_part(profile: Profile) -> float:

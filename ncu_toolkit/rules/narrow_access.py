@@ -29,9 +29,10 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced
+from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced, queued_behind_atomics
 from ncu_toolkit.rules._support import WEAK_STALL, Threshold, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
-from ncu_toolkit.time_model import Removal, TimeModel
+from ncu_toolkit.rules.low_occupancy import LOW
+from ncu_toolkit.time_model import Removal, TimeModel, queue_share
 
 ID: Final = "narrow-access"
 TITLE: Final = "Narrow memory accesses"
@@ -63,6 +64,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(
             ID, f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.", measured
         )
+    if queued_behind_atomics(profile, model) >= 0.5:
+        return ruled_out(ID, "Loads are late because they wait in line behind atomic updates: see atomic-contention.", measured)
+    occupancy, waves = derived.value(profile, "theoretical_occupancy"), profile.value("waves")
+    if width >= NARROW.value and occupancy is not None and occupancy < LOW.value and (waves is None or waves >= 1):
+        return ruled_out(
+            ID,
+            f"A word a lane is what most kernels load; too little is under way because only {units.percent(occupancy)} of the warps fit: "
+            "see low-occupancy.",
+            measured,
+            fact(profile, "theoretical_occupancy", "", LOW, "<"),
+        )
     reuse = derived.value(profile, "load_reuse")
     if reuse is not None and reuse >= REUSE.value:
         return ruled_out(
@@ -71,9 +83,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     left = width / WIDEST
     memory = derived.value(profile, "kind_share:global") or 0.0
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
+    # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
+    queued = queue_share(model.busiest("fill", "l2", "dram")[1])
+    late = keep(blame(profile, "long_scoreboard", ("global",)), keep(1 - queued, left))
     removal = Removal(
         "with 16-byte accesses",
-        stalls={"long_scoreboard": keep(blame(profile, "long_scoreboard", ("global",)), left), "lg_throttle": throttle, "drain": left},
+        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
         loads={"lsu": keep(memory, left)},
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
         instructions=keep(

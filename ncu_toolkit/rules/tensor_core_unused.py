@@ -27,8 +27,9 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit import attribution, derived, units
+from ncu_toolkit.flops import is_arithmetic
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, locate, missing, ruled_out
+from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, keep, locate, missing, ruled_out
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "tensor-core-unused"
@@ -41,8 +42,8 @@ MULTIPLY_ADDS: Final = Threshold(
 INTENSITY: Final = Threshold(
     16.0, "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it"
 )
-#: Instructions of a tensor-core version for each of the scalar one: an m16n8k16 product does the work of 64 FFMA and needs about seven more for its
-#: operands.
+#: Instructions of a tensor-core version for each multiply-add of the scalar one: an m16n8k16 product does the work of 64 FFMA and needs about seven
+#: more for its operands.
 INSTRUCTIONS_LEFT: Final = 1 / 8
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
@@ -76,12 +77,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.",
             *evidence,
         )
-    shrinking = ("fma", "fmaheavy", "alu", "fp16", "lsu", "l1_data", "l1_tag", "l1_writeback", "l1", "fill", "l2", "uniform")
+    # Only multiply-adds and the conversions of their operands go; tiles are loaded as before, and waited for as long.
+    converted = sum(row.warps for row in derived.rows(profile) if not is_arithmetic(row.opcode))
+    replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
-        stalls=dict.fromkeys(model.stalls, INSTRUCTIONS_LEFT),
-        loads=dict.fromkeys(shrinking, INSTRUCTIONS_LEFT),
-        instructions=INSTRUCTIONS_LEFT,
+        loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT),
+        instructions=keep(replaced, INSTRUCTIONS_LEFT),
     )
     return finding(
         ID,
@@ -104,8 +106,8 @@ def _is_multiply_add(opcode: str) -> bool:
 
 def _sixteen_bit(profile: Profile) -> bool:
     """Whether the operands are 16-bit: the ladder says so, half arithmetic does the work, or 16-bit loads or conversions feed the multiply-adds."""
-    if profile.context and profile.context.dtype:
-        return profile.context.dtype in TENSOR_TYPES
+    if profile.context and profile.context.dtype in TENSOR_TYPES:
+        return True
     half, single = derived.value(profile, "flops_fp16") or 0.0, derived.value(profile, "flops_fp32") or 0.0
     if half > single:
         return True

@@ -27,7 +27,7 @@ from typing import Final
 
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._roof import NEAR, roof
+from ncu_toolkit.rules._roof import NEAR, WORKING, roof
 from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, ruled_out
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -52,6 +52,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     evidence = (measured, fact(profile, "kind_share:tensor"), fact(profile, "flops_tensor"), fact(profile, "issue_active"))
     if busy < limit.value:
         return ruled_out(ID, f"The tensor pipe is {units.percent(busy)} busy.", measured)
+    if model.working < WORKING.value:
+        return ruled_out(ID, f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", measured)
     if old:
         removal = Removal(
             "with warpgroup instructions",
