@@ -120,8 +120,9 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
     notes = list(_notes(request, outcome, selection))
     lost = (Skipped(name, outcome.problem.message),) if outcome.problem else ()
     skipped = (*lost, *(Skipped(name, note) for note in notes))
+    environment = {"ncu": ncu.version, "Driver": driver_version()}
     manifest = Manifest(
-        id=folder.name, title=name, created=created, tool_version=__version__, device=None, environment={"ncu": ncu.version, "Driver": driver_version()},
+        id=folder.name, title=name, created=created, tool_version=__version__, device=None, environment=environment,
         commands=(" ".join(words),), skipped=skipped, report_files=(outcome.report.name,), costs={"profiling": outcome.seconds},
     )  # fmt: skip
     store.save(folder, manifest, ())

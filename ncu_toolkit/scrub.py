@@ -78,7 +78,7 @@ def private_strings(data: bytes, frame: Framing) -> Private:
     """Host names, addresses, users of home folders and command lines that a report holds, read from where its format puts them."""
     names: set[bytes] = set()
     spans: list[tuple[int, int]] = []
-    length = int.from_bytes(data[4:8], "little")
+    length = int.from_bytes(data[4:8], "little") if data.startswith(framing.MAGIC) else 0
     for machine, offset in _messages(data[8 : 8 + length], 8, (_HEADER_SESSION, _HEADER_MACHINE)):
         _machine(machine, offset, names, spans)
     for block in frame.blocks:
@@ -190,6 +190,11 @@ def _clean(text: bytes, rules: Sequence[re.Pattern[bytes]]) -> tuple[bytes, int]
 
 def texts(data: bytes, frame: Framing) -> Iterator[tuple[int, int]]:
     """Where text stands in a report, as (start, end). Only whole fields: bytes beside a text are lengths and tags that may look like letters."""
+    if not data.startswith(framing.MAGIC):
+        yield 0, len(data)
+        return
+    if frame.problem:  # what follows cannot be told apart
+        yield frame.intact_bytes, len(data)
     yield from _texts(data, 8, 8 + int.from_bytes(data[4:8], "little"), 0)
     for block in frame.blocks:
         start = block.offset + 4
