@@ -6,7 +6,8 @@
 // A keeps its row-major order in shared memory, because only then is a copy 16 bytes wide: a tile is M rows of K floats, and a thread
 // reads quartets of its rows along k. Eight neighbouring rows at the same k would start in only 32 / K different places of the 128-byte
 // bank row, so the quartets of a row are permuted by the number of the bank row it lies in. Any eight rows from a multiple of 8 then cover
-// all 32 banks once, for the reads; the copies fill whole rows and cannot conflict.
+// all 32 banks once, for the reads; the copies fill whole bank rows. They still take a wavefront for every row of A that a warp copies from,
+// since the data of different rows arrive separately.
 template <int TILE_K>
 __device__ __forceinline__ constexpr int swizzled(int row, int quartet) {
     static_assert(TILE_K == 8 || TILE_K == 16 || TILE_K == 32, "the permutation is written for rows of 2, 4 or 8 quartets");

@@ -1,6 +1,6 @@
 /*+++
 title = "Asynchronous copies two stages ahead"
-idea = "The same copies, issued two k-steps before they are needed: while one stage is multiplied, the other one's data are on their way. They pass neither through registers nor through a store instruction, and the permuted layout keeps reads and writes of shared memory free of conflicts."
+idea = "The same copies, issued two k-steps before they are needed: while one stage is multiplied, the other one's data are on their way. They pass neither through registers nor through a store instruction, and the permuted layout keeps reads of shared memory free of conflicts."
 kind = "step"
 compared_with = "async_copy_broken"
 removes = "async-copy-wait"
@@ -56,8 +56,12 @@ check = "executed('LDGSTS') > 0"
 says = "warps hardly wait for copies any more"
 check = "stall('long_scoreboard') + stall('barrier') < 0.7 * (prev_stall('long_scoreboard') + prev_stall('barrier'))"
 [[expect.profile]]
-says = "no bank conflicts to speak of"
-check = "metric('shared_conflict_excess') < 0.05"
+says = "beyond the ideal there is only what copying rows of A costs: 12 of 116 wavefronts"
+check = "metric('shared_conflict_excess') < 0.11"
+
+[[measured]]
+gpu = "NVIDIA H200"
+says = "0.103 of the shared wavefronts are beyond the ideal, and all of them are in LDGSTS, none in LDS. They are not bank conflicts: a warp's copy of A comes from 16 rows, and the data of each row are written by themselves, 16 wavefronts where 512 bytes need 4. The copy of B, whose rows are long, takes 4. A tile with BK = 16 halves the rows (0.043 in register_blocked_unrolled); no layout of the tile in shared memory can."
 +++*/
 #include "common/gemm_async.cuh"
 

@@ -60,8 +60,12 @@ check = "executed('FFMA') == M * N * K / 32"
 says = "one barrier a k-step instead of two"
 check = "executed('BAR') < 0.6 * prev_executed('BAR')"
 [[expect.profile]]
-says = "no bank conflicts to speak of"
-check = "metric('shared_conflict_excess') < 0.05"
+says = "beyond the ideal there is only what copying rows of A costs: 12 of 116 wavefronts"
+check = "metric('shared_conflict_excess') < 0.11"
+
+[[measured]]
+gpu = "NVIDIA H200"
+says = "0.103 of the shared wavefronts are beyond the ideal, and all of them are in LDGSTS, none in LDS. They are not bank conflicts: a warp's copy of A comes from 16 rows, and the data of each row are written by themselves, 16 wavefronts where 512 bytes need 4. The copy of B, whose rows are long, takes 4. A tile with BK = 16 halves the rows (0.043 in register_blocked_unrolled); no layout of the tile in shared memory can."
 +++*/
 #include "common/gemm_async.cuh"
 

@@ -1,9 +1,9 @@
 /*+++
-title = "Register blocking until FMA is the limit"
+title = "Register blocking, a k-step unrolled"
 idea = "Every thread owns 8x16 results, so that a k-step costs 6 LDS.128 for 128 FFMA instead of 4 for 64, and fetches the next operands from shared memory while it multiplies the present ones. Shared tiles arrive through a multi-stage cp.async pipeline whose addresses only ever advance, so the loop is almost nothing but FFMA; few warps an SM are enough."
 kind = "step"
 compared_with = "triple_buffered"
-removes = "shared-instruction-pressure"
+removes = "fp32-pipe"
 minimum_cc = "8.0"
 
 [parameters]
@@ -48,7 +48,7 @@ check = "4 * STAGES * (BM + BN) * BK <= 232448 // BLOCKS_PER_SM - 1024"
 says = "the stages of all resident blocks must fit in the shared memory of an SM"
 
 [[launch]]
-kernel = "register_blocked"
+kernel = "register_blocked_unrolled"
 grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
 block = ["(BM // TM) * (BN // TN)", "1", "1"]
 shared = "4 * STAGES * (BM + BN) * BK"
@@ -68,6 +68,9 @@ check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
 [[expect.profile]]
 says = "the permuted rows leave no bank conflicts"
 check = "metric('shared_conflict_excess') < 0.05"
+[[measured]]
+gpu = "NVIDIA H200"
+says = "45.6 TFLOP/s at 4096, 0.89 of cuBLAS, and 14.4 at 1024, 0.39 of it. Shared loads were not the limit: dispatch stalls were, because a quarter of the FFMA find no operand in the reuse cache and read three registers. The unrolled k-step is 2200 instructions, 35 KB; at 1024, with one warp a scheduler, warps wait 30 % of the time for instructions."
 +++*/
 #include "common/gemm_async.cuh"
 
@@ -219,7 +222,7 @@ __device__ __forceinline__ void multiply(const float* A, const float* B, float* 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-register_blocked(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+register_blocked_unrolled(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     extern __shared__ __align__(128) float tiles[];
     // Blocks run down GROUP tiles of a column before they move right: those that run at the same time then cover a patch of C about as high
     // as wide, and share the most rows of A and columns of B in the L2.
