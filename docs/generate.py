@@ -12,12 +12,13 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import metrics, store, units
+from ncu_toolkit import calibrate, metrics, store, units
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.ladder import Rung, find_family, load_families
 from ncu_toolkit.model import Profile, Timing
 from ncu_toolkit.problems import problem_for
+from ncu_toolkit.render import calibration as views
 from ncu_toolkit.rules import reference
 from ncu_toolkit.runs import Run
 
@@ -36,12 +37,37 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     text = readme.read_text(encoding="utf-8")
     for name, table in (("ladder", ladder_table(recorded)), ("families", families_table(recorded))):
         text = between(text, name, table)
+    calibrated = DOCS / "calibration.md"
+    held = calibrated.read_text(encoding="utf-8")
+    for name, table in calibration_tables(recorded).items():
+        held = between(held, name, table)
     return {
+        calibrated: held,
         DOCS / "commands.md": commands(),
         DOCS / "metrics.md": metric_table(),
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
         readme: text,
+    }
+
+
+#: Pathology pairs whose first recording led to a change of a rule or of the model (docs/calibration.md says which).
+LED_TO_CHANGES = (
+    "memory_latency", "async_copy_wait", "local_memory_traffic", "atomic_contention", "tensor_core_unused", "instruction_dependency",
+    "low_occupancy", "tail_effect", "launch_overhead",
+)  # fmt: skip
+
+
+def calibration_tables(runs: list[Run]) -> dict[str, str]:
+    """The tables of docs/calibration.md by marker."""
+    found = calibrate.calibrate(calibrate.pairs(runs, [rung for family in load_families().values() for rung in family.rungs]))
+    changed = [o for o in found.outcomes if o.pair.family == "pathology" and o.pair.before in LED_TO_CHANGES]
+    others = [o for o in found.outcomes if o not in changed]
+    halves = [("led to no change", calibrate.score(others)), ("led to a change", calibrate.score(changed))]
+    return {
+        "summary": views.markdown(views.SUMMARY, views.summary(views.scores(found))),
+        "halves": views.markdown(views.SUMMARY, views.summary(halves)),
+        "cases": views.markdown(views.HEADINGS, views.rows(found.outcomes), 5),
     }
 
 

@@ -1,14 +1,17 @@
 """How good the diagnosis is: each pair of a slow kernel and the one that removes its cause, predicted against achieved, beside Nsight Compute's
 rules.
 
-The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes.
+The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes. Errors are judged for
+every step that moves the time. Ranks are judged where the declared cause is what limits the slow kernel: at the family's largest recorded size (what
+is smaller may not fill the GPU, which no step changes), and of several steps that leave one kernel for the one that gains most.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from ncu_toolkit.diagnose import diagnose
@@ -48,6 +51,12 @@ class Pair:
     """`profiler` or `events`: which clock both times come from."""
 
     @property
+    def extent(self) -> int:
+        """The product of the problem's dimensions, by which sizes of a family are ordered."""
+        context = self.profiles[0].context
+        return math.prod(context.dims.values()) if context else 0
+
+    @property
     def achieved(self) -> float:
         """Fraction of time saved; negative where the step lost."""
         return 1 - self.after_us / self.before_us
@@ -68,6 +77,8 @@ class Outcome:
     ours: Guess
     ncu: Guess | None
     """None where the recording holds no results of Nsight Compute's rules for this kernel."""
+    ranked: bool = True
+    """Whether the rank is judged: see the module's docstring."""
 
     @property
     def counts(self) -> bool:
@@ -81,9 +92,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Score:
-    """Over the outcomes that count."""
+    """Errors over the `cases` that count, ranks over those of them that are `ranked`."""
 
     cases: int
+    ranked: int
     first: int
     first_two: int
     median_error: float | None
@@ -104,7 +116,7 @@ class Calibration:
             "cases": [
                 {
                     "family": o.pair.family, "before": o.pair.before, "after": o.pair.after, "size": o.pair.size, "dtype": o.pair.dtype,
-                    "cause": o.pair.cause, "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts,
+                    "cause": o.pair.cause, "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts, "ranked": o.ranked,
                     "rank": o.ours.rank, "named": list(o.ours.named), "predicted": o.ours.saved,
                     "ncu_rank": o.ncu.rank if o.ncu else None, "ncu_named": list(o.ncu.named) if o.ncu else [],
                     "ncu_predicted": o.ncu.saved if o.ncu else None,
@@ -112,6 +124,31 @@ class Calibration:
                 for o in self.outcomes
             ],
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What is held: parts of the ranked cases, and points of time saved."""
+
+    first: float = 0.95
+    first_two: float = 1.0
+    median_error: float = 10.0
+    worst_error: float = 35.0
+
+    def shortfalls(self, found: Score) -> list[str]:
+        """What `found` misses, in words; a score without cases misses everything."""
+        if not found.cases or not found.ranked or found.median_error is None or found.worst_error is None:
+            return ["no case could be judged"]
+        missed = []
+        if found.first < self.first * found.ranked:
+            missed.append(f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are held")
+        if found.first_two < self.first_two * found.ranked:
+            missed.append(f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are held")
+        if found.median_error > self.median_error:
+            missed.append(f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are held")
+        if found.worst_error > self.worst_error:
+            missed.append(f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are held")
+        return missed
 
 
 def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
@@ -161,18 +198,35 @@ def _event_time(run: Run, profile: Profile) -> float | None:
 
 def calibrate(cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Calibration:
     """Judge every pair, ours and Nsight Compute's."""
-    outcomes = tuple(Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases)
-    counted = [outcome for outcome in outcomes if outcome.counts]
-    theirs = [(outcome, outcome.ncu) for outcome in counted if outcome.ncu is not None]
-    return Calibration(outcomes, _score([(outcome, outcome.ours) for outcome in counted]), _score(theirs))
+    outcomes = _with_ranked([Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases])
+    return Calibration(outcomes, score(outcomes), score(outcomes, theirs=True))
 
 
-def _score(judged: Sequence[tuple[Outcome, Guess]]) -> Score:
+def _with_ranked(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    largest: dict[str, int] = {}
+    most: dict[tuple[str, str, str, str], float] = {}
+    for outcome in outcomes:
+        pair = outcome.pair
+        largest[pair.family] = max(pair.extent, largest.get(pair.family, 0))
+        most[_left(pair)] = max(pair.achieved, most.get(_left(pair), 0.0))
+    return tuple(replace(o, ranked=o.counts and o.pair.extent == largest[o.pair.family] and o.pair.achieved >= most[_left(o.pair)]) for o in outcomes)
+
+
+def _left(pair: Pair) -> tuple[str, str, str, str]:
+    return pair.family, pair.before, pair.size, pair.dtype
+
+
+def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
+    """Ours, or Nsight Compute's over those cases whose recording holds its rules' results."""
+    found = [(outcome, outcome.ncu if theirs else outcome.ours) for outcome in outcomes if outcome.counts]
+    judged = [(outcome, guess) for outcome, guess in found if guess is not None]
     errors = [outcome.error(guess) for outcome, guess in judged]
+    ranks = [guess.rank for outcome, guess in judged if outcome.ranked]
     return Score(
         len(judged),
-        sum(guess.rank == 1 for _, guess in judged),
-        sum(guess.rank in (1, 2) for _, guess in judged),
+        len(ranks),
+        sum(rank == 1 for rank in ranks),
+        sum(rank in (1, 2) for rank in ranks),
         statistics.median(errors) if errors else None,
         max(errors) if errors else None,
     )

@@ -1,0 +1,42 @@
+"""`ncu-toolkit calibrate`: how good the diagnosis is, on the recordings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ncu_toolkit import calibrate, store
+from ncu_toolkit.cli._common import emit
+from ncu_toolkit.errors import GateFailed
+from ncu_toolkit.ladder import load_families
+
+FORMATS = ("text", "markdown", "json")
+
+
+@click.command("calibrate")
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to.")
+@click.option("--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held.")
+def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
+    """Hold predictions against what the next rung achieved, ours and Nsight Compute's.
+
+    For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name it, and predict the time that goes. RUNS are
+    folders of runs; without any, the recordings in the package are taken.
+    """
+    from ncu_toolkit.render import calibration as views
+
+    steps = [rung for family in load_families().values() for rung in family.rungs]
+    loaded = [store.load_run(folder, live=False) for folder in runs or store.recordings()]
+    found = calibrate.calibrate(calibrate.pairs(loaded, steps))
+    shown = {
+        "text": lambda: views.text(found),
+        "markdown": lambda: views.document(found),
+        "json": lambda: json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n",
+    }[form]()
+    emit(shown, output)
+    missed = calibrate.Reach().shortfalls(found.ours) if gate else []
+    if missed:
+        raise GateFailed(f"the diagnosis is below what is held: {'; '.join(missed)}", "The table shows which cases are off")

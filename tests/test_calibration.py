@@ -1,0 +1,115 @@
+"""The figures of docs/calibration.md are held: ranks and errors over every recorded pair, false alarms at roofs, the command and its gate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import recorded
+from click.testing import CliRunner
+
+from ncu_toolkit import calibrate
+from ncu_toolkit.calibrate import Calibration, Guess, Outcome, Reach, Score
+from ncu_toolkit.cli import cli
+from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.errors import GateFailed
+from ncu_toolkit.ladder import load_families
+
+pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is shipped")
+
+
+@cache
+def calibration() -> Calibration:
+    steps = [rung for family in load_families().values() for rung in family.rungs]
+    return calibrate.calibrate(calibrate.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps))
+
+
+def test_reach_is_held() -> None:
+    found = calibration().ours
+    assert found.cases >= 30
+    assert Reach().shortfalls(found) == []
+
+
+def test_every_ladder_by_itself_is_diagnosed() -> None:
+    """No family may hide behind another one: four of five ranks at least, and a median within 15 points."""
+    families = {o.pair.family for o in calibration().outcomes}
+    for family in families:
+        found = calibrate.score([o for o in calibration().outcomes if o.pair.family == family])
+        assert found.first >= 0.8 * found.ranked, family
+        assert found.median_error is not None
+        assert found.median_error <= 15, family
+
+
+def test_ours_is_far_better_than_the_profilers_own() -> None:
+    ours, theirs = (calibrate.score([o for o in calibration().outcomes if o.ncu is not None], theirs=theirs) for theirs in (False, True))
+    if not theirs.ranked:
+        pytest.skip("no recording holds Nsight Compute's rule results")
+    assert ours.first >= 1.5 * theirs.first
+    assert ours.median_error is not None
+    assert theirs.median_error is not None
+    assert ours.median_error <= theirs.median_error / 2
+
+
+def test_no_false_alarm_at_a_roof() -> None:
+    """Kernels written to sit at a roof with useful work are called good; the tensor roof only where warp-level instructions can fill the pipe."""
+    for folder in recorded.FOLDERS:
+        for profile in recorded.run_of(folder).profiles:
+            context = profile.context
+            if context is None or context.family != "pathology" or not profile.launch.complete:
+                continue
+            primary = diagnose(profile).primary
+            if context.rung in ("dram_bandwidth", "l2_bandwidth", "l1_bandwidth", "fp32_pipe"):
+                assert (primary.bottleneck, primary.good) == (context.rung.replace("_", "-"), True)
+            if context.rung == "tensor_pipe":
+                assert primary.bottleneck == "tensor-pipe"
+
+
+def test_what_was_fixed_is_not_found_again() -> None:
+    """The cause that a pair's fix removes is not what the fixed kernel is said to suffer from, unless more of the same would help on."""
+    for folder in recorded.FOLDERS:
+        steps = {rung.name: rung for family in load_families().values() for rung in family.rungs if rung.removes and family.name == "pathology"}
+        for profile in recorded.run_of(folder).profiles:
+            if profile.context is not None and profile.context.rung in steps:
+                primary = diagnose(profile).primary
+                if primary.bottleneck == steps[profile.context.rung].removes:
+                    assert primary.saved < 0.25 or primary.bottleneck == "launch-overhead", profile.context.rung
+
+
+def _outcome(rank: int | None, saved: float | None, achieved: float = 0.5, before: str = "slow") -> Outcome:
+    pair = next(o.pair for o in calibration().outcomes)
+    pair = replace(pair, before=before, before_us=1.0, after_us=1.0 - achieved)
+    return Outcome(pair, Guess(("x",), rank, saved), None)
+
+
+def test_scores_add_up() -> None:
+    found = calibrate.score([_outcome(1, 0.5), _outcome(2, 0.4), _outcome(None, None), replace(_outcome(3, 0.1), ranked=False)])
+    assert (found.cases, found.ranked, found.first, found.first_two) == (4, 3, 1, 2)
+    assert found.median_error == pytest.approx(25.0)
+    assert found.worst_error == pytest.approx(50.0)
+
+
+def test_a_step_that_gains_nothing_proves_nothing() -> None:
+    assert calibrate.score([_outcome(1, 0.5, achieved=0.01)]).cases == 0
+
+
+def test_shortfalls_are_named() -> None:
+    assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == []
+    missed = Reach().shortfalls(Score(20, 20, 18, 19, 11.0, 36.0))
+    assert len(missed) == 4
+    assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be judged"]
+
+
+def test_command_shows_both() -> None:
+    shown = CliRunner().invoke(cli, ["calibrate", "--format", "json"], catch_exceptions=False)
+    assert shown.exit_code == 0
+    data = json.loads(shown.output)
+    assert data["ours"]["ranked"] == calibration().ours.ranked
+    assert {"rank", "predicted", "achieved", "ncu_rank"} <= data["cases"][0].keys()
+
+
+def test_gate_fails_below_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate.Reach, "shortfalls", lambda self, found: ["made up"])
+    with pytest.raises(GateFailed, match="made up"):
+        CliRunner().invoke(cli, ["calibrate", "--gate"], catch_exceptions=False)
