@@ -15,8 +15,8 @@ from ncu_toolkit import messages, metrics
 from ncu_toolkit.framing import Framing, Malformed
 from ncu_toolkit.messages import Identity
 
-#: Largest relative deviation of a relation that is exact but for rounding of doubles.
-ROUNDING: Final = 1e-12
+#: Largest relative deviation of a relation that is exact but for the rounding of three operations on doubles.
+ROUNDING: Final = 4e-15
 #: A longer list of problems of one launch says no more.
 _SHOWN: Final = 2
 _AVG, _SUM, _MIN, _MAX = b".avg", b".sum", b".min", b".max"

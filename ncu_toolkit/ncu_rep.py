@@ -197,8 +197,9 @@ def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str) ->
     if launch.function and launch.function not in launch.kernel:
         found.append("its name and its demangled name differ")
     doubts = "; ".join(filter(None, (doubt, *found[:2])))
-    if doubts and launch.complete:
-        launch = replace(launch, status=f"damaged: {doubts}")
+    if doubts:
+        before = "" if launch.complete else f"{launch.status}; "
+        launch = replace(launch, status=f"{before}damaged: {doubts}")
     return Profile(
         origin=origin,
         device=device,

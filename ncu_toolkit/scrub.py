@@ -30,8 +30,8 @@ _COMMON: Final = frozenset({"root", "localhost", "Linux", "linux", "Windows", "u
 #: Nesting of messages that is followed: what lies deeper in real files is numbers.
 _DEEPEST = 8
 _SHORTEST_TEXT = 2
-#: A text in machine code: ends at a zero byte, and is long enough not to be code by chance.
-_STRING = re.compile(rb"(?<![\x20-\x7e])[\x20-\x7e]{6,}(?=\0)")
+#: A text in machine code: ends at a zero byte. Code that looks like one by chance holds nothing private, and is left as it is.
+_STRING = re.compile(rb"(?<![\x20-\x7e])[\x20-\x7e]{4,}(?=\0)")
 # field numbers of a source message: the module's machine code, the source files in it, the functions in it
 _CODE, _FILES, _FUNCTIONS = 4, 8, 9
 # in a source file: its name and its text

@@ -179,8 +179,9 @@ def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, w
         if digest(report) == expected:
             return "identical", mutation
         # what a reader of the analysis is told: launches marked as damaged, and a file that does not say which ncu wrote it
-        marked = sum(not profile.launch.complete for profile in report.profiles)
-        return ("reported" if marked > incomplete or not report.ncu_version else "silent"), mutation
+        marked = [profile for profile in report.profiles if not profile.launch.complete]
+        told = len(marked) > incomplete or any("damaged" in profile.launch.status for profile in marked) or not report.ncu_version
+        return ("reported" if told else "silent"), mutation
     finally:
         for file in path.parent.iterdir():
             file.unlink()

@@ -1,0 +1,264 @@
+"""analyze: what a user sees of one or many reports, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+import report_files
+from click.testing import CliRunner
+
+from ncu_toolkit import analyze, rules, workers
+from ncu_toolkit.analyze import Analysis, Group, LaunchResult, Options
+from ncu_toolkit.cli import main
+from ncu_toolkit.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.model import Diagnosis, Finding
+from ncu_toolkit.render import analysis as views
+from ncu_toolkit.render import analysis_json
+
+CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole report of two launches, one of four light ones, and one cut short."""
+    path = tmp_path_factory.mktemp("reports")
+    two = report_files.first_launches(2)
+    (path / "two.ncu-rep").write_bytes(two)
+    (path / "many.ncu-rep").write_bytes(report_files.many_launches(4))
+    (path / "broken").mkdir()
+    (path / "broken" / "cut.ncu-rep").write_bytes(two[:-100])
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Analysis:
+    return analyze.analyze([folder / "two.ncu-rep", folder / "many.ncu-rep"], jobs=2)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command line."""
+    import contextlib
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+
+
+def test_every_launch_has_a_verdict_of_the_list(whole: Analysis) -> None:
+    assert [file.status for file in whole.files] == ["complete", "complete"]
+    assert len(whole.launches) == 6
+    for launch in whole.launches:
+        assert launch.complete
+        assert launch.diagnosis.primary.bottleneck in rules.bottleneck_ids()
+        assert launch.duration_us
+        assert launch.profile is None, "whole profiles are kept for pages only"
+
+
+def test_repeats_are_grouped_with_their_spread(whole: Analysis) -> None:
+    sizes = sorted(len(group.launches) for group in whole.groups)
+    assert sizes == [1, 1, 4]
+    repeats = next(group for group in whole.groups if len(group.launches) == 4)
+    assert repeats.total_us == pytest.approx(4 * (repeats.median.duration_us or 0))
+    assert [group.total_us for group in whole.groups] == sorted((group.total_us for group in whole.groups), reverse=True)
+
+
+def launch_of(duration: float | None, bottleneck: str = "unknown", status: str = "complete") -> LaunchResult:
+    finding = Finding(bottleneck, "s", "high", (), 1.5, (), ())
+    return LaunchResult("f", "0.0", "k(int)", "k", "gpu", "sm_90", (1, 1, 1), (32, 1, 1), status, duration, Diagnosis((finding,)))
+
+
+def test_spread_and_agreement_of_a_group() -> None:
+    group = Group((launch_of(10.0, "tail-effect"), launch_of(12.0, "tail-effect"), launch_of(11.0, "low-occupancy")))
+    assert group.times_us == (10.0, 11.0, 12.0)
+    assert group.spread == pytest.approx(2 / 11)
+    assert group.median.duration_us == 11.0
+    assert group.agreeing == 1
+    assert views.verdict(group) == "low-occupancy (1 of 3)"
+    assert Group((launch_of(5.0),)).spread is None
+    assert Group((launch_of(None, status="incomplete: x"),)).total_us == 0
+
+
+def test_folders_are_searched_and_files_named_once(folder: Path) -> None:
+    files, empty = analyze.find_reports([folder, folder / "two.ncu-rep"])
+    assert sorted(file.name for file in files) == ["cut.ncu-rep", "many.ncu-rep", "two.ncu-rep"]
+    assert not empty
+    (folder / "nothing").mkdir(exist_ok=True)
+    _, empty = analyze.find_reports([folder / "nothing"])
+    assert empty[0].status == "unreadable"
+
+
+def test_json_fits_its_schema(whole: Analysis) -> None:
+    document = json.loads(analysis_json.document(whole))
+    jsonschema.Draft202012Validator.check_schema(analysis_json.schema())
+    jsonschema.validate(document, analysis_json.schema())
+    assert len(document["launches"]) == 6
+    launch = document["launches"][0]
+    assert {"file", "kernel", "status", "duration_us", "diagnosis"} <= launch.keys()
+    assert launch["diagnosis"]["predicted_speedup"] >= 1
+    assert all("bottleneck" in other for other in launch["diagnosis"]["runners_up"])
+    broken = json.loads(analysis_json.document(whole))
+    del broken["launches"][0]["diagnosis"]["bottleneck"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, analysis_json.schema())
+
+
+def test_a_broken_file_is_named_and_the_others_are_shown(folder: Path) -> None:
+    code, out, err = run("analyze", str(folder), "/no/such/report.ncu-rep", "--format", "json")
+    assert code == EXIT_INPUT
+    document = json.loads(out)
+    jsonschema.validate(document, analysis_json.schema())
+    states = {Path(file["file"]).name: file["status"] for file in document["files"]}
+    assert states == {"two.ncu-rep": "complete", "many.ncu-rep": "complete", "cut.ncu-rep": "unreadable", "report.ncu-rep": "unreadable"}
+    assert len(document["launches"]) == 6
+    cut = next(file for file in document["files"] if file["file"].endswith("cut.ncu-rep"))
+    assert "offset" in cut["error"]
+    assert cut["remedy"]
+    assert len(err.splitlines()) == 2
+    assert all(line.startswith("error: ") for line in err.splitlines())
+
+
+def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
+    code, out, _ = run("analyze", str(folder / "broken" / "cut.ncu-rep"), "--allow-partial")
+    assert code == 0
+    assert "partial:" in out
+    assert "1 of at least 1 launches" in out
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "brief", "csv"])
+def test_formats_name_the_kernels_and_what_is_missing(folder: Path, form: str) -> None:
+    code, out, _ = run("analyze", str(folder), "--format", form)
+    assert code == EXIT_INPUT
+    assert "naive" in out
+    assert "coalesced" in out
+    assert "cut.ncu-rep" in out
+    if form == "brief":
+        assert len(out.splitlines()) <= 60
+        assert out.splitlines()[-1].startswith("Next: ncu-toolkit ")
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(out)))
+        assert len(rows) == 7
+        assert float(rows[0]["duration_us"]) > 0
+        assert float(rows[0]["instructions (count)"]) > 0
+
+
+def test_top_and_kernel_say_what_they_leave_out(folder: Path) -> None:
+    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "^coal", "--format", "json")
+    document = json.loads(out)
+    assert (code, [launch["function"] for launch in document["launches"]], document["files"][0]["read_launches"]) == (0, ["coalesced"], 2)
+    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--top", "1", "--format", "json")
+    document = json.loads(out)
+    assert (len(document["launches"]), document["omitted_launches"]) == (1, 1)
+    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "nosuch")
+    assert "2 other launches do not match" in out
+    code, _, err = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "(")
+    assert code == EXIT_USAGE
+    assert "regular expression" in err
+
+
+def test_pages(folder: Path, tmp_path: Path) -> None:
+    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--format", "html", "--output", str(tmp_path / "reports"))
+    assert code == 0
+    page = Path(out.strip().removeprefix("Open "))
+    assert page.is_file()
+    assert "coalesced" in page.read_text(encoding="utf-8")
+    alone = tmp_path / "alone.html"
+    code, _, _ = run("analyze", str(folder / "broken" / "cut.ncu-rep"), "--allow-partial", "--standalone", "--redact", "--output", str(alone))
+    assert code == 0
+    text = alone.read_text(encoding="utf-8")
+    assert "incomplete:" in text
+    assert str(folder) not in text
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["alone.html"]
+
+
+def test_next_command_is_fit_for_a_shell(whole: Analysis) -> None:
+    assert views.next_command(whole).startswith("ncu-toolkit analyze /")
+    odd = LaunchResult(**{**vars(launch_of(1.0)), "file": "a b;rm -rf $(x).ncu-rep", "function": "f<`id`>"})
+    told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
+    assert told == "ncu-toolkit analyze 'a b;rm -rf $(x).ncu-rep' --top 1 --format html"
+
+
+# ---- workers
+
+
+def crash(how: str) -> str:
+    """What a task does to its worker."""
+    if how == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "sleep":
+        time.sleep(60)
+    if how == "raise":
+        raise ValueError("odd")
+    if how == "refuse":
+        raise UsageProblem("no", "do")
+    if how == "print":
+        os.write(1, b"native chatter")
+    return how
+
+
+def test_a_crash_or_a_hang_costs_one_task() -> None:
+    tasks = ["fine", "segfault", "print", "sleep", "raise", "refuse", "fine"]
+    started = time.monotonic()
+    done = {d.index: d for d in workers.run("test_analyze:crash", [(t,) for t in tasks], jobs=2, timeout=4, label=lambda i: f"task {i}")}
+    assert time.monotonic() - started < 30
+    assert [done[i].value for i in (0, 2, 6)] == ["fine", "print", "fine"]
+    messages = [str(done[i].error) for i in (1, 3, 4, 5)]
+    assert "task 1 ended with signal 11 (SIGSEGV)" in messages[0]
+    assert "task 3 was not done within 4 s" in messages[1]
+    assert "ValueError: odd" in messages[2]
+    assert isinstance(done[5].error, UsageProblem)
+
+
+def test_the_error_of_a_worker_keeps_its_remedy() -> None:
+    (done,) = workers.run("ncu_toolkit.analyze:read_file", [("/no/such", Options())], jobs=1, timeout=60, label=str)
+    assert isinstance(done.error, InputProblem)
+    assert done.error.remedy
+
+
+def test_time_and_memory_grow_with_the_launches(tmp_path: Path) -> None:
+    """Four times the launches take no more than some five times as long; the parent keeps little of each."""
+    taken = {}
+    for count in (100, 400):
+        path = tmp_path / f"{count}.ncu-rep"
+        path.write_bytes(report_files.many_launches(count))
+        before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        result = analyze.read_file(str(path), Options())
+        taken[count] = time.process_time() - before[0]
+        assert len(result.launches) == count
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[1]) / 1024
+    assert taken[400] < 6 * taken[100] + 0.5
+    assert grown < 150, "MiB for 400 launches"
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports is not here")
+def test_real_reports() -> None:
+    found = analyze.analyze([CORPUS])
+    assert [file.status for file in found.files] == ["complete"] * len(found.files)
+    assert {launch.file.rsplit("/", 1)[-1] for launch in found.incomplete} == {
+        "a100-incomplete-launch.ncu-rep",
+        "a10g-incomplete-last-launch.ncu-rep",
+    }
+    jsonschema.validate(json.loads(analysis_json.document(found)), analysis_json.schema())
+    text = "\n".join(views.remarks(found))
+    assert "nodeByPoint5" in text
+    assert "one_d_vec" in text
+    merge = next(group for group in found.groups if "DeviceMergeSortMergeKernel" in group.median.function)
+    assert len(merge.launches) == 13
+
+
+def test_help_fits() -> None:
+    from ncu_toolkit.cli.analyze import command
+
+    result = CliRunner().invoke(command, ["--help"])
+    assert result.exit_code == 0
+    assert "--allow-partial" in result.output

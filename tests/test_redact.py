@@ -1,0 +1,102 @@
+"""redact: nothing private is left, and the same figures come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import report_files
+
+from ncu_toolkit import framing, ncu_rep, redact, scrub
+from ncu_toolkit.errors import InputProblem, UsageProblem
+
+CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recording's first launches, with the source moved into somebody's home folder: as many bytes, so that the framing stays."""
+    data = report_files.first_launches(2)
+    path = tmp_path_factory.mktemp("private") / "in.ncu-rep"
+    assert data.count(b"/src/build-kernels/") > 1
+    path.write_bytes(data.replace(b"/src/build-kernels/", b"/home/alice.b/proj/").replace(b"/usr/bin/python3.12", b"/home/alice.b/bin/x"))
+    return path
+
+
+def test_private_text_goes_and_figures_stay(source: Path, tmp_path: Path) -> None:
+    before = source.read_bytes()
+    assert b"alice.b" in before
+    done = redact.redact(source, tmp_path / "out.ncu-rep")
+    after = done.path.read_bytes()
+    assert len(after) == len(before)
+    for gone in (b"alice", b"/home/", b"/proj/"):
+        assert gone not in after
+    assert b"127.0.0.1" in after
+    assert scrub.leftovers(after, paths=True) == []
+    old, new = ncu_rep.load_profiles(source), ncu_rep.load_profiles(done.path)
+    assert list(map(redact.figures, old)) == list(map(redact.figures, new))
+    names = {Path(name).name for profile in new for name in profile.sources}
+    assert names == {Path(name).name for profile in old for name in profile.sources}, "file names stay, folders go"
+    joined = {row.file for profile in new for row in profile.instructions if row.file}
+    assert joined & {name for profile in new for name in profile.sources}, "instructions still lead to their source"
+    assert any("One thread" in text for profile in new for text in profile.sources.values())
+
+
+def test_source_goes_when_asked(source: Path, tmp_path: Path) -> None:
+    done = redact.redact(source, tmp_path / "out.ncu-rep.xz", remove_source=True, names=["gemm_fp32"])
+    assert done.blanked_bytes > 1000
+    texts = [text for profile in ncu_rep.load_profiles(done.path) for text in profile.sources.values()]
+    assert all(not text.strip() for text in texts)
+    data = framing.read_bytes(done.path)
+    assert b"One thread" not in data
+    assert b"gemm_fp32" not in data
+
+
+def test_kernel_names_asked_to_go_are_refused_where_figures_hang_on_them(source: Path, tmp_path: Path) -> None:
+    """A name that the whole report agrees on may go: it becomes the same other name everywhere, but it is a change of the launch."""
+    with pytest.raises(InputProblem):
+        redact.redact(source, tmp_path / "out.ncu-rep", names=["coalesced"])
+    assert not (tmp_path / "out.ncu-rep").exists()
+
+
+def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "there.ncu-rep"
+    target.write_bytes(b"mine")
+    with pytest.raises(UsageProblem, match="exists"):
+        redact.redact(source, target)
+    assert target.read_bytes() == b"mine"
+    with pytest.raises(UsageProblem, match="named like"):
+        redact.redact(source, tmp_path / "out.txt")
+
+
+PRIVATE = [
+    (b"built in /home/bob/x/y.cu today", b"built in /xxxx/xxx/x/y.cu today"),
+    (b"C:\\Users\\Bob Smith\\a\\k.cu", b"x:\\xxxxx\\xxxxxxxxx\\x\\k.cu"),
+    (b"see https://docs.nvidia.com/cuda/index.html", None),
+    (b"FLOP/byte and inst/cycle", None),
+    (b"at 192.168.7.9:80", b"at xxx.xxx.x.x:80"),
+    (b"version 12.3.4.5000", None),
+    (b"2025.3.1.0 (build 36398880)", None),
+    (b"fe80::1c2:aff:fe00:1%eth0", b"xxxx::xxx:xxx:xxxx:xxxxxx"),
+    (b"cub::DeviceReduce::Reduce", None),
+    (b"at 12:30:45", None),
+    (b"/opt/app/bin/run --flag", b"/xxx/xxx/xxx/xxx --flag"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), PRIVATE, ids=[text.decode() for text, _ in PRIVATE])
+def test_what_counts_as_private(text: bytes, expected: bytes | None) -> None:
+    cleaned = scrub.scrub(text, paths=True).data
+    assert cleaned == (text if expected is None else expected)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports is not here")
+@pytest.mark.parametrize("name", ["a100-a", "h100-triton-2023.2", "rtx3060ti-source-2024.3", "a10g-incomplete-last-launch"])
+def test_real_reports(name: str, tmp_path: Path) -> None:
+    done = redact.redact(CORPUS / f"{name}.ncu-rep", tmp_path / "out.ncu-rep", remove_source=True)
+    data = done.path.read_bytes()
+    frame = framing.parse(data)
+    assert not frame.problem
+    for word in (b"/home/", b"/root/", b"/Users/"):
+        assert word not in data
