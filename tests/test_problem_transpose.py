@@ -82,14 +82,3 @@ def test_the_vectorized_tile_is_a_transpose_without_conflicts(tile: int) -> None
             assert bank_groups([(r + c) * quartets + (q ^ ((r + c) // 4)) for r, q in lanes])
     y = np.stack([np.concatenate([shared[c, q ^ (c // 4)] for q in range(quartets)]) for c in range(tile)])
     assert (y == x.T).all()
-
-
-@pytest.mark.parametrize("group", ladder.find_rung("transpose_vectorized").search["GROUP"])
-@pytest.mark.parametrize(("across", "down"), [(1, 1), (3, 1), (1, 9), (5, 19), (16, 16)])
-def test_the_block_order_visits_every_tile_once(group: int, across: int, down: int) -> None:
-    seen = set()
-    for block in range(across * down):
-        band, within = divmod(block, group * across)
-        height = min(group, down - band * group)
-        seen.add((band * group + within % height, within // height))
-    assert seen == {(row, col) for row in range(down) for col in range(across)}

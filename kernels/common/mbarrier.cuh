@@ -50,11 +50,6 @@ __device__ __forceinline__ void mbarrier_wait(mbarrier* bar, unsigned parity) {
     } while (!ended);
 }
 
-// Orders this thread's ordinary writes to shared memory before what the copy engine and the tensor cores read after the next barrier.
-__device__ __forceinline__ void fence_proxy_async() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // This block's place in its cluster.
 __device__ __forceinline__ int cluster_rank() {
     int rank;

@@ -24,19 +24,8 @@ __device__ __forceinline__ void tma_load_multicast(void* dst, const CUtensorMap*
                  :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(bar)), "h"(blocks) : "memory");
 }
 
-// Copies `bytes` consecutive bytes from shared to global memory; addresses and size are multiples of 16. It needs no tensor map, so it
-// serves any row length that is a multiple of 16 bytes. The writes of shared memory must be behind fence_proxy_async and a barrier.
-__device__ __forceinline__ void bulk_store(void* dst, const void* src, unsigned bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(dst), "r"(shared_address(src)), "r"(bytes) : "memory");
-}
-
-// Closes the group of this thread's bulk stores since the last commit.
-__device__ __forceinline__ void bulk_commit() {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Waits until at most PENDING of this thread's groups have yet to read their shared memory, which may then be written again.
-template <int PENDING>
-__device__ __forceinline__ void bulk_wait_read() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
+// Copies consecutive bytes from global to shared memory and credits them to `bar`; addresses and size are multiples of 16. It needs no map.
+__device__ __forceinline__ void bulk_load(void* dst, const void* src, unsigned bytes, mbarrier* bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(shared_address(dst)), "l"(src), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }

@@ -92,6 +92,12 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[128], unsigned long long a,
 #undef ACCUMULATORS_4
 #undef ACCUMULATORS_16
 
+// Four 8 x 8 matrices to shared memory in one instruction: lane l addresses row l % 8 of matrix l / 8, and gives elements 2 * (l % 4) and + 1
+// of row l / 4 of each matrix, which is how accumulators lie once they are rounded in pairs.
+__device__ __forceinline__ void stmatrix_x4(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 // Stores a warpgroup's 64-row accumulator at (row0, col0) of C straight from registers, rounded and guarded.
 template <int COUNT>
 __device__ __forceinline__ void store_accumulators(elem16* C, const float (&d)[COUNT], int row0, int col0, int M, int N) {

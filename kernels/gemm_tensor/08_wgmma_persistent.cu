@@ -1,6 +1,6 @@
 /*+++
 title = "Persistent clusters with multicast"
-idea = "Pairs of blocks form a cluster, and each fetches half of a tile of B for both: a third less is read from the L2. Blocks stay resident and walk over the tiles in an order that suits the L2, and finished tiles leave by asynchronous stores while the next is already being multiplied."
+idea = "Pairs of blocks form a cluster, and each fetches half of a tile of B for both: a third less is read from the L2. Blocks stay resident and walk over the tiles in an order that suits the L2, every other one from the far end of k, where the last one ended. Finished tiles leave through a small piece of shared memory in whole lines while the producer already fetches the next."
 kind = "step"
 compared_with = "wgmma_warp_specialized"
 removes = "l2-bandwidth"
@@ -14,10 +14,10 @@ document = "PTX ISA, thread block clusters and multicast; CUDA C++ Programming G
 BM = 128
 BN = 256
 BK = 64
-STAGES = 3
+STAGES = 4
 CLUSTER = 2
-BAND = 8
-STORE_N = 256
+BAND = 8                  # rows of clusters' tiles taken together
+STORE_N = 64              # columns that leave at a time
 
 [search]
 BN = [128, 256]
@@ -27,7 +27,7 @@ BAND = [4, 8, 16]
 STORE_N = [64, 128, 256]
 
 [[constraint]]
-check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256) and (CLUSTER == 1 or CLUSTER == 2 or CLUSTER == 4)"
+check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256) and (CLUSTER == 1 or CLUSTER == 2)"
 says = "two consumer warpgroups take 64 rows each, and a row of a tile is one 128-byte swizzle span"
 
 [[constraint]]
@@ -38,9 +38,9 @@ says = "a tile leaves in whole pieces of STORE_N columns"
 check = "STAGES * (BM + BN) * BK * 2 + BM * (STORE_N + 8) * 2 + 2048 <= 232448"
 says = "the ring and the outgoing piece must fit in shared memory"
 
-[[launch]]
+[[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_persistent"
-grid = ["min(ceil_div(sm_count, CLUSTER), ceil_div(M, BM * CLUSTER) * ceil_div(N, BN)) * CLUSTER", "1", "1"]
+grid = ["ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
 block = ["384", "1", "1"]
 shared = "STAGES * (BM + BN) * BK * 2 + BM * (STORE_N + 8) * 2 + 1024"
 args = ["map_a", "map_b", "C", "M", "N", "K"]
@@ -56,7 +56,7 @@ box = ["BK", "ceil_div(BN, CLUSTER)"]
 swizzle = 128
 
 [expect.sass]
-present = ["HGMMA", "UTMALDG.2D", "UBLKCP", "SYNCS", "USETMAXREG"]
+present = ["HGMMA", "UTMALDG.2D", "STSM", "SYNCS", "USETMAXREG"]
 absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
 max_registers = 168
 
@@ -82,30 +82,32 @@ check = "metric('l2_sectors') < 0.85 * prev_metric('l2_sectors')"
 #define TILE_B (BN * BK)
 #define SHARE_B (TILE_B / CLUSTER)  // what each block of a cluster fetches of B, for all of them
 #define STAGE_BYTES ((TILE_A + TILE_B) * 2)
-#define PIECE_PITCH (STORE_N + 8)   // 16 bytes more than a row: lanes that write eight rows at once meet 32 banks
+#define PIECE_PITCH (STORE_N + 8)   // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
 
-// Sends a warp's 16 x BN part of a tile out through its piece of shared memory. The copies run on while the next tile is multiplied.
+// Rounds STORE_N columns of a warp's 16 rows into its piece of shared memory.
+__device__ __forceinline__ void write_piece(elem16* piece, const float* v) {
+    const int lane = threadIdx.x % WARP_SIZE;
+    const unsigned address = shared_address(piece + lane % 16 * PIECE_PITCH + lane / 16 * CHUNK);
+#pragma unroll
+    for (int n = 0; n < STORE_N; n += 16, v += 8)
+        stmatrix_x4(address + n * 2, pack_elem16(v[0], v[1]), pack_elem16(v[2], v[3]), pack_elem16(v[4], v[5]), pack_elem16(v[6], v[7]));
+}
+
+// Sends a warp's 16 x BN part of a tile out through its piece of shared memory, in whole 128-byte lines. N is a multiple of CHUNK.
 __device__ __forceinline__ void store_through(elem16* piece, elem16* C, const float (&sum)[BN / 2], int row0, int col0, int M, int N) {
     const int lane = threadIdx.x % WARP_SIZE;
 #pragma unroll
     for (int n0 = 0; n0 < BN; n0 += STORE_N) {
-        if (lane == 0) bulk_wait_read<0>();  // what left before has been read
+        constexpr int ROW_CHUNKS = STORE_N / CHUNK;
+        write_piece(piece, sum + n0 / 2);
         __syncwarp();
 #pragma unroll
-        for (int n = 0; n < STORE_N; n += 8) {
-            const float* v = sum + (n0 + n) / 2;
-            elem16* p = piece + lane / 4 * PIECE_PITCH + n + lane % 4 * 2;
-            *reinterpret_cast<unsigned*>(p) = pack_elem16(v[0], v[1]);
-            *reinterpret_cast<unsigned*>(p + 8 * PIECE_PITCH) = pack_elem16(v[2], v[3]);
+        for (int i = 0; i < 16 * ROW_CHUNKS / WARP_SIZE; ++i) {
+            const int r = (i * WARP_SIZE + lane) / ROW_CHUNKS, c = lane % ROW_CHUNKS * CHUNK;
+            const uint4 chunk = *reinterpret_cast<const uint4*>(piece + r * PIECE_PITCH + c);
+            if (row0 + r < M && col0 + n0 + c < N) __stcs(reinterpret_cast<uint4*>(C + (size_t)(row0 + r) * N + (col0 + n0 + c)), chunk);
         }
-        fence_proxy_async();  // every writer, before the copy engine reads
-        __syncwarp();
-        if (lane == 0) {
-            const int cols = min(STORE_N, N - (col0 + n0)), rows = min(16, M - row0);
-            if (cols > 0)
-                for (int r = 0; r < rows; ++r) bulk_store(C + (size_t)(row0 + r) * N + (col0 + n0), piece + r * PIECE_PITCH, cols * 2);
-            bulk_commit();
-        }
+        __syncwarp();  // the piece has been read and may be written again
     }
 }
 
@@ -141,18 +143,22 @@ wgmma_persistent(const __grid_constant__ CUtensorMap map_a, const __grid_constan
         if (threadIdx.x == 0) {
             tma_prefetch_map(&map_a);
             tma_prefetch_map(&map_b);
+            bool backward = false;
             for (int index = first; index < tile_rows * tile_cols; index += stride) {
                 const TileIndex tile = banded_tile(index, tile_rows, tile_cols, BAND);
                 const int row0 = (tile.row * CLUSTER + rank) * BM, col0 = tile.col * BN;
                 for (int t = 0; t < steps; ++t) {
+                    const int k0 = (backward ? steps - 1 - t : t) * BK;
                     // Free in every block: this block's part of B lands in all of them.
                     mbarrier_wait(&empty[stage], phase ^ 1);
                     mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
-                    tma_load(ring_a + stage * TILE_A, &map_a, t * BK, row0, &full[stage]);
+                    tma_load(ring_a + stage * TILE_A, &map_a, k0, row0, &full[stage]);
                     elem16* share = ring_b + stage * TILE_B + rank * SHARE_B;
-                    tma_load_multicast(share, &map_b, t * BK, col0 + rank * (BN / CLUSTER), &full[stage], (1 << CLUSTER) - 1);
+                    tma_load_multicast(share, &map_b, k0, col0 + rank * (BN / CLUSTER), &full[stage], (1 << CLUSTER) - 1);
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
+                // What was read last is still in the L2: start the next tile, in the same rows or columns, from there.
+                backward = !backward;
             }
         }
     } else {
@@ -166,6 +172,8 @@ wgmma_persistent(const __grid_constant__ CUtensorMap map_a, const __grid_constan
         };
         float sum[BN / 2];
         for (int index = first; index < tile_rows * tile_cols; index += stride) {
+            const TileIndex tile = banded_tile(index, tile_rows, tile_cols, BAND);
+            const int row0 = (tile.row * CLUSTER + rank) * BM + band, col0 = tile.col * BN;
             for (int t = 0; t < steps; ++t) {
                 mbarrier_wait(&full[stage], phase);
                 const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
@@ -181,12 +189,9 @@ wgmma_persistent(const __grid_constant__ CUtensorMap map_a, const __grid_constan
             wgmma_wait<0>();
             release(stage == 0 ? STAGES - 1 : stage - 1);
 
-            const TileIndex tile = banded_tile(index, tile_rows, tile_cols, BAND);
-            const int row0 = (tile.row * CLUSTER + rank) * BM + band, col0 = tile.col * BN;
             if (N % CHUNK == 0) store_through(piece, C, sum, row0 + warp * 16, col0, M, N);
-            else store_accumulators(C, sum, row0, col0, M, N);  // rows off the 16-byte grid, which the copy engine cannot write
+            else store_accumulators(C, sum, row0, col0, M, N);  // rows off the 16-byte grid
         }
-        if (lane == 0) bulk_wait_read<0>();  // the pieces must outlive their copies
     }
     cluster_sync();  // no block leaves while another may still arrive at its barriers
 }

@@ -10,17 +10,17 @@ minimum_cc = "8.0"
 document = "Beyond the document: vector loads and a single pass"
 
 [parameters]
-BLOCK = 256
+BLOCK = 512
 UNROLL = 8
-BLOCKS_PER_SM = 4         # resident at once
-WAVES = 4                 # rounds of blocks: evens out SMs of different distance to memory
-L2_PREFETCH = 0           # bytes the L2 fetches at a time, past the L1: 64, 128 or 256; 0 for a plain load
+BLOCKS_PER_SM = 2         # resident at once
+WAVES = 16                # rounds of blocks: evens out SMs of different distance to memory
+L2_PREFETCH = 128         # bytes the L2 fetches at a time, past the L1: 64, 128 or 256; 0 for a plain load
 
 [search]
 BLOCK = [128, 256, 512, 1024]
 UNROLL = [2, 4, 8, 16]
 BLOCKS_PER_SM = [1, 2, 3, 4, 6, 8, 12]
-WAVES = [1, 2, 4, 8]
+WAVES = [1, 2, 4, 8, 16]
 L2_PREFETCH = [0, 64, 128, 256]
 [[constraint]]
 check = "BLOCK * BLOCKS_PER_SM <= 1536"

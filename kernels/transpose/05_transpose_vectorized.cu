@@ -11,11 +11,9 @@ document = "Beyond the document: vector accesses"
 
 [parameters]
 TILE = 64
-GROUP = 8                # tiles down before one across: longer runs of the output are written together
 
 [search]
 TILE = [32, 64]
-GROUP = [1, 2, 4, 8, 16, 32]
 
 [[launch]]
 kernel = "transpose_vectorized"
@@ -51,12 +49,9 @@ transpose_vectorized(const float* __restrict__ x, float* __restrict__ y, int row
     // tile[c][q ^ (c / 4 % QUARTETS)] holds rows 4 q .. 4 q + 3 of column c.
     __shared__ float4 tile[TILE][QUARTETS];
 
-    // Blocks run through GROUP rows of tiles before they move one tile across.
-    const unsigned across = ceil_div(cols, TILE), down = ceil_div(rows, TILE);
-    const unsigned band = blockIdx.x / (GROUP * across), within = blockIdx.x % (GROUP * across);
-    const unsigned height = min((unsigned)GROUP, down - band * GROUP);
-    const int row0 = (int)(band * GROUP + within % height) * TILE;
-    const int col0 = (int)(within / height) * TILE;
+    const unsigned across = ceil_div(cols, TILE);
+    const int row0 = (int)(blockIdx.x / across) * TILE;
+    const int col0 = (int)(blockIdx.x % across) * TILE;
 
     const bool whole = row0 + TILE <= rows && col0 + TILE <= cols;
     const bool vector_in = cols % 4 == 0 && is_aligned_16(x);

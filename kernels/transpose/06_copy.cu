@@ -1,6 +1,6 @@
 /*+++
 title = "Device copy"
-idea = "Reads and writes every byte once, in 16-byte accesses, UNROLL of them in flight a thread: what a transpose would cost if turning were free."
+idea = "Reads and writes every byte once, 16 of them a thread, and leaves it to the number of threads to keep enough bytes in flight: what a transpose would cost if turning were free."
 kind = "roof"
 compared_with = ""
 removes = ""
@@ -14,15 +14,13 @@ document = "The roof of every memory-bound ladder"
 
 [parameters]
 BLOCK = 256
-UNROLL = 4
 
 [search]
 BLOCK = [128, 256, 512, 1024]
-UNROLL = [1, 2, 4, 8]
 
 [[launch]]
 kernel = "copy"
-grid = ["ceil_div(rows * cols, 4 * BLOCK * UNROLL)", "1", "1"]
+grid = ["ceil_div(rows * cols, 4 * BLOCK)", "1", "1"]
 block = ["BLOCK", "1", "1"]
 shared = "0"
 args = ["x", "y", "count"]
@@ -40,17 +38,8 @@ sizes = ["16384"]
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 copy(const float* __restrict__ x, float* __restrict__ y, long long count) {
-    const long long first = (long long)blockIdx.x * (4 * BLOCK * UNROLL);
-    if (first + 4 * BLOCK * UNROLL <= count && is_aligned_16(x) && is_aligned_16(y)) {
-        const float* const in = x + first + 4 * threadIdx.x;
-        float* const out = y + first + 4 * threadIdx.x;
-        float4 v[UNROLL];
-        #pragma unroll
-        for (int k = 0; k < UNROLL; ++k) v[k] = load_float4(in + 4 * BLOCK * k);
-        #pragma unroll
-        for (int k = 0; k < UNROLL; ++k) store_float4(out + 4 * BLOCK * k, v[k]);
-        return;
-    }
-    // The block that the end of the array cuts: one element at a time.
-    for (long long i = first + threadIdx.x; i < first + 4 * BLOCK * UNROLL && i < count; i += BLOCK) y[i] = x[i];
+    const long long i = 4 * ((long long)blockIdx.x * BLOCK + threadIdx.x);
+    const int remaining = (int)min(4LL, count - i);
+    const bool vector = is_aligned_16(x) && is_aligned_16(y);
+    store_float4_guarded(y + i, load_float4_guarded(x + i, remaining, vector), remaining, vector);
 }
