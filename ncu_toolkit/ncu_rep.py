@@ -337,8 +337,17 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
 _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error"}
 
 
+def profile_from_action(action: Any) -> Profile:
+    """One launch as the profiler holds it while it applies its rules: the same object as in a file, but for what rules have said."""
+    return _profile(action, Origin("", 0, 0), CodeTexts(), "")
+
+
 def _rules(action: Any) -> Iterable[RuleMessage]:
-    for entry in action.rule_results_as_dicts():
+    """Nsight Compute's own messages; none where rules are being applied. What our rule in sections/ posted is not read back."""
+    results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
+    for entry in results:
+        if str(entry.get("rule_identifier", "")).startswith(OWN_RULES):
+            continue
         message = entry.get("rule_message") or {}
         estimate = entry.get("speedup_estimation") or {}
         speedup = estimate.get("speedup")
@@ -353,4 +362,6 @@ def _rules(action: Any) -> Iterable[RuleMessage]:
         )
 
 
+#: Identifiers of rules that come with this package (sections/NcuToolkitRule.py).
+OWN_RULES = "NcuToolkit"
 _SCOPES = {0: "", 1: "local", 2: "global"}

@@ -1,0 +1,107 @@
+"""ncu-toolkit's verdict inside Nsight Compute: the bottleneck, its predicted gain and what to change, on the details page and in ncu's output.
+
+An adapter: the diagnosis is that of `ncu-toolkit analyze`. It needs Python 3.11 and this file in its place, in a checkout or an installation of
+ncu-toolkit. Whatever goes wrong becomes one line of output; a rule that raises would clutter every profile.
+"""
+
+import os
+import sys
+
+import NvRules
+
+#: Findings beside the first that are shown, and the part of the time from which one is worth showing.
+RUNNERS_UP = 2
+WORTH = 0.03
+
+
+def get_identifier():
+    return "NcuToolkitVerdict"
+
+
+def get_name():
+    return "ncu-toolkit: Verdict"
+
+
+def get_description():
+    return "What limits this kernel, how much faster it would be without, and what to change."
+
+
+def get_section_identifier():
+    return "NcuToolkitTime"
+
+
+def apply(handle):
+    try:
+        context = NvRules.get_context(handle)
+        frontend = context.frontend()
+        action = context.range_by_idx(0).action_by_idx(0)
+    except Exception:  # without a frontend there is nobody to tell
+        return
+    try:
+        _post(frontend, action)
+    except Exception as error:
+        _tell(frontend, NvRules.MsgType.WARNING, f"No verdict from ncu-toolkit: {type(error).__name__}: {error}", "ncu-toolkit")
+
+
+def _post(frontend, action):
+    home = _home()
+    if home and home not in sys.path:
+        sys.path.insert(0, home)
+    from ncu_toolkit import metrics
+    from ncu_toolkit.diagnose import diagnose
+    from ncu_toolkit.ncu_rep import profile_from_action
+    from ncu_toolkit.rules import title
+
+    diagnosis = diagnose(profile_from_action(action))
+    there = frozenset(action.metric_names())
+    first = diagnosis.primary
+    shown = [first, *(finding for finding in diagnosis.runners_up if finding.saved >= WORTH and not first.good)][: 1 + RUNNERS_UP]
+    for rank, finding in enumerate(shown):
+        gains = finding.saved > 0 and not finding.good
+        kind = NvRules.MsgType.OPTIMIZATION if gains else NvRules.MsgType.OK if finding.good else NvRules.MsgType.NONE
+        heading = title(finding.bottleneck)
+        message = _tell(frontend, kind, _words(finding), heading if rank == 0 else f"{heading} (runner-up)")
+        if message is None:
+            continue
+        if gains:
+            frontend.speedup(message, NvRules.IFrontend.SpeedupType_GLOBAL, finding.saved * 100)
+        for evidence in finding.evidence:
+            entry = metrics.REGISTRY.get(evidence.metric)
+            name = next((name for name in entry.ncu if name in there), None) if entry else None
+            if name is not None and rank == 0:
+                metric = action.metric_by_name(name)
+                severity = NvRules.IFrontend.Severity_SEVERITY_DEFAULT
+                frontend.focus_metric(message, name, float(metric.value()), severity, _plain(evidence.meaning))
+
+
+def _words(finding):
+    parts = [finding.summary]
+    if finding.saved > 0 and not finding.good:
+        parts.append(finding.arithmetic[-1])
+    parts.extend(finding.advice[:2])
+    lines = [f"{os.path.basename(place.file)}:{place.line}" for place in finding.locations if place.file and place.line]
+    if lines:
+        parts.append(f"Look at {', '.join(dict.fromkeys(lines))}.")
+    return " ".join(parts)
+
+
+def _tell(frontend, kind, text, name):
+    """The message's id, or None where the frontend took none."""
+    try:
+        return frontend.message(kind, _plain(text), name)
+    except Exception:
+        return None
+
+
+def _plain(text):
+    """One line without the characters that the frontend reads as links."""
+    return " ".join(text.replace("@", "").split())
+
+
+def _home():
+    """The folder that holds the package: beside this file's folder in a checkout, above it in an installation; empty where neither."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    for candidate in (os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
+        if os.path.isfile(os.path.join(candidate, "ncu_toolkit", "__init__.py")):
+            return candidate
+    return ""
