@@ -1,0 +1,253 @@
+"""The Python interface, the examples of its document, and `profile -- program` with an ncu that is a script."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import types
+from pathlib import Path
+
+import pytest
+import report_files
+
+import ncu_toolkit
+from ncu_toolkit import api, collect, programs, store
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "python-api.md"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("api") / "report.ncu-rep"
+    path.write_bytes(report_files.first_launches(2))
+    return path
+
+
+def test_load_diagnose_and_frames(report: Path) -> None:
+    found = ncu_toolkit.load(report)
+    assert len(found) == len(list(found)) == 2
+    assert found[0].launch.function == "naive"
+    verdicts = found.diagnose()
+    assert [len(verdict.findings) > 0 for verdict in verdicts] == [True, True]
+    frame = found.to_frame()
+    assert list(frame["bottleneck"]) == [verdict.primary.bottleneck for verdict in verdicts]
+    assert {"kernel", "duration", "predicted_speedup"} <= set(frame.columns)
+    assert len(found.to_frame("instructions")) == sum(len(profile.instructions) for profile in found)
+    assert {"metric", "value", "presence"} <= set(found.to_frame("metrics").columns)
+    quick = ncu_toolkit.load(str(report), instructions=False)
+    assert quick[0].instructions == ()
+    with pytest.raises(InputProblem):
+        ncu_toolkit.load("/no/such.ncu-rep")
+
+
+def test_nothing_heavy_is_imported_before_it_is_used() -> None:
+    code = "import sys, ncu_toolkit; heavy = {'pandas', 'plotly', 'ncu_report', 'click'} & set(sys.modules); assert not heavy, heavy"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ncu_toolkit.nothing  # noqa: B018
+
+
+class Calls:
+    """A GPU library that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+    def library(self) -> api._Library:
+        return api._Library(lambda: self.note("start"), lambda: self.note("stop"), lambda name: self.note(f"push {name}"), lambda: self.note("pop"))
+
+
+def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    monkeypatch.setattr(api, "find_library", calls.library)
+
+    @ncu_toolkit.profile
+    def outer(n: int) -> int:
+        """Kept."""
+        with ncu_toolkit.profile("inner"):
+            return n + 1
+
+    assert (outer(1), outer.__doc__) == (2, "Kept.")
+    name = "test_ranges.<locals>.outer"
+    assert calls.told == ["start", f"push {name}", "push inner", "pop", "pop", "stop"], "the profiler starts once for nested ranges"
+    calls.told.clear()
+
+    @ncu_toolkit.profile("fails")
+    def fails() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 - any of its
+        fails()
+    assert calls.told == ["start", "push fails", "pop", "stop"]
+
+
+def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    profiler = types.SimpleNamespace(start=lambda: calls.note("start"), stop=lambda: calls.note("stop"))
+    nvtx = types.SimpleNamespace(RangePush=lambda name: calls.note(f"push {name}"), RangePop=lambda: calls.note("pop"))
+    device = types.SimpleNamespace(synchronize=lambda: calls.note("wait"))
+    cuda = types.SimpleNamespace(is_available=lambda: True, profiler=profiler, nvtx=nvtx, Device=lambda: device)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with ncu_toolkit.profile("a"):
+        calls.note("work")
+    assert calls.told == ["start", "push a", "work", "pop", "wait", "stop"]
+    calls.told.clear()
+    runtime = types.SimpleNamespace(cudaProfilerStart=lambda: calls.note("torch start"), cudaProfilerStop=lambda: calls.note("torch stop"))
+    torch_nvtx = types.SimpleNamespace(range_push=lambda name: calls.note(f"torch push {name}"), range_pop=lambda: calls.note("torch pop"))
+    torch_cuda = types.SimpleNamespace(
+        is_available=lambda: True, cudart=lambda: runtime, nvtx=torch_nvtx, synchronize=lambda: calls.note("torch wait")
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=torch_cuda))
+    with ncu_toolkit.profile("b"):
+        pass
+    assert calls.told == ["torch start", "torch push b", "torch pop", "torch wait", "torch stop"]
+
+
+@pytest.mark.skipif(not DOCUMENT.is_file(), reason="docs/python-api.md is not in this installation")
+def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(examples) >= 3
+    (tmp_path / "report.ncu-rep").write_bytes(report.read_bytes())
+    for example in examples:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{example}\n{done.stderr}"
+
+
+# ---- profile -- program
+
+
+@pytest.fixture
+def fake_ncu(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ncu that runs the program, writes a report where it is told to, and says what the file `says` holds."""
+    path = tmp_path / "bin" / "ncu"
+    path.parent.mkdir()
+    path.write_text(
+        textwrap.dedent(f"""\
+        #!{sys.executable}
+        import pathlib, shutil, signal, subprocess, sys
+        here = pathlib.Path(__file__).parent
+        words = sys.argv[1:]
+        if words == ["--version"]:
+            print("NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.3.1.0 (build 1) (public-release)")
+            sys.exit()
+        (here / "words").write_text("\\n".join(words))
+        at = words.index("--export")
+        process = subprocess.Popen(words[at + 2 :])
+        code = process.wait()
+        says = here / "says"
+        print(says.read_text() if says.is_file() else "==PROF== Profiling \\"naive\\": 0%....100% - 14 passes\\n" * 2)
+        if not says.is_file():
+            shutil.copyfile({str(report)!r}, words[at + 1] + ".ncu-rep")
+        if code:
+            print(f"==ERROR== The application returned an error code ({{code}}).")
+        sys.exit(1 if code else 0)
+        """)
+    )
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("NCU", str(path))
+    return path
+
+
+def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
+    selection = programs.Selection(kernel="na.*", skip=3, count=2, nvtx=("step/",))
+    done = programs.profile([sys.executable, "-c", "print('hello')"], selection, tmp_path / "reports", timeout=60)
+    words = (fake_ncu.parent / "words").read_text().splitlines()
+    for pair in (("--kernel-name", "regex:na.*"), ("--launch-skip", "3"), ("--launch-count", "2"), ("--nvtx-include", "step/"), ("--set", "ladder")):
+        assert words[words.index(pair[0]) + 1] == pair[1]
+    assert "--profile-from-start" not in words
+    assert done.problem is None
+    assert any("profiling ended after 2 launches" in note for note in done.notes)
+    assert any("the first 3 launches" in note for note in done.notes)
+    run = store.load_run(done.folder, live=True)
+    assert [profile.launch.function for profile in run.profiles] == ["naive", "coalesced"]
+    assert store.load_manifest(done.folder).checksums.keys() == {"profile.ncu-rep"}
+    assert "hello" in (done.folder / "profile.log").read_text()
+
+
+def test_what_was_profiled_before_a_crash_is_kept(fake_ncu: Path, tmp_path: Path) -> None:
+    done = programs.profile([sys.executable, "-c", "raise SystemExit(7)"], programs.Selection(), tmp_path / "reports", timeout=60)
+    assert isinstance(done.problem, KernelProblem)
+    assert "exit code 7" in str(done.problem)
+    assert len(store.load_run(done.folder, live=True).profiles) == 2
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
+    code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']); time.sleep(99)"
+    started = time.monotonic()
+    done = programs.profile([sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=2)
+    assert time.monotonic() - started < 20
+    assert isinstance(done.problem, EnvironmentProblem)
+    assert "within 2 s" in str(done.problem)
+    assert len(store.load_run(done.folder, live=True).profiles) == 2, "ncu wrote its report when the program ended"
+
+
+def test_end_programs_leaves_others_alone() -> None:
+    mine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], env={**os.environ, programs.TOKEN: "t-mine"})
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], env={**os.environ, programs.TOKEN: "t-other"})
+    try:
+        time.sleep(0.3)
+        assert programs.end_programs("t-mine") == 1
+        assert mine.wait(10) == -signal.SIGTERM
+        assert other.poll() is None
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()
+
+
+def test_nothing_profiled_says_why(fake_ncu: Path, tmp_path: Path) -> None:
+    (fake_ncu.parent / "says").write_text("==WARNING== No kernels were profiled.\n")
+    selection = programs.Selection(kernel="zzz", ranges_only=True)
+    with pytest.raises(UsageProblem) as refused:
+        programs.profile([sys.executable, "-c", "pass"], selection, tmp_path / "reports", timeout=60)
+    assert "only marked ranges" in str(refused.value)
+    assert "'zzz'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "selection"), [((), programs.Selection()), (("./nothing",), programs.Selection()), (("true",), programs.Selection(kernel="("))]
+)
+def test_bad_requests_are_refused_before_a_folder_is_made(tmp_path: Path, command: tuple[str, ...], selection: programs.Selection) -> None:
+    with pytest.raises(UsageProblem):
+        programs.profile(command, selection, tmp_path / "reports", timeout=60)
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "marked"),
+    [
+        ("import ncu_toolkit\n@ncu_toolkit.profile\ndef f(): ...", True),
+        ("torch.cuda.cudart().cudaProfilerStart()", True),
+        ("from ncu_toolkit import profile", True),
+        ("print(1)", False),
+    ],
+)
+def test_marks_in_a_script_are_seen(tmp_path: Path, script: str, marked: bool) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    assert programs.marks_ranges(["python", str(path), "--epochs", "1"]) is marked
+    assert programs.marks_ranges(["python", "-m", "train"]) is False
+
+
+def test_interrupt(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the program; the report is written and the run kept."""
+    monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
+    threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    done = programs.profile([sys.executable, "-c", "import time; time.sleep(99)"], programs.Selection(), tmp_path / "reports", timeout=60)
+    assert done.interrupted
+    assert len(store.load_run(done.folder, live=True).profiles) == 2

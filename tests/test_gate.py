@@ -1,0 +1,225 @@
+"""compare as a gate: what is paired, when a difference counts, what an expression says, and the exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import statistics
+from pathlib import Path
+
+import pytest
+import report_files
+
+from ncu_toolkit import baselines, gate
+from ncu_toolkit.cli import main
+from ncu_toolkit.errors import EXIT_GATE, EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.gate import Side
+
+
+def side(name: str, *times: float, device: str = "GPU", status: str = "complete") -> Side:
+    return Side(name, device, times, status=status)
+
+
+def sides(*found: Side) -> dict[tuple[object, ...], Side]:
+    return {(each.name, i): each for i, each in enumerate(found)}
+
+
+def compared(old: Side, new: Side, *texts: str) -> gate.Comparison:
+    return gate.compare(sides(old), sides(new), gates=[gate.parse_gate(text) for text in texts])
+
+
+def test_a_planted_regression_is_caught_and_noise_is_not() -> None:
+    """Ten repeats with 2% noise, a thousand times: 10% slower is caught, the same kernel again passes."""
+    chance = random.Random(5)
+
+    def runs(middle: float) -> tuple[float, ...]:
+        return tuple(chance.gauss(middle, 0.02 * middle) for _ in range(10))
+
+    caught = sum(bool(compared(side("k", *runs(100)), side("k", *runs(110)), "time>5%").failures) for _ in range(1000))
+    false = sum(bool(compared(side("k", *runs(100)), side("k", *runs(100)), "time>2%").failures) for _ in range(1000))
+    assert caught > 950
+    assert false < 10
+
+
+def test_noise_is_that_of_the_medians() -> None:
+    found = compared(side("k", 98, 100, 102), side("k", 100, 102, 104)).pairs[0].difference("time")
+    assert found is not None
+    assert (found.old, found.new, found.change) == (100, 102, 0.02)
+    one = 1.2533 * 1.4826 * 2 / 3**0.5
+    assert found.noise == pytest.approx(2 * (2 * one**2) ** 0.5)
+    assert found.certain_change == 0, "two percent are within the noise"
+    single = compared(side("k", 100.0), side("k", 110.0)).pairs[0].difference("time")
+    assert single is not None
+    assert (single.noise, single.certain_change) == (0, pytest.approx(0.1)), "single launches say nothing of their noise"
+    borrowed = compared(side("k", 98, 100, 102), side("k", 110.0)).pairs[0].difference("time")
+    assert borrowed is not None
+    assert borrowed.noise == pytest.approx(found.noise)
+    assert 0 < borrowed.certain_change < 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "failed"),
+    [
+        ("time>5%", 100, 106, True), ("time>5%", 100, 104, False), ("time>5%", 100, 80, False), ("time<-5%", 100, 90, True),
+        ("time > 5 % or time < -20%", 100, 70, True), ("time>120", 100, 121, True), ("time>5% and time>1000", 100, 110, False),
+        ("time>=5.5%", 100, 105.5, True), ("max(time, 3)>100", 100, 101, True),
+    ],
+)  # fmt: skip
+def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
+    assert bool(compared(side("k", old), side("k", new), text).failures) is failed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tme>5%", "did you mean 'time'"), ("time", "compares nothing"), ("5%>time", "goes after the number"), ("time>5%%", "%"), ("", ""),
+        ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "compares nothing"),
+    ],
+)  # fmt: skip
+def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: str) -> None:
+    with pytest.raises(UsageProblem) as refused:
+        gate.parse_gate(text)
+    assert said in str(refused.value)
+
+
+def test_figures_of_every_kind_can_be_named() -> None:
+    names = gate.figures()
+    assert {"time", "duration", "registers_per_thread", "dram_read_bytes"} <= names
+    for name in sorted(names):
+        assert gate.parse_gate(f"{name}>5%").names == {name}
+
+
+def test_what_cannot_be_compared() -> None:
+    assert "different GPUs" in compared(side("k", 1), side("k", 1, device="other")).pairs[0].problem
+    assert "incomplete" in compared(side("k", 1), side("k", 1, status="incomplete: cut")).pairs[0].problem
+    assert "no time" in compared(side("k", 1), side("k")).pairs[0].problem
+    found = compared(side("a", 1), side("b", 1), "time>5%")
+    assert (found.pairs, found.only_old, found.only_new, found.comparable) == ((), ("a",), ("b",), False)
+    missing = compared(side("k", 1), side("k", 1), "registers_per_thread>1")
+    assert missing.undecided == ("'registers_per_thread>1' for k: a side has no registers_per_thread",)
+    assert not missing.comparable
+
+
+def test_a_kernel_is_found_again_under_another_shape_only_where_there_is_no_doubt() -> None:
+    old = {("k", 1): side("k", 1.0), ("two", 1): side("two", 1.0)}
+    new = {("k", 2): side("k", 2.0), ("two", 2): side("two", 1.0), ("two", 3): side("two", 3.0)}
+    pairs, only_old, only_new = gate.pair_up(old, new)
+    assert [pair.name for pair in pairs] == ["k"]
+    assert (only_old, only_new) == (["two"], ["two", "two"])
+
+
+def test_unprofiled_times_go_before_times_under_the_profiler() -> None:
+    timings = ({("t",): side("rung", 100.0)}, {("t",): side("rung", 101.0)})
+    found = gate.compare(sides(side("k", 100.0)), sides(side("k", 150.0)), timings, [gate.parse_gate("time>5%")])
+    assert not found.failures
+    assert len(found.pairs) == 2
+
+
+# ---- the command
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A report of four launches, and the same with every launch 10% slower."""
+    folder = tmp_path_factory.mktemp("reports")
+    old, new = folder / "old.ncu-rep", folder / "new.ncu-rep"
+    data = report_files.many_launches(4)
+    old.write_bytes(data)
+    new.write_bytes(slower(data, 1.1))
+    return old, new
+
+
+def slower(data: bytes, factor: float) -> bytes:
+    """Every launch's duration times `factor`, in all the roll-ups that hold it."""
+    import struct
+
+    from ncu_toolkit import framing, messages
+
+    frame = framing.parse(data)
+    names = messages.metric_names(frame)
+    wanted = {i for i, name in enumerate(names) if name.startswith(b"gpu__time_duration.")}
+    out = bytearray(data)
+    for block in frame.blocks:
+        for offset, length in block.results:
+            at = offset
+            for number, raw, value in report_files.raw_fields(data[offset : offset + length]):
+                if number == messages.RESULT_METRIC and isinstance(value, bytes):
+                    parts = {n: v for n, _, v in report_files.raw_fields(value)}
+                    inner = parts.get(2)
+                    if parts[1] in wanted and isinstance(inner, bytes):
+                        start = data.index(inner, at) + 1
+                        out[start : start + 8] = struct.pack("<d", struct.unpack("<d", inner[1:9])[0] * factor)
+                at += len(raw)
+    return bytes(out)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+
+
+def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new = map(str, reports)
+    code, out, _ = run("compare", old, old, "--fail-on", "time>5%")
+    assert code == 0, out
+    assert "no regression" in out
+    code, out, err = run("compare", old, new, "--fail-on", "time>5%", "--fail-on", "registers_per_thread>5%")
+    assert code == EXIT_GATE
+    assert "regression: naive: time>5%" in out
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    assert run("compare", old, new)[0] == 0, "without a gate nothing fails"
+    assert run("compare", old, new, "--fail-on", "time>15%")[0] == 0
+    assert run("compare", old, new, "--fail-on", "tyme>15%")[0] == EXIT_USAGE
+    other = tmp_path / "other.ncu-rep"
+    other.write_bytes(report_files.first_launches(2))
+    assert run("compare", old, str(other), "--kernel", "coalesced", "--fail-on", "time>5%")[0] == EXIT_INPUT
+    assert run("compare", old, str(tmp_path / "none"))[0] == EXIT_INPUT
+
+
+def test_documents(reports: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new = map(str, reports)
+    _, out, _ = run("compare", old, new, "--fail-on", "time>5%", "--format", "json")
+    document = json.loads(out)
+    assert document["passed"] is False
+    assert document["pairs"][0]["time"]["change"] == pytest.approx(0.1)
+    assert document["regressions"][0]["gate"] == "time>5%"
+    target = tmp_path / "c.md"
+    run("compare", old, new, "--format", "markdown", "--output", str(target))
+    text = target.read_text(encoding="utf-8")
+    assert "| `naive` |" in text
+    assert "+10" in text
+
+
+def test_baselines(reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    old, new = map(str, reports)
+    assert "No baselines" in run("baseline", "list")[1]
+    assert run("baseline", "save", "main", old)[0] == 0
+    assert (tmp_path / "kept" / "main" / "old.ncu-rep.sha256").is_file()
+    assert run("baseline", "save", "main", new)[0] == EXIT_USAGE, "a baseline is not replaced by accident"
+    assert run("compare", "main", new, "--fail-on", "time>5%")[0] == EXIT_GATE
+    assert run("baseline", "save", "main", new, "--replace")[0] == 0
+    assert run("compare", "main", new, "--fail-on", "time>5%")[0] == 0
+    listed = json.loads(run("baseline", "list", "--format", "json")[1])
+    assert [each["name"] for each in listed["data"]] == ["main"]
+    for bad in ("../up", ".hidden", "a/b", ""):
+        with pytest.raises(UsageProblem):
+            baselines.folder_of(bad)
+    with pytest.raises(InputProblem):
+        baselines.save("empty", [tmp_path / "kept" / "nothing.ncu-rep"])
+    assert not [path for path in (tmp_path / "kept").iterdir() if path.name.startswith(".")], "no half-made baseline is left"
+
+
+def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:
+    from ncu_toolkit.analyze import Options, analyze
+
+    found = gate.sides_of(analyze([reports[0]], Options(profiles=True)))
+    (only,) = found.values()
+    assert len(only.times_us) == 4
+    assert only.values("registers_per_thread") == (only.values("registers_per_thread")[0],) * 4
+    assert statistics.median(only.times_us) == only.values("time")[1]
