@@ -47,13 +47,11 @@ def _post(frontend, action):
     home = _home()
     if home and home not in sys.path:
         sys.path.insert(0, home)
-    from ncu_toolkit import metrics
     from ncu_toolkit.diagnose import diagnose
     from ncu_toolkit.ncu_rep import profile_from_action
     from ncu_toolkit.rules import title
 
     diagnosis = diagnose(profile_from_action(action))
-    there = frozenset(action.metric_names())
     first = diagnosis.primary
     shown = [first, *(finding for finding in diagnosis.runners_up if finding.saved >= WORTH and not first.good)][: 1 + RUNNERS_UP]
     for rank, finding in enumerate(shown):
@@ -65,13 +63,25 @@ def _post(frontend, action):
             continue
         if gains:
             frontend.speedup(message, NvRules.IFrontend.SpeedupType_GLOBAL, finding.saved * 100)
-        for evidence in finding.evidence:
-            entry = metrics.REGISTRY.get(evidence.metric)
-            name = next((name for name in entry.ncu if name in there), None) if entry else None
-            if name is not None and rank == 0:
-                metric = action.metric_by_name(name)
-                severity = NvRules.IFrontend.Severity_SEVERITY_DEFAULT
-                frontend.focus_metric(message, name, float(metric.value()), severity, _plain(evidence.meaning))
+        if rank == 0:
+            _focus(frontend, message, finding, action)
+
+
+def _focus(frontend, message, finding, action):
+    """Name the collected metrics that the finding's figures come from."""
+    from ncu_toolkit import derived, metrics
+
+    there = frozenset(action.metric_names())
+    for evidence in finding.evidence:
+        try:
+            inputs = derived.inputs(evidence.metric)
+        except KeyError:  # a figure of the launch's shape, not a metric
+            continue
+        for entry in (metrics.REGISTRY[name] for name in inputs if name in metrics.REGISTRY):
+            name = next((name for name in entry.ncu if name in there), None)
+            value = action.metric_by_name(name).value() if name is not None else None
+            if isinstance(value, int | float):
+                frontend.focus_metric(message, name, float(value), NvRules.IFrontend.Severity_SEVERITY_DEFAULT, _plain(evidence.meaning))
 
 
 def _words(finding):
