@@ -37,7 +37,9 @@ def diagnose(profile: Profile) -> Diagnosis:
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
 #: Causes that name what the warps feel; where another finding predicts as much, it says what to change, and goes first.
-GENERAL: Final = ("memory-latency", "low-occupancy", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "load-imbalance")
+GENERAL: Final = ("memory-latency", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "load-imbalance")
+#: More warps are one way among others to cover waiting, but one that leaves the code as it is: between the two.
+WARPS: Final = ("low-occupancy", "grid-too-small")
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -47,14 +49,16 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     while waiting:
         first = waiting[0]
         group = [f for f in waiting if f.good == first.good and first.saved - f.saved <= time_model.NOISE]
-        result += sorted(group, key=lambda f: (_is_general(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck))
+        result += sorted(group, key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck))
         waiting = [f for f in waiting if f not in group]
     return result
 
 
-def _is_general(finding: Finding) -> bool:
-    """More warps are one way among others to cover waiting, also where the grid leaves room for them in SMs that have work."""
-    return finding.bottleneck in GENERAL or (finding.bottleneck == "grid-too-small" and finding.confidence != "high")
+def _generality(finding: Finding) -> int:
+    """0 for a cause that says what to change. A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not."""
+    if finding.bottleneck in GENERAL:
+        return 2
+    return int(finding.bottleneck in WARPS and not (finding.bottleneck == "grid-too-small" and finding.confidence == "high"))
 
 
 def _incomplete(profile: Profile) -> Finding:

@@ -1,0 +1,121 @@
+"""Causes that look alike, told apart by physics: what waits behind what, which remedy is there, and when a full unit is no roof."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diagnosis_cases as cases
+import pytest
+
+from ncu_toolkit import time_model
+from ncu_toolkit.diagnose import diagnose, ranked
+from ncu_toolkit.model import Finding
+from ncu_toolkit.time_model import Removal
+
+QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
+
+
+def named(**case: Any) -> list[str]:
+    case["metrics"] = {**QUIET, **case.get("metrics", {})}
+    return [finding.bottleneck for finding in diagnose(cases.build(case)).findings]
+
+
+HOT = {
+    "opcodes": {"LDG.E": 500_000, "ATOMG.E.ADD.STRONG.GPU": 500_000, "IMAD.WIDE": 1_000_000, "BRA": 500_000},
+    "stalls": {"selected": 1.0, "long_scoreboard": 12000.0, "lg_throttle": 400.0},
+    "metrics": {"issue_active": 0.002, "instructions": 2_500_000},
+}
+
+
+def test_a_line_in_front_of_one_address_is_no_latency_of_loads() -> None:
+    """30,000 cycles an access with every unit idle, and sixteen million updates in under two million cycles."""
+    found = named(**HOT)
+    assert found[0] == "atomic-contention"
+    assert "memory-latency" not in found
+    assert "narrow-access" not in found
+
+
+def test_few_updates_explain_no_queue() -> None:
+    few = {**HOT, "opcodes": {**HOT["opcodes"], "ATOMG.E.ADD.STRONG.GPU": 50}}
+    assert named(**few)[0] != "atomic-contention"
+
+
+def test_usual_latency_is_no_queue() -> None:
+    usual = {**HOT, "stalls": {"selected": 1.0, "long_scoreboard": 100.0}}
+    assert "memory-latency" in named(**usual)
+
+
+FEW_WARPS = {
+    "stalls": {"selected": 1.0, "long_scoreboard": 40.0, "wait": 1.0},
+    "metrics": {
+        "issue_active": 0.07,
+        "theoretical_occupancy": 0.19,
+        "achieved_occupancy": 0.18,
+        "block_limit_shared": 3,
+        "block_limit_registers": 16,
+        "block_limit_warps": 16,
+        "dram_utilization": 0.15,
+    },
+    "opcodes": {"LDG.E": 1_600_000, "STG.E": 800_000, "FFMA": 1_000_000, "IADD3": 1_000_000},
+}
+
+
+def test_few_warps_come_before_the_width_of_a_word() -> None:
+    assert named(**FEW_WARPS)[0] == "low-occupancy"
+    assert "narrow-access" not in named(**FEW_WARPS)
+
+
+def test_with_all_warps_the_width_is_what_is_left() -> None:
+    full = {**FEW_WARPS, "metrics": {**FEW_WARPS["metrics"], "theoretical_occupancy": 1.0, "achieved_occupancy": 0.97, "block_limit_shared": 32}}
+    assert named(**full)[0] == "narrow-access"
+
+
+def test_a_pipe_that_is_full_in_some_sms_is_no_roof() -> None:
+    metrics = {"fma_pipe_active": 0.85, "issue_active": 0.97, "waves": 1.01, "sm_active_cycles": 1_130_000, "achieved_occupancy": 0.75}
+    diagnosis = diagnose(cases.build({"metrics": {**QUIET, **metrics}, "opcodes": {"FFMA": 20_000_000, "LDG.E": 100_000}}))
+    assert diagnosis.primary.bottleneck == "tail-effect"
+    assert not any(finding.good for finding in diagnosis.findings)
+
+
+def test_even_sms_are_no_imbalance() -> None:
+    """Warps that end early in SMs that all end together were issued first: with many waves, blocks cannot leave room for long either."""
+    metrics = {
+        "achieved_occupancy": 0.5,
+        "theoretical_occupancy": 1.0,
+        "sm_active_cycles": 1_690_000,
+        "sm_active_cycles_max": 1_700_000,
+        "waves": 1.0,
+    }
+    assert "load-imbalance" not in named(metrics=metrics)
+    assert "load-imbalance" not in named(metrics={**metrics, "waves": 60.0, "sm_active_cycles_max": 1_850_000})
+
+
+def test_four_chains_fill_a_gap_of_four() -> None:
+    """Three cycles of gap after each issue, two warps a scheduler: full chains bring issue slots to their bound."""
+    metrics = {"issue_active": 0.5, "waves": 4.0}
+    diagnosis = diagnose(cases.build({"metrics": {**QUIET, **metrics}, "stalls": {"selected": 1.0, "wait": 3.0}, "opcodes": {"FFMA": 10_000_000}}))
+    finding = next(f for f in diagnosis.findings if f.bottleneck == "instruction-dependency")
+    assert finding.speedup == pytest.approx(time_model.ACHIEVABLE / 0.5, rel=1e-3)
+
+
+def test_more_warps_do_not_shorten_queues() -> None:
+    def gain(l1: float) -> float:
+        metrics = {**QUIET, "issue_active": 0.05, "l1_data_pipe_active": l1}
+        model = time_model.build(cases.build({"metrics": metrics, "stalls": {"selected": 0.1, "short_scoreboard": 9.0}}))
+        return model.without(Removal("more warps", parallelism=2.0)).speedup
+
+    assert gain(0.05) == pytest.approx(2.0, rel=0.1)
+    assert gain(0.4) < gain(0.05)
+    throttled = time_model.build(cases.build({"metrics": {**QUIET, "issue_active": 0.05}, "stalls": {"selected": 0.1, "lg_throttle": 9.0}}))
+    assert throttled.without(Removal("more warps", parallelism=2.0)).speedup < 1.05
+
+
+def _finding(bottleneck: str, speedup: float, *, good: bool = False, confidence: Any = "high") -> Finding:
+    return Finding(bottleneck, "", confidence, (), speedup, (), (), good=good)
+
+
+def test_order_is_by_saving_then_by_how_specific() -> None:
+    near = [_finding("memory-latency", 2.0), _finding("narrow-access", 1.97), _finding("grid-too-small", 2.02, confidence="medium")]
+    assert [f.bottleneck for f in ranked(near)] == ["narrow-access", "grid-too-small", "memory-latency"]
+    apart = [_finding("narrow-access", 1.5), _finding("memory-latency", 2.0), _finding("dram-bandwidth", 1.0, good=True)]
+    assert [f.bottleneck for f in ranked(apart)] == ["dram-bandwidth", "memory-latency", "narrow-access"]
