@@ -35,6 +35,10 @@ check = "(BM / WM) * (BN / WN) <= 8"
 says = "more than eight warps leave a thread too few registers for two steps' fragments"
 
 [[constraint]]
+check = "WM * WN < 4096 or BM * BN >= 16384"
+says = "with few warps of large tiles a thread copies more chunks than it has registers to address"
+
+[[constraint]]
 check = "BM * BK % ((BM / WM) * (BN / WN) * 256) == 0 and BN * BK % ((BM / WM) * (BN / WN) * 256) == 0"
 says = "every thread copies the same number of 16-byte chunks"
 
