@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import math
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit import workers
 from ncu_toolkit.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.model import Diagnosis, Origin, Profile
+
+if TYPE_CHECKING:
+    from ncu_toolkit import ncu_rep
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz")
 #: Seconds for one file: a report of ten thousand launches takes minutes.
@@ -193,10 +197,9 @@ def analyze(
     pattern(options.kernel)
     files, results = find_reports(paths)
     ordered: list[FileResult | None] = [None] * len(files)
-    tasks = [(str(path), options) for path in files]
-    for done in workers.run(
-        "ncu_toolkit.analyze:read_file", tasks, jobs=jobs or workers.default_jobs(), timeout=timeout, label=lambda index: f"'{files[index]}'"
-    ):
+    jobs = jobs or workers.default_jobs()
+    tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
+    for done in workers.run("ncu_toolkit.analyze:read_file", tasks, jobs=jobs, timeout=timeout, label=lambda index: f"'{files[index]}'"):
         path = str(files[done.index])
         ordered[done.index] = done.value if done.error is None else FileResult(path, error=done.error)
         if progress is not None:
@@ -214,22 +217,87 @@ def pattern(text: str) -> re.Pattern[str] | None:
         raise UsageProblem(f"--kernel '{text}' is not a regular expression: {error}", "Quote special characters with a backslash") from None
 
 
-def read_file(path: str, options: Options) -> FileResult:
+def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> FileResult:
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch unless profiles are kept.
+
+    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module never frees a launch that it has opened.
 
     Raises:
         InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
     """
+    from ncu_toolkit import framing, ncu_rep
+
+    data = framing.read_bytes(Path(path))
+    frame = framing.parse(data)
+    spans = parts([length for block in frame.blocks for _, length in block.results])
+    if len(spans) <= 1:
+        launches: list[LaunchResult] = []
+        report = ncu_rep.visit_report(path, _judge_into(launches, path, options), wanted=_wanted(options), allow_partial=options.allow_partial)
+        return _file(path, report, launches)
+    report, doubts = ncu_rep.examine(Path(path), data, frame, allow_partial=options.allow_partial)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        plain = Path(path)
+        if plain.suffix != ".ncu-rep":
+            plain = Path(scratch) / "report.ncu-rep"
+            plain.write_bytes(data)
+        del data
+        tasks = [(path, str(plain), options, ncu_rep.Part(start, stop, doubts)) for start, stop in spans]
+        found: list[tuple[LaunchResult, ...]] = [()] * len(tasks)
+        seen = 0
+        for done in workers.run(
+            "ncu_toolkit.analyze:read_part", tasks, jobs=jobs, timeout=timeout, label=lambda index: f"part {index + 1} of '{path}'", fresh=True
+        ):
+            if done.error is not None:
+                if not options.allow_partial:
+                    raise done.error
+                start, stop = spans[done.index]
+                report = replace(report, damage="; ".join(filter(None, (report.damage, f"launches {start} to {stop - 1}: {done.error.message}"))))
+            else:
+                found[done.index], count = done.value
+                seen = max(seen, count)
+    if seen < report.declared_launches and not options.allow_partial:
+        message = f"'{path}' declares {report.declared_launches} launches, {seen} could be read"
+        raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
+    return _file(path, replace(report, read_launches=seen), [launch for part in found for launch in part])
+
+
+#: A part of a report that one process reads: launches, and bytes of their messages. The module keeps some 20 bytes for each of those.
+PART_LAUNCHES: Final = 1000
+PART_BYTES: Final = 64 << 20
+
+
+def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Launches in parts of at most PART_LAUNCHES and PART_BYTES (one launch at least), as (start, stop), from the lengths of their messages."""
+    found = []
+    start = size = 0
+    for index, length in enumerate(lengths):
+        if index > start and (index - start >= PART_LAUNCHES or size + length > PART_BYTES):
+            found.append((start, index))
+            start, size = index, 0
+        size += length
+    return [*found, (start, len(lengths))]
+
+
+def read_part(path: str, plain: str, options: Options, part: ncu_rep.Part) -> tuple[tuple[LaunchResult, ...], int]:
+    """Some launches of a report, for `read_file`; and how many launches the whole of it holds. `plain` is the same report unpacked."""
     from ncu_toolkit import ncu_rep
 
-    wanted = pattern(options.kernel)
     launches: list[LaunchResult] = []
-    report = ncu_rep.visit_report(
-        path,
-        lambda profile: launches.append(judge(profile, path, options)),
-        wanted=(lambda name: wanted.search(name) is not None) if wanted else None,
-        allow_partial=options.allow_partial,
-    )
+    allow = options.allow_partial
+    report = ncu_rep.visit_report(plain, _judge_into(launches, path, options), wanted=_wanted(options), allow_partial=allow, part=part)
+    return tuple(launches), report.read_launches
+
+
+def _judge_into(launches: list[LaunchResult], path: str, options: Options) -> Callable[[Profile], None]:
+    return lambda profile: launches.append(judge(profile, path, options))
+
+
+def _wanted(options: Options) -> Callable[[str], bool] | None:
+    wanted = pattern(options.kernel)
+    return (lambda name: wanted.search(name) is not None) if wanted else None
+
+
+def _file(path: str, report: ncu_rep.LoadedReport, launches: list[LaunchResult]) -> FileResult:
     return FileResult(path, tuple(launches), report.ncu_version, report.declared_launches, report.read_launches, report.damage, report.checksum)
 
 

@@ -62,6 +62,16 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
     return replace(report, profiles=tuple(profiles))
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some of a report's launches, from `start` to before `stop` in file order, for a process that need not check the whole file again."""
+
+    start: int
+    stop: int
+    doubts: Mapping[int, str]
+    """What integrity.py found of each launch, by its place in the file."""
+
+
 def visit_report(
     path: Path | str,
     visit: Callable[[Profile], object],
@@ -69,22 +79,50 @@ def visit_report(
     wanted: Callable[[str], bool] | None = None,
     instructions: bool = True,
     allow_partial: bool = False,
+    part: Part | None = None,
 ) -> LoadedReport:
     """Give each profile of a report to `visit` as it is read, in file order, so that a caller need not hold them all. `profiles` stays empty.
 
     Args:
         wanted: says from a launch's name whether to read it; every launch where None.
         instructions, allow_partial: as for `load_report`.
+        part: only these launches, of a file that `examine` has looked at.
 
     Raises:
         InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been visited by then.
     """
     path = Path(path)
     data = framing.read_bytes(path)
+    frame = framing.parse(data)
+    report, doubts = examine(path, data, frame, allow_partial=allow_partial) if part is None else (None, part.doubts)
+    version = report.ncu_version if report is not None else ncu_version_in(data)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        readable = path
+        if path.suffix != ".ncu-rep" or frame.problem:
+            readable = Path(scratch) / "report.ncu-rep"
+            readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
+        span = range(part.start, part.stop) if part is not None else range(frame.declared_launches)
+        code = CodeTexts(messages.codes(data, frame, span)) if instructions else None
+        found = _visit(module(), readable, Origin(path.name, 0, 0, version), code, visit, wanted, doubts, None if part is None else span)
+    if report is None:
+        return LoadedReport(str(path), (), version, frame.declared_launches, frame.problem, found)
+    if found == frame.declared_launches:
+        return replace(report, read_launches=found)
+    message = f"'{path}' declares {frame.declared_launches} launches, {found} could be read"
+    if not allow_partial:
+        raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
+    return replace(report, read_launches=found, damage="; ".join(filter(None, (report.damage, message))))
+
+
+def examine(path: Path, data: bytes, frame: framing.Framing, *, allow_partial: bool = False) -> tuple[LoadedReport, Mapping[int, str]]:
+    """What is known of a report before the profiler's module reads it, and what does not fit in each launch.
+
+    Raises:
+        InputProblem: the checksum beside it differs, it is damaged, holds no launches, or contradicts itself as a whole; not with allow_partial.
+    """
     found = checksums.verify(path)
     if found.problem and not allow_partial:
         raise InputProblem(f"'{path}' {found.problem}", "Copy or record it again, or analyse it as it is with --allow-partial")
-    frame = framing.parse(data)
     if frame.problem and not allow_partial:
         raise InputProblem(
             f"'{path}' is damaged {frame.problem}; {frame.declared_launches} launches before that are intact",
@@ -101,20 +139,8 @@ def visit_report(
             f"'{path}' contradicts itself: {inside.problems[0]}",
             "It was changed after it was written; copy or record it again, or use --allow-partial",
         )
-    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        readable = path
-        if path.suffix != ".ncu-rep" or frame.problem:
-            readable = Path(scratch) / "report.ncu-rep"
-            readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
-        code = CodeTexts(messages.codes(data, frame)) if instructions else None
-        read = _visit(module(), readable, Origin(path.name, 0, 0, version), code, visit, wanted, inside.launches)
     damage = "; ".join(filter(None, (found.problem, frame.problem, *inside.problems)))
-    if read != frame.declared_launches:
-        message = f"'{path}' declares {frame.declared_launches} launches, {read} could be read"
-        if not allow_partial:
-            raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
-        damage = "; ".join(filter(None, (damage, message)))
-    return LoadedReport(str(path), (), version, frame.declared_launches, damage, read, found.source)
+    return LoadedReport(str(path), (), version, frame.declared_launches, damage, 0, found.source), inside.launches
 
 
 def ncu_version_in(data: bytes) -> str:
@@ -164,8 +190,12 @@ def _visit(
     visit: Callable[[Profile], object],
     wanted: Callable[[str], bool] | None,
     doubts: Mapping[int, str],
+    span: range | None,
 ) -> int:
-    """Visit the launches; returns how many the module found, wanted or not. `doubts` are by place in the file."""
+    """Visit the launches (those in `span`); returns how many the module found, wanted or not. `doubts` are by place in the file.
+
+    A launch outside `span` is not even opened: the module never frees what it took for one.
+    """
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     if len(ranges) > 1:  # launches are then grouped by range, not in the order in which they were written
@@ -176,8 +206,10 @@ def _visit(
     found = 0
     for range_index, report_range in enumerate(ranges):
         for action_index in range(report_range.num_actions()):
-            action = report_range.action_by_idx(action_index)
             found += 1
+            if span is not None and found - 1 not in span:
+                continue
+            action = report_range.action_by_idx(action_index)
             if wanted is None or wanted(_kernel_name(action)):
                 place = replace(origin, range_index=range_index, action_index=action_index)
                 visit(_profile(action, place, code, doubts.get(found - 1, "")))

@@ -37,16 +37,19 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run(function: str, tasks: Sequence[tuple[Any, ...]], *, jobs: int, timeout: float, label: Callable[[int], str]) -> Iterator[Done]:
+def run(
+    function: str, tasks: Sequence[tuple[Any, ...]], *, jobs: int, timeout: float, label: Callable[[int], str], fresh: bool = False
+) -> Iterator[Done]:
     """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results come as they are ready.
 
     Args:
         timeout: seconds for one task, after which its process is killed.
         label: what a task is, for the error that a dead worker leaves.
+        fresh: a new process for every task, for code that does not give memory back.
     """
     if not tasks:
         return
-    crew = _Crew(function, timeout, label)
+    crew = _Crew(function, timeout, label, fresh)
     pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
     try:
         waiting = [pool.submit(crew.do, index, task) for index, task in enumerate(tasks)]
@@ -60,8 +63,8 @@ def run(function: str, tasks: Sequence[tuple[Any, ...]], *, jobs: int, timeout: 
 class _Crew:
     """One worker for each thread of the pool."""
 
-    def __init__(self, function: str, timeout: float, label: Callable[[int], str]) -> None:
-        self._function, self._timeout, self._label = function, timeout, label
+    def __init__(self, function: str, timeout: float, label: Callable[[int], str], fresh: bool) -> None:
+        self._function, self._timeout, self._label, self._fresh = function, timeout, label, fresh
         self._mine = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
@@ -110,6 +113,9 @@ class _Crew:
             return Done(index, error=self._death(index, worker, late.is_set()))
         finally:
             timer.cancel()
+            if self._fresh:
+                worker.kill()
+                worker.wait()
 
     def _death(self, index: int, worker: subprocess.Popen[bytes], late: bool) -> ToolkitError:
         what = self._label(index)

@@ -224,19 +224,28 @@ def test_the_error_of_a_worker_keeps_its_remedy() -> None:
     assert done.error.remedy
 
 
-def test_time_and_memory_grow_with_the_launches(tmp_path: Path) -> None:
-    """Four times the launches take no more than some five times as long; the parent keeps little of each."""
+def test_time_and_memory_grow_with_the_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the launches take no more than some five times as long, and a report read in parts leaves little behind in this process."""
     taken = {}
     for count in (100, 400):
         path = tmp_path / f"{count}.ncu-rep"
         path.write_bytes(report_files.many_launches(count))
-        before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        result = analyze.read_file(str(path), Options())
-        taken[count] = time.process_time() - before[0]
-        assert len(result.launches) == count
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[1]) / 1024
+        before = time.process_time()
+        whole = analyze.read_file(str(path), Options())
+        taken[count] = time.process_time() - before
+        assert len(whole.launches) == count
     assert taken[400] < 6 * taken[100] + 0.5
-    assert grown < 150, "MiB for 400 launches"
+    monkeypatch.setattr(analyze, "PART_LAUNCHES", 150)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert analyze.read_file(str(path), Options(), jobs=2) == whole, "in parts or as a whole, the same comes out"
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024 < 40, "MiB"
+
+
+def test_parts() -> None:
+    assert analyze.parts([1] * 2500) == [(0, 1000), (1000, 2000), (2000, 2500)]
+    assert analyze.parts([]) == [(0, 0)]
+    big = analyze.PART_BYTES
+    assert analyze.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], "a launch that is too large by itself is read by itself"
 
 
 @pytest.mark.corpus
