@@ -7,9 +7,12 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.installed-gpu
 # CuPy comes with the machine where it is already importable; otherwise the extra brings it.
 SIZES ?=
+# Reports for the mutation test: all that are named, else the first launches of the recording.
+MUTATED ?=
+MUTATIONS ?= 6000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test check benchmark benchmark-heavy test-gpu sanitize docs clean
+.PHONY: help setup report test check benchmark benchmark-heavy mutation-test bench-toolkit test-gpu sanitize docs clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -43,6 +46,13 @@ benchmark: $(GPU_STAMP)  ## Verify and time the whole FP32 ladder on this machin
 
 benchmark-heavy: $(GPU_STAMP)  ## Profile the whole FP32 ladder on this machine's GPU, then open reports/index.html.
 	$(BIN)/ncu-toolkit profile --family gemm_fp32 --output $(REPORTS) $(if $(SIZES),--size $(SIZES))
+
+mutation-test: $(STAMP)  ## Damage reports thousands of times, without and with a checksum beside them, and count what goes unseen.
+	$(BIN)/python tests/mutation.py --count $(MUTATIONS) --seed 500000 $(MUTATED)
+	$(BIN)/python tests/mutation.py --count $(MUTATIONS) --seed 600000 --checksum $(MUTATED)
+
+bench-toolkit: $(STAMP)  ## Launches per second and peak memory of reading reports of 500, 2000 and 10000 launches.
+	$(BIN)/python tests/scale.py 500 2000 10000
 
 test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and odd sizes.
 	$(BIN)/python -m pytest -m gpu tests/gpu

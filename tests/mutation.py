@@ -6,6 +6,7 @@ Run it as a program for the long version: `python tests/mutation.py --count 5000
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import itertools
 import random
@@ -233,14 +234,28 @@ def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: b
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reports", nargs="+", type=Path)
+    parser.add_argument("reports", nargs="*", type=Path, help="the first launches of the recording where none is named")
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checksum", action="store_true", help="with the original's SHA-256 beside each mutant")
     parser.add_argument("--list", action="store_true", help="name each silent mutation")
     chosen = parser.parse_args()
     started = time.monotonic()
-    tally = campaign(chosen.reports, chosen.count, chosen.seed, with_checksum=chosen.checksum)
+    with contextlib.ExitStack() as stack:
+        reports = chosen.reports or [_of_recording(Path(stack.enter_context(tempfile.TemporaryDirectory())))]
+        _show(chosen, started, campaign(reports, chosen.count, chosen.seed, with_checksum=chosen.checksum))
+
+
+def _of_recording(folder: Path) -> Path:
+    import report_files
+
+    path = folder / "recording.ncu-rep"
+    path.write_bytes(report_files.first_launches(4))
+    return path
+
+
+def _show(chosen: argparse.Namespace, started: float, tally: Tally) -> None:
+    """Print the counts; ends with 1 where a mutation went unseen beside a checksum."""
     how = "with" if chosen.checksum else "without"
     print(f"{chosen.count} mutations, seed {chosen.seed}, {how} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s")
     for title, table in (("part", tally.by_part), ("kind", tally.by_kind)):
