@@ -21,7 +21,7 @@ from ncu_toolkit.model import Diagnosis, Origin, Profile
 if TYPE_CHECKING:
     from ncu_toolkit import ncu_rep
 
-SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz")
+SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
 

@@ -92,6 +92,11 @@ def test_folders_are_searched_and_files_named_once(folder: Path) -> None:
     files, empty = analyze.find_reports([folder, folder / "two.ncu-rep"])
     assert sorted(file.name for file in files) == ["cut.ncu-rep", "many.ncu-rep", "two.ncu-rep"]
     assert not empty
+    compressed = folder / "broken" / "later.ncu-repz"
+    compressed.write_bytes(b"\x28\xb5\x2f\xfd")
+    files, _ = analyze.find_reports([folder / "broken"])
+    compressed.unlink()
+    assert [file.name for file in files] == ["cut.ncu-rep", "later.ncu-repz"], "a kind that cannot be read is named, not left out"
     (folder / "nothing").mkdir(exist_ok=True)
     _, empty = analyze.find_reports([folder / "nothing"])
     assert empty[0].status == "unreadable"
