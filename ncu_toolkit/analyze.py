@@ -142,6 +142,11 @@ class Analysis:
         return tuple(launch for launch in self.launches if not launch.complete)
 
     @property
+    def damaged(self) -> tuple[FileResult, ...]:
+        """Files that were read, but of which something is missing or contradicts itself."""
+        return tuple(file for file in self.files if file.damage)
+
+    @property
     def unreadable(self) -> tuple[FileResult, ...]:
         return tuple(file for file in self.files if file.error is not None)
 
@@ -298,7 +303,10 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
 
 
 def _file(path: str, report: ncu_rep.LoadedReport, launches: list[LaunchResult]) -> FileResult:
-    return FileResult(path, tuple(launches), report.ncu_version, report.declared_launches, report.read_launches, report.damage, report.checksum)
+    broken = sum("damaged:" in launch.status for launch in launches)
+    said = f"{broken} launch{'es contradict themselves' if broken > 1 else ' contradicts itself'}" if broken else ""
+    damage = "; ".join(filter(None, (report.damage, said)))
+    return FileResult(path, tuple(launches), report.ncu_version, report.declared_launches, report.read_launches, damage, report.checksum)
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:

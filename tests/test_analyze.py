@@ -139,6 +139,20 @@ def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
     assert "1 of at least 1 launches" in out
 
 
+def test_a_launch_that_contradicts_itself_is_not_judged(folder: Path, tmp_path: Path) -> None:
+    data = (folder / "two.ncu-rep").read_bytes()
+    path = tmp_path / "renamed.ncu-rep"
+    path.write_bytes(report_files.with_texts(data, lambda name: b"naivf" if name == b"naive" else None))
+    code, out, _ = run("analyze", str(path), "--format", "json")
+    document = json.loads(out)
+    assert (code, document["files"][0]["status"], document["files"][0]["damage"]) == (EXIT_INPUT, "partial", "1 launch contradicts itself")
+    first, second = document["launches"]
+    assert first["status"].startswith("damaged: ")
+    assert first["diagnosis"]["bottleneck"] == "unknown"
+    assert second["status"] == "complete"
+    assert run("analyze", str(path), "--allow-partial")[0] == 0
+
+
 @pytest.mark.parametrize("form", ["text", "markdown", "brief", "csv"])
 def test_formats_name_the_kernels_and_what_is_missing(folder: Path, form: str) -> None:
     code, out, _ = run("analyze", str(folder), "--format", form)

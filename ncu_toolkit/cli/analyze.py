@@ -53,7 +53,7 @@ def command(
     """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
 
     Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time, repeats are grouped. Exit code 4 when a file
-    could not be read; the others are shown all the same.
+    could not be read or contradicts itself; the others are shown all the same.
     """
     if standalone:
         form = "html"
@@ -72,7 +72,7 @@ def command(
     for file in analysis.unreadable:
         if file.error is not None and form != "text":
             click.echo(f"error: {_one_line(str(file.error))}", err=True)
-    return EXIT_INPUT if analysis.unreadable else 0
+    return EXIT_INPUT if analysis.unreadable or (analysis.damaged and not allow_partial) else 0
 
 
 def render(analysis: Analysis, form: str, top: int | None, width: int) -> Any:
