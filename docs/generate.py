@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from ncu_toolkit.problems import problem_for
 from ncu_toolkit.render import calibration as views
 from ncu_toolkit.rules import reference
 from ncu_toolkit.runs import Run
+from ncu_toolkit.time_model import NOISE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -51,19 +53,24 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     }
 
 
-#: Pathology pairs whose first recording led to a change of a rule or of the model (docs/calibration.md says which).
+#: Slow kernels whose first recording led to a change of a rule or of the model (docs/calibration.md says which).
 LED_TO_CHANGES = (
     "memory_latency", "async_copy_wait", "local_memory_traffic", "atomic_contention", "tensor_core_unused", "instruction_dependency",
-    "low_occupancy", "tail_effect", "launch_overhead",
+    "low_occupancy", "tail_effect", "launch_overhead", "rectangular_tile",
 )  # fmt: skip
 
 
 def calibration_tables(runs: list[Run]) -> dict[str, str]:
     """The tables of docs/calibration.md by marker."""
     found = calibrate.calibrate(calibrate.pairs(runs, [rung for family in load_families().values() for rung in family.rungs]))
-    changed = [o for o in found.outcomes if o.pair.family == "pathology" and o.pair.before in LED_TO_CHANGES]
+    changed = [o for o in found.outcomes if o.largest and o.pair.before in LED_TO_CHANGES]
     others = [o for o in found.outcomes if o not in changed]
-    halves = [("led to no change", calibrate.score(others)), ("led to a change", calibrate.score(changed))]
+    smaller = [replace(o, largest=True, ranked=o.pair.achieved > NOISE) for o in found.outcomes if not o.largest]
+    halves = [
+        ("led to no change", calibrate.score(others)),
+        ("led to a change", calibrate.score(changed)),
+        ("smaller sizes, not judged", calibrate.score(smaller)),
+    ]
     return {
         "summary": views.markdown(views.SUMMARY, views.summary(views.scores(found))),
         "halves": views.markdown(views.SUMMARY, views.summary(halves)),

@@ -1,9 +1,9 @@
 """How good the diagnosis is: each pair of a slow kernel and the one that removes its cause, predicted against achieved, beside Nsight Compute's
 rules.
 
-The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes. Errors are judged for
-every step that moves the time. Ranks are judged where the declared cause is what limits the slow kernel: at the family's largest recorded size (what
-is smaller may not fill the GPU, which no step changes), and of several steps that leave one kernel for the one that gains most.
+The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes. Judged are steps that
+save time at their family's largest recorded size: headers declare causes for sizes that fill the GPU; a smaller one may not, and parameters tuned
+for it then cure the grid instead. Of several steps that leave one kernel only the rank of the one that gains most is judged.
 """
 
 from __future__ import annotations
@@ -77,13 +77,15 @@ class Outcome:
     ours: Guess
     ncu: Guess | None
     """None where the recording holds no results of Nsight Compute's rules for this kernel."""
+    largest: bool = True
+    """Whether this is the largest size recorded for the family."""
     ranked: bool = True
     """Whether the rank is judged: see the module's docstring."""
 
     @property
     def counts(self) -> bool:
-        """Whether the step moved the time by more than noise: a step that gains nothing proves nothing about its declared cause."""
-        return self.pair.achieved > NOISE
+        """Whether the case is judged. A step that gains no more than noise proves nothing about its declared cause."""
+        return self.largest and self.pair.achieved > NOISE
 
     def error(self, guess: Guess) -> float:
         """|predicted - achieved| in points of time saved; a cause that was not named counts as a prediction of 0."""
@@ -198,18 +200,20 @@ def _event_time(run: Run, profile: Profile) -> float | None:
 
 def calibrate(cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Calibration:
     """Judge every pair, ours and Nsight Compute's."""
-    outcomes = _with_ranked([Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases])
+    outcomes = _judged([Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases])
     return Calibration(outcomes, score(outcomes), score(outcomes, theirs=True))
 
 
-def _with_ranked(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+def _judged(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """With `largest` and `ranked` filled in."""
     largest: dict[str, int] = {}
     most: dict[tuple[str, str, str, str], float] = {}
     for outcome in outcomes:
         pair = outcome.pair
         largest[pair.family] = max(pair.extent, largest.get(pair.family, 0))
         most[_left(pair)] = max(pair.achieved, most.get(_left(pair), 0.0))
-    return tuple(replace(o, ranked=o.counts and o.pair.extent == largest[o.pair.family] and o.pair.achieved >= most[_left(o.pair)]) for o in outcomes)
+    sized = [replace(o, largest=o.pair.extent == largest[o.pair.family]) for o in outcomes]
+    return tuple(replace(o, ranked=o.counts and o.pair.achieved >= most[_left(o.pair)]) for o in sized)
 
 
 def _left(pair: Pair) -> tuple[str, str, str, str]:

@@ -10,7 +10,7 @@ import pytest
 import recorded
 from click.testing import CliRunner
 
-from ncu_toolkit import calibrate
+from ncu_toolkit import calibrate, store
 from ncu_toolkit.calibrate import Calibration, Guess, Outcome, Reach, Score
 from ncu_toolkit.cli import cli
 from ncu_toolkit.diagnose import diagnose
@@ -101,6 +101,13 @@ def test_shortfalls_are_named() -> None:
     assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be judged"]
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings that are read already, for the command."""
+    monkeypatch.setattr(store, "load_run", lambda folder, *, live: recorded.run_of(folder))
+
+
+@pytest.mark.usefixtures("quick")
 def test_command_shows_both() -> None:
     shown = CliRunner().invoke(cli, ["calibrate", "--format", "json"], catch_exceptions=False)
     assert shown.exit_code == 0
@@ -109,6 +116,7 @@ def test_command_shows_both() -> None:
     assert {"rank", "predicted", "achieved", "ncu_rank"} <= data["cases"][0].keys()
 
 
+@pytest.mark.usefixtures("quick")
 def test_gate_fails_below_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate.Reach, "shortfalls", lambda self, found: ["made up"])
     with pytest.raises(GateFailed, match="made up"):

@@ -14,7 +14,7 @@ _LEFT: Final = 5
 
 
 def rows(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
-    """One row of HEADINGS a pair. Percentages are of time saved; ranks in parentheses are not judged."""
+    """One row of HEADINGS a pair. Percentages are of time saved; what stands in parentheses is not judged."""
     return [
         (
             o.pair.family, o.pair.before, o.pair.after, o.pair.size, o.pair.cause, _rank(o, o.ours), _saved(o.ours), f"{o.pair.achieved * 100:.1f}",
@@ -36,7 +36,10 @@ def _saved(guess: Guess | None) -> str:
 
 
 def _error(outcome: Outcome, guess: Guess | None) -> str:
-    return "" if guess is None or not outcome.counts else f"{outcome.error(guess):.1f}"
+    if guess is None:
+        return ""
+    text = f"{outcome.error(guess):.1f}"
+    return text if outcome.counts else f"({text})"
 
 
 SUMMARY: Final = ("", "cases", "ranked", "cause first", "among first two", "median error, points", "worst error, points")
