@@ -14,7 +14,7 @@ from ncu_toolkit.ladder import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.problems import ArraySpec, Case, Problem, Size, Verdict, compare, problem_for
 
-#: Dynamic shared memory that needs no opt-in (CUDA Programming Guide, technical specifications).
+#: Shared memory of a block, static and dynamic, that needs no opt-in (CUDA Programming Guide, technical specifications).
 DEFAULT_SHARED_LIMIT = 48 * 1024
 #: Fraction of free device memory that a case may ask for.
 MEMORY_HEADROOM = 0.92
@@ -147,7 +147,10 @@ class Runnable:
         self.cubin = build.compile_rung(rung, arch, self.parameters, workspace.problem.macros(workspace.dtype))
         module = cp.cuda.function.Module()
         module.load(self.cubin.path.read_bytes())
-        self._launches = [_Bound(module, launch, [values[name] for name in launch.args], rung.name) for launch in geometry]
+        static = {name: resources.shared for name, resources in self.cubin.entries.items()}
+        self._launches = [
+            _Bound(module, launch, [values[name] for name in launch.args], static.get(launch.kernel, 0), rung.name) for launch in geometry
+        ]
 
     def clear_scratch(self) -> None:
         """Zero the scratch buffers that the header wants zeroed; part of every run."""
@@ -210,7 +213,7 @@ class Runnable:
 class _Bound:
     """One launch with its parameter block built once, so that enqueuing costs little on the CPU."""
 
-    def __init__(self, module: Any, launch: LaunchGeometry, arguments: Sequence[Any], who: str) -> None:
+    def __init__(self, module: Any, launch: LaunchGeometry, arguments: Sequence[Any], static_shared: int, who: str) -> None:
         cp = gpu.cupy()
         try:
             self._function = module.get_function(launch.kernel)
@@ -220,9 +223,8 @@ class _Bound:
             ) from None
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
-        shared = launch.shared
-        if shared > DEFAULT_SHARED_LIMIT:
-            cp.cuda.driver.funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, shared)
+        if static_shared + launch.shared > DEFAULT_SHARED_LIMIT:
+            cp.cuda.driver.funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, launch.shared)
         self._holders = [_holder(argument) for argument in arguments]
         self._keep = list(arguments)
         self._parameters = (ctypes.c_void_p * max(1, len(self._holders)))(*[ctypes.addressof(holder) for holder in self._holders])

@@ -217,7 +217,7 @@ def time_all(
                 baseline = _baseline(problem, ready, space)
                 budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
                 tick = partial(_told, reporter, size)
-                measured = timing.measure_ladder(ready, baseline, mode, budget, tick=tick)
+                measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=tick)
                 collected.timings.extend(measured.values())
                 costs = timing.measure_costs(ready[0])
                 if costs is not None:

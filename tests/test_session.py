@@ -119,7 +119,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
         for spec in rung.launches:
             fake.behaviours[spec.kernel] = fake_gpu.product
 
-    def measure(ready: Any, baseline: Any, cache: str, tick: Any) -> dict[str, Timing]:
+    def measure(ready: Any, baseline: Any, cache: str, seconds: float, tick: Any) -> dict[str, Timing]:
         for runnable in ready:
             tick(runnable.rung.name)
         return {
