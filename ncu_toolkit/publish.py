@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 
 from ncu_toolkit import store
 from ncu_toolkit.errors import EnvironmentProblem, ToolkitError
-from ncu_toolkit.runs import Run
+from ncu_toolkit.runs import Ceilings, Run
 
 RECORDED_PREFIX = "recorded-"
 
@@ -38,16 +39,34 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
         raise EnvironmentProblem("this installation holds no recordings", "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`")
     runs: dict[str, Run] = {}
     for source in folders:
-        tell(source.name)
         folder = reports / f"{RECORDED_PREFIX}{source.name}"
         folder.mkdir(parents=True, exist_ok=True)
         for path in source.iterdir():
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
-        run = store.load_run(folder, live=False)
-        write_run(run, folder)
-        runs[folder.name] = run
+        runs[folder.name] = store.load_run(folder, live=False)
+    runs = with_best_ceilings(runs)
+    for name, run in runs.items():
+        tell(name.removeprefix(RECORDED_PREFIX))
+        write_run(run, reports / name)
     return runs
+
+
+def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """The runs with the best ceilings measured in any of them on the same GPU model.
+
+    A ceiling is a lower bound of what the device reaches: each run measured it once, and where its buffers lay in memory moved it.
+    """
+    best: dict[str, Ceilings] = {}
+    for run in runs.values():
+        known = best.get(run.device.name, Ceilings())
+        best[run.device.name] = Ceilings(*(_larger(getattr(known, f.name), getattr(run.ceilings, f.name)) for f in fields(Ceilings)))
+    return {name: replace(run, ceilings=best[run.device.name]) for name, run in runs.items()}
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    present = [value for value in (a, b) if value is not None]
+    return max(present, default=None)
 
 
 def rebuild_index(reports: Path, known: dict[str, Run] | None = None) -> tuple[Path, list[tuple[str, ToolkitError]]]:

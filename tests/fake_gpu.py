@@ -47,7 +47,7 @@ class FakeBound:
 
     cupy: FakeCupy
 
-    def __init__(self, module: Any, geometry: Any, arguments: Any, who: str) -> None:
+    def __init__(self, module: Any, geometry: Any, arguments: Any, static_shared: int, who: str) -> None:
         self.repeat, self._kernel = geometry.repeat, geometry.kernel
         self._arguments = dict(zip(geometry.args, arguments, strict=True))
 
@@ -66,7 +66,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
     monkeypatch.setattr(gpu, "free_bytes", lambda: fake.free)
     monkeypatch.setattr(gpu, "synchronize", lambda what: fake.events.append("sync"))
     monkeypatch.setattr(gpu, "environment", lambda: {"GPU": DEVICE.name})
-    monkeypatch.setattr(build, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code))
+    monkeypatch.setattr(build, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code, entries={}))
     monkeypatch.setattr(launch, "_Bound", FakeBound)
     FakeBound.cupy = fake
     return fake

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ncu_toolkit.problems import families, problem_for
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.run_view import calibration, header, skipped, strangers_sentence
@@ -54,7 +55,7 @@ def index_view(books: Sequence[tuple[str, Book]]) -> IndexView:
         for family in book.families:
             holders.setdefault(family, []).append((folder, book))
     shown = []
-    for family, found in holders.items():
+    for family, found in sorted(holders.items(), key=lambda item: _place(item[0])):
         ranked = sorted(found, key=lambda pair: _preference(pair[1], family), reverse=True)
         folder, book = ranked[0]
         others = tuple((visible(other.run.title, 80), f"{name}/index.html") for name, other in ranked[1:])
@@ -87,6 +88,14 @@ def _common_facts(books: Sequence[Book]) -> tuple[Fact, ...]:
         else:
             facts.append(Fact(label, text(f"{len(texts)} different, see each run", ", ".join(texts), tone="muted")))
     return tuple(facts)
+
+
+def _place(family: str) -> tuple[bool, bool, str]:
+    """Ladders bound by arithmetic first, then those bound by traffic, last those that climb towards no library (planted defects)."""
+    if family not in families():
+        return True, True, family
+    problem = problem_for(family)
+    return not problem.baseline, problem.rate != "flop", family
 
 
 def _preference(book: Book, family: str) -> tuple[int, bool, str]:
