@@ -1,6 +1,7 @@
 """Control flow of a disassembled function: basic blocks, natural loops, and what one iteration of a loop moves and computes.
 
-Everything here is read from the code alone. Predicated instructions count as executed; a loop whose body branches counts every path once.
+Everything here is read from the code alone. Predicated instructions count as executed; a loop whose body branches counts every path once, and says
+by `Loop.conditional` which of its instructions a pass may leave out.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Loop:
     """Its body in address order, inner loops included."""
     depth: int
     innermost: bool
+    conditional: frozenset[int] = frozenset()
+    """Addresses of the instructions that a pass can go around: their blocks do not dominate every branch back to the header."""
 
     @cached_property
     def mix(self) -> Counter[str]:
@@ -160,16 +163,19 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
         for s in block.successors:
             predecessors[s].append(block.index)
     bodies: dict[int, set[int]] = {}
+    always: dict[int, set[int]] = {}
     for block in blocks:
         for header in block.successors:
             if header in dominators.get(block.index, ()):
                 bodies.setdefault(header, {header}).update(_body(header, block.index, predecessors, dominators))
+                always.setdefault(header, set(dominators[block.index])).intersection_update(dominators[block.index])
     loops = []
     for header, body in sorted(bodies.items()):
         depth = sum(body <= other for other in bodies.values())
         innermost = not any(other < body for other in bodies.values())
         instructions = tuple(i for index in sorted(body) for i in blocks[index].instructions)
-        loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost))
+        conditional = frozenset(i.address for index in body - always[header] for i in blocks[index].instructions)
+        loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost, conditional))
     return tuple(loops)
 
 

@@ -87,7 +87,9 @@ class StaticAnalysis:
 
     def as_document(self) -> dict[str, Any]:
         """The JSON document (docs/static.md)."""
-        shown = replace(self, kernels=tuple(replace(k, regions=tuple(replace(r, code=()) for r in k.regions)) for k in self.kernels))
+        shown = replace(
+            self, kernels=tuple(replace(k, regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions)) for k in self.kernels)
+        )
         plain = document("static", shown)
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
             for table, found in [(kernel["occupancy"], given.occupancy), *zip(kernel["blocks"], given.blocks, strict=True)]:
@@ -98,6 +100,7 @@ class StaticAnalysis:
             for table, region in zip(kernel["regions"], given.regions, strict=True):
                 del table["code"]
                 table["limit"] = region.limit
+                table["conditional"] = len(region.conditional)
         return plain
 
 

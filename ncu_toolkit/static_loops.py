@@ -1,15 +1,16 @@
 """Where a kernel's code spends its instructions: loops split into regions, and how many cycles each unit of an SM needs for one pass through one.
 
 All of it is read from the code. Trip counts, cache hits, conflicts and waiting are not in the code, so nothing here is a time: the cycles are
-the least that one warp's pass costs each unit, to be compared with each other.
+the least that one warp's pass costs each unit, to be compared with each other. What a pass can branch around counts for half of its cycles
+(CONDITIONAL_WEIGHT); counts of instructions, bytes and operations are of the code as it stands.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -43,10 +44,15 @@ MEMORY_BYTES: Final = 32.0
 NEVER: Final = "@!PT"
 #: Regions that a report lists for a kernel, those with most work first.
 LISTED: Final = 3
+#: Part of the passes that are taken to execute code which a pass can branch around. Ball and Larus ("Branch Prediction for Free", 1993) predict a
+#: branch within a loop by patterns in the code, and toss a coin where none applies; here none is looked for, so either way is taken as often.
+#: Every such block counts the same, also one behind several branches.
+CONDITIONAL_WEIGHT: Final = 0.5
 _ROUNDS: Final = 8  # passes replayed for the dependency bound; the last one's length is taken
 
 _XU: Final = frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"})
 _FLOAT_ON_ALU: Final = frozenset({"FMNMX", "FSETP", "FSEL", "FSET"})
+_GLOBAL: Final = GLOBAL_LOADS | GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"})
 _WAITED: Final = frozenset((*attribution.LONG_PRODUCERS, *attribution.SHORT_PRODUCERS))
 
 
@@ -110,14 +116,16 @@ class Region:
     """Most global loads one thread can have outstanding."""
     bytes_in_flight: int
     cycles: Mapping[str, float]
-    """SM cycles a warp's pass costs at least, by unit: issue, fma, half, alu, fp64, special, tensor, shared."""
+    """SM cycles a warp's pass costs at least, by unit: issue, fma, half, alu, fp64, special, tensor, shared. See unit_cycles for the weights."""
     dependency_cycles: int
     """Cycles one warp's pass takes at least by arithmetic results it waits for, loads taken as there at once."""
     memory_cycles: float
-    """Cycles until a warp's requested global bytes could come from device memory, all SMs asking at once; caches are faster."""
+    """Cycles until a warp's requested global bytes could come from device memory, all SMs asking at once; caches are faster. Weighted as `cycles`."""
     lines: tuple[tuple[str, int, int], ...]
     """(file name, line, instructions), most instructions first."""
     code: tuple[SassInstruction, ...]
+    conditional: frozenset[int] = frozenset()
+    """Addresses of its instructions that a pass can branch around; none outside of loops."""
 
     @property
     def limit(self) -> str:
@@ -147,8 +155,8 @@ def regions_of(function: Function, cc: tuple[int, int]) -> tuple[Region, ...]:
     """
     loops = loops_of(function)
     if not loops:
-        return (_region(0, function.instructions, function.instructions[0].address if function.instructions else 0, cc),)
-    regions = [_region(loop.depth, _own(loop, loops), loop.header, cc) for loop in loops]
+        return (_region(Loop(function.instructions[0].address if function.instructions else 0, frozenset(), function.instructions, 0, True), cc),)
+    regions = [_region(replace(loop, instructions=_own(loop, loops)), cc) for loop in loops]
     return tuple(sorted((r for r in regions if r.instructions), key=_work))
 
 
@@ -166,14 +174,17 @@ def _work(region: Region) -> tuple[float, float, int]:
     return -region.flops * weight, -float(moved) * weight, region.instructions
 
 
-def _region(depth: int, code: tuple[SassInstruction, ...], start: int, cc: tuple[int, int]) -> Region:
-    view = Loop(start, frozenset(), code, depth, True)
+def _region(view: Loop, cc: tuple[int, int]) -> Region:
+    """The figures of a loop's own code, which `view` holds as its instructions."""
+    code = view.instructions
+    conditional = view.conditional & {i.address for i in code}
+    requested = sum(access_bytes(i) * _weight(i, conditional) for i in code if i.base in _GLOBAL)
     opcodes = Counter(i.opcode for i in code)
     kinds = Counter(attribution.kind(i.opcode) for i in code)
     flight = view.in_flight if code else None
     return Region(
-        start=start,
-        depth=depth,
+        start=view.header,
+        depth=view.depth,
         instructions=len(code),
         kinds=dict(kinds.most_common()),
         opcodes=dict(opcodes.most_common()),
@@ -189,23 +200,32 @@ def _region(depth: int, code: tuple[SassInstruction, ...], start: int, cc: tuple
         flops_per_shared_byte=view.flops_per_shared_byte,
         loads_in_flight=flight.loads if flight else 0,
         bytes_in_flight=flight.bytes if flight else 0,
-        cycles=unit_cycles(code, cc),
+        cycles=unit_cycles(code, cc, conditional),
         dependency_cycles=dependency_cycles(code),
-        memory_cycles=view.global_bytes * WARP_SIZE / (RATES[cc].memory if cc in RATES else MEMORY_BYTES),
+        memory_cycles=requested * WARP_SIZE / (RATES[cc].memory if cc in RATES else MEMORY_BYTES),
         lines=tuple((file.replace("\\", "/").rsplit("/", 1)[-1], line, n) for file, line, n in view.source_lines),
         code=code,
+        conditional=conditional,
     )
 
 
-def unit_cycles(code: Sequence[SassInstruction], cc: tuple[int, int]) -> dict[str, float]:
-    """SM cycles that one warp's pass through `code` keeps each unit busy at least: no conflicts, all lanes active.
+def _weight(instruction: SassInstruction, conditional: Set[int]) -> float:
+    return CONDITIONAL_WEIGHT if instruction.address in conditional else 1.0
 
-    Units whose rate is not known for `cc` are left out. Source of rates: RATES.
+
+def unit_cycles(code: Sequence[SassInstruction], cc: tuple[int, int], conditional: Set[int] = frozenset()) -> dict[str, float]:
+    """SM cycles that one warp's pass through `code` keeps each unit busy at least, averaged over passes: no conflicts, all lanes active.
+
+    Instructions at the addresses in `conditional` are weighted CONDITIONAL_WEIGHT (1/2): a pass can branch around them, the code does not say how
+    often, and an unknown branch is taken to go either way as often (after Ball and Larus, "Branch Prediction for Free", 1993, who let chance decide
+    branches that no pattern predicts). Units whose rate is not known for `cc` are left out. Source of rates: RATES.
     """
-    counts = Counter(i.base for i in code)
-    found: dict[str, float] = {"issue": len(code) / SCHEDULERS}
-    moved = [access_bytes(i) for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
-    found["shared"] = sum(max(1.0, width * WARP_SIZE / SHARED_BYTES) for width in moved) + counts["SHFL"]
+    counts: dict[str, float] = defaultdict(float)
+    for i in code:
+        counts[i.base] += _weight(i, conditional)
+    found: dict[str, float] = {"issue": sum(counts.values()) / SCHEDULERS}
+    moved = [i for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
+    found["shared"] = sum(max(1.0, access_bytes(i) * WARP_SIZE / SHARED_BYTES) * _weight(i, conditional) for i in moved) + counts["SHFL"]
     rates = RATES.get(cc)
     if rates is not None:
         floats = sum(n for base, n in counts.items() if attribution.kind(base) == "fp32" and base not in _FLOAT_ON_ALU)
@@ -217,7 +237,7 @@ def unit_cycles(code: Sequence[SassInstruction], cc: tuple[int, int]) -> dict[st
             found["alu"] = logic * WARP_SIZE / rates.integer
         if rates.fp64 is not None:
             found["fp64"] = sum(n for base, n in counts.items() if attribution.kind(base) == "fp64") * WARP_SIZE / rates.fp64
-        found["tensor"] = sum(_tensor_flops(i) for i in code) * WARP_SIZE / rates.tensor
+        found["tensor"] = sum(_tensor_flops(i) * _weight(i, conditional) for i in code) * WARP_SIZE / rates.tensor
     return {unit: cycles for unit, cycles in found.items() if cycles or unit == "issue"}
 
 

@@ -48,7 +48,7 @@ def double_precision(facts: KernelFacts) -> StaticFinding | None:
     double = [i for i in region.code if attribution.kind(i.opcode) == "fp64"]
     converted = [i for i in region.code if "F64" in i.modifiers and i.base in ("F2F", "I2F", "F2I", "FRND")]
     # Conversions take the special-function pipe: they belong to the double precision that needs them.
-    for_double = unit_cycles(converted, facts.cc).get("special", 0.0)
+    for_double = unit_cycles(converted, facts.cc, region.conditional).get("special", 0.0)
     others = max([region.cycles.get("special", 0.0) - for_double, *(c for unit, c in region.cycles.items() if unit not in ("special", "fp64"))])
     if facts.dtype == "float64" or not double or max(region.cycles.get("fp64", 0.0), for_double) < others:
         return None

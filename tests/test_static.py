@@ -107,6 +107,52 @@ def test_regions_put_work_first() -> None:
     assert [region.depth for region in straight] == [0]
 
 
+def test_what_a_pass_can_branch_around_counts_half() -> None:
+    """A tile stored in one of several passes: half its cycles, all of its instructions and bytes. Both sides of a branch together count once."""
+    stores = [SassInstruction(0x10 + 16 * n, "STS.128", "[R8], R4", "", "/src/k.cu", 2) for n in range(4)]
+    code = [
+        SassInstruction(0x00, "BRA", "`(.L_join)", "@P1", targets=(0x60,)), *stores, SassInstruction(0x50, "LDG.E", "R4, desc[UR4][R6.64]"),
+        SassInstruction(0x60, "LDS.128", "R12, [R3]"), SassInstruction(0x70, "BRA", "`(.L_top)", "@P0", targets=(0x00,)),
+        SassInstruction(0x80, "EXIT"),
+    ]  # fmt: skip
+    (region,) = regions_of(Function("k", tuple(code)), HOPPER)
+    assert region.conditional == {0x10, 0x20, 0x30, 0x40, 0x50}
+    assert (region.instructions, region.opcodes["STS.128"], region.shared_store_bytes, region.global_load_bytes) == (8, 4, 64, 4)
+    assert region.cycles == {"issue": (3 + 5 / 2) / 4, "shared": 4 + 16 / 2}
+    assert region.memory_cycles == pytest.approx(4 / 2 * 32 / 18.4)
+    whole = [SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x80,)), *code[1:]]  # the branch leaves the loop: no pass goes around
+    (region,) = regions_of(Function("k", tuple(whole)), HOPPER)
+    assert not region.conditional
+    assert region.cycles["shared"] == 20.0
+    sides = [
+        SassInstruction(0x00, "BRA", "`(.L_else)", "@P1", targets=(0x30,)), SassInstruction(0x10, "LDS", "R4, [R3]"),
+        SassInstruction(0x20, "BRA", "`(.L_join)", targets=(0x40,)), SassInstruction(0x30, "LDS", "R4, [R5]"),
+        SassInstruction(0x40, "BRA", "`(.L_top)", "@P0", targets=(0x00,)), SassInstruction(0x50, "EXIT"),
+    ]  # fmt: skip
+    (region,) = regions_of(Function("k", tuple(sides)), HOPPER)
+    assert region.cycles["shared"] == 1.0
+    again = [
+        SassInstruction(0x00, "LDS", "R4, [R3]"), SassInstruction(0x10, "BRA", "`(.L_top)", "@P1", targets=(0x00,)),
+        SassInstruction(0x20, "STS", "[R3], R4"), SassInstruction(0x30, "BRA", "`(.L_top)", "@P0", targets=(0x00,)), SassInstruction(0x40, "EXIT"),
+    ]  # fmt: skip
+    assert regions_of(Function("k", tuple(again)), HOPPER)[0].conditional == {0x20, 0x30}  # `continue`: two branches back
+    straight = [SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x20,)), SassInstruction(0x10, "STS", "[R8], R4"), code[-1]]
+    assert not regions_of(Function("k", tuple(straight)), HOPPER)[0].conditional
+
+
+def test_a_tile_stored_now_and_then_is_no_shared_memory_pressure() -> None:
+    """As in register blocking: 16 cycles of loads and 12 of stores exceed 24 of arithmetic, but not where only some passes store."""
+    stores = many(3, lambda n: f"STS.128 [R3+{n}], R4")
+    product = MULTIPLY + "\n" + many(32, lambda n: f"FFMA R{164 + n}, R8, R12, R{164 + n}") + "\n" + many(4, lambda n: f"LDS.128 R8, [R3+{n}]")
+    assert found(product + "\n" + stores)["shared-instruction-pressure"] == "possible"
+    code = list(function(product + "\nBRA `(.L_join)\n" + stores).instructions)
+    code[100] = SassInstruction(1600, "BRA", "`(.L_join)", "@P1", targets=(1664,))
+    branching = Function("k", tuple(code))
+    known = KernelFacts("k", HOPPER, Resources(32), branching, regions_of(branching, HOPPER))
+    assert known.main.cycles["shared"] == 22.0
+    assert "shared-instruction-pressure" not in {finding.bottleneck for finding in diagnose_static(known)}
+
+
 @pytest.mark.parametrize(
     ("bottleneck", "bad", "good"),
     [
