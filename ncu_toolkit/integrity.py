@@ -20,7 +20,7 @@ ROUNDING: Final = 4e-15
 #: A longer list of problems of one launch says no more.
 _SHOWN: Final = 2
 _AVG, _SUM, _MIN, _MAX = b".avg", b".sum", b".min", b".max"
-_LIMITS: Final = tuple(f"launch__occupancy_limit_{what}".encode() for what in ("blocks", "registers", "shared_mem", "warps", "barriers"))
+_LIMITS: Final = tuple(metrics.REGISTRY[f"block_limit_{what}"].ncu[0].encode() for what in ("blocks", "registers", "shared", "warps", "barriers"))
 
 
 @dataclass(frozen=True)
@@ -233,20 +233,20 @@ def _products(values: Mapping[bytes, float]) -> Iterator[str]:
 
 
 def _equations(values: Mapping[bytes, float]) -> Iterable[tuple[str, float | None, float | None]]:
-    def get(name: str) -> float | None:
-        return values.get(name.encode())
+    named = metrics.AGREEMENTS
 
-    read, written = get("dram__bytes_read.sum"), get("dram__bytes_write.sum")
-    yield "dram__bytes.sum", get("dram__bytes.sum"), read + written if read is not None and written is not None else None
-    warps, issued = get("smsp__warps_active.avg.per_cycle_active"), get("smsp__issue_active.avg.per_cycle_active")
-    yield (
-        "smsp__average_warp_latency_per_inst_issued.ratio",
-        get("smsp__average_warp_latency_per_inst_issued.ratio"),
-        warps / issued if warps and issued else None,
-    )
-    grid, block = get("launch__grid_size"), get("launch__block_size")
-    yield "launch__thread_count", get("launch__thread_count"), grid * block if grid is not None and block is not None else None
+    def get(short: str) -> float | None:
+        return values.get(named[short].encode())
+
+    def told(short: str, expected: float | None) -> tuple[str, float | None, float | None]:
+        return named[short], get(short), expected
+
+    read, written = get("dram_read"), get("dram_written")
+    yield told("dram_total", read + written if read is not None and written is not None else None)
+    warps, issued = get("warps_active"), get("issue_active")
+    yield told("warp_latency", warps / issued if warps and issued else None)
+    grid, block = get("grid"), get("block")
+    yield told("threads", grid * block if grid is not None and block is not None else None)
     limits = [value for name in _LIMITS if (value := values.get(name)) is not None]
-    processors = get("launch__sm_count") or get("device__attribute_multiprocessor_count")
-    waves = grid / (min(limits) * processors) if grid and limits and min(limits) and processors else None
-    yield "launch__waves_per_multiprocessor", get("launch__waves_per_multiprocessor"), waves
+    processors = get("launch_sms") or get("device_sms")
+    yield told("waves", grid / (min(limits) * processors) if grid and limits and min(limits) and processors else None)

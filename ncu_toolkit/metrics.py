@@ -265,3 +265,13 @@ def raw_names() -> Iterator[str]:
     """Every profiler metric name that the registry may read, for collection and for checks against the chips' lists."""
     for entry in _METRICS:
         yield from entry.ncu
+
+
+#: Figures that a report states twice: one as it is, the others it follows from. Read by integrity.py, which holds them against each other.
+AGREEMENTS: Final[dict[str, str]] = {
+    "dram_read": "dram__bytes_read.sum", "dram_written": "dram__bytes_write.sum", "dram_total": "dram__bytes.sum",
+    "warps_active": "smsp__warps_active.avg.per_cycle_active", "issue_active": "smsp__issue_active.avg.per_cycle_active",
+    "warp_latency": "smsp__average_warp_latency_per_inst_issued.ratio", "grid": "launch__grid_size", "block": "launch__block_size",
+    "threads": "launch__thread_count", "waves": "launch__waves_per_multiprocessor", "launch_sms": "launch__sm_count",
+    "device_sms": "device__attribute_multiprocessor_count",
+}  # fmt: skip

@@ -12,8 +12,9 @@ import click
 from ncu_toolkit import gpu, scrub, session, store
 from ncu_toolkit.cli._common import Progress, console, split
 from ncu_toolkit.collect import find_ncu
-from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.errors import ToolkitError, UsageProblem
 from ncu_toolkit.ladder import load_families
+from ncu_toolkit.runs import Skipped
 from ncu_toolkit.session import Collected, Selection
 
 
@@ -76,7 +77,12 @@ def command(
         session.profile_all(to_profile, {}, target, progress, collected, timeout=timeout)
         session.save(target, title, created, collected)
         if stock_rules:
-            _stock(for_rules, target, progress, collected, timeout)
+            try:
+                _stock(for_rules, target, progress, collected, timeout)
+            except ToolkitError as error:
+                # the rules' verdicts are an addition: without them the recording stands, and says so
+                progress.note(f"Nsight Compute's own rules are not in the recording: {error.message}")
+                collected.skipped.append(Skipped("Nsight Compute's own rules", error.message))
         session.save(target, title, created, collected)
     _pack(target)
     if collected.failures:
