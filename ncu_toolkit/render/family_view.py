@@ -44,10 +44,11 @@ def family_view(book: Book, family: str) -> FamilyView:
 
 
 def primary(book: Book, family: str) -> Variant:
-    """The size to show first: the largest that was both profiled and timed, else the largest."""
+    """The size to show first: that with most rungs both profiled and timed, the largest of several; a baseline alone tells no story."""
     variants = book.families[family]
-    full = [v for v, entries in variants.items() if any(e.profiles for e in entries) and any(e.timing for e in entries)]
-    return (full or list(variants))[-1]
+    covered = {v: sum(bool(e.profiles) and e.timing is not None for e in entries) for v, entries in variants.items()}
+    most = max(covered.values(), default=0)
+    return [v for v in variants if covered[v] == most][-1]
 
 
 def variant_label(variant: Variant, many_types: bool) -> str:
