@@ -56,7 +56,8 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
 #: Slow kernels whose first recording led to a change of a rule or of the model (docs/calibration.md says which).
 LED_TO_CHANGES = (
     "memory_latency", "async_copy_wait", "local_memory_traffic", "atomic_contention", "tensor_core_unused", "instruction_dependency",
-    "low_occupancy", "tail_effect", "launch_overhead", "rectangular_tile",
+    "low_occupancy", "tail_effect", "launch_overhead", "rectangular_tile", "gelu_unfused", "rgb_to_gray", "reduce_divergent", "reduce_sequential",
+    "reduce_unrolled", "transpose_swizzled", "wmma_smem", "wmma_warp_tiled", "wgmma_tma", "warp_tiled",
 )  # fmt: skip
 
 

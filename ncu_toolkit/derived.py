@@ -261,6 +261,11 @@ def _imbalance(profile: Profile) -> float | None:
     return max(1.0, largest / mean) if largest is not None and mean else None
 
 
+def _block_rate(profile: Profile) -> float | None:
+    cycles = profile.value("sm_cycles")
+    return min(1.0, profile.launch.blocks / cycles) if cycles and profile.launch.complete else None
+
+
 def _tail(profile: Profile) -> float | None:
     waves = profile.value("waves")
     return 1 - waves / math.ceil(waves) if waves else None
@@ -350,6 +355,7 @@ _ALL: Final = (
     Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP, "high"),
     Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction, "high"),
     Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance, "low"),
+    Derived("block_rate", "ratio", "Blocks started a cycle", "Blocks over elapsed cycles. The unit that hands blocks to the SMs starts one a cycle at most.", ("sm_cycles",), _block_rate, "low"),
     Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of the launch's waves that the last, partial one leaves unused.", ("waves",), _tail, "low"),
     Derived("occupancy_fill", "fraction", "Occupancy reached of allowed", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _fill, "high"),
     Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),

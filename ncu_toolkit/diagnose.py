@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit import derived, time_model, units
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
-from ncu_toolkit.rules import load_rules, unknown
+from ncu_toolkit.rules import _roof, load_rules, unknown
 
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
 RESIDUAL: Final = 0.02
@@ -30,6 +30,8 @@ def diagnose(profile: Profile) -> Diagnosis:
             findings.append(outcome)
         elif outcome.bottleneck != "unknown":
             considered.append(outcome)
+    if any(finding.saved > _roof.TENTH for finding in findings):
+        findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
     if not findings:
         findings.append(unknown.verdict(profile, model))
     return Diagnosis(tuple(ranked(findings)), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
@@ -51,7 +53,19 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
         group = [f for f in waiting if f.good == first.good and first.saved - f.saved <= time_model.NOISE]
         result += sorted(group, key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck))
         waiting = [f for f in waiting if f not in group]
+    for at, finding in enumerate(result):
+        while at and _yields(result[at - 1], finding):
+            result[at - 1 : at + 1] = finding, result[at - 1]
+            at -= 1
     return result
+
+
+#: Predictions of time saved are off by five points and more (docs/calibration.md), so a lead of less is none for a cause that names no remedy.
+ACCURACY: Final = 0.05
+
+
+def _yields(before: Finding, after: Finding) -> bool:
+    return before.good == after.good and _generality(before) > _generality(after) and before.saved - after.saved <= ACCURACY
 
 
 def _generality(finding: Finding) -> int:

@@ -119,3 +119,55 @@ def test_order_is_by_saving_then_by_how_specific() -> None:
     assert [f.bottleneck for f in ranked(near)] == ["narrow-access", "grid-too-small", "memory-latency"]
     apart = [_finding("narrow-access", 1.5), _finding("memory-latency", 2.0), _finding("dram-bandwidth", 1.0, good=True)]
     assert [f.bottleneck for f in ranked(apart)] == ["dram-bandwidth", "memory-latency", "narrow-access"]
+
+
+SHORT_BLOCKS = {
+    "launch": {"grid": (1_000_000, 1, 1), "block": (128, 1, 1)},
+    "stalls": {"selected": 1.0, "long_scoreboard": 12.0, "short_scoreboard": 2.0},
+    "metrics": {"sm_cycles": 1_150_000, "sm_active_cycles": 1_145_000, "sm_active_cycles_max": 1_150_000, "waves": 470.0, "achieved_occupancy": 0.43,
+    "theoretical_occupancy": 1.0, "issue_active": 0.3, "dram_utilization": 0.35},
+}  # fmt: skip
+
+
+def test_blocks_that_end_as_fast_as_they_start() -> None:
+    """A million blocks in little more than a million cycles, and SMs less than half full of them: nothing but fewer, longer blocks helps."""
+    assert named(**SHORT_BLOCKS)[0] == "launch-overhead"
+
+
+def test_as_many_blocks_that_keep_the_sms_full_do_not() -> None:
+    full = {**SHORT_BLOCKS, "metrics": {**SHORT_BLOCKS["metrics"], "achieved_occupancy": 0.95}}
+    assert "launch-overhead" not in named(**full)
+
+
+def test_a_first_pass_and_its_rest_are_no_chain() -> None:
+    """Three launches, of which the first does nearly all: what it costs to start the others is not what the first loses."""
+    rest: dict[str, Any] = {"context": {"launch_count": 3}}
+    assert named(**rest)[0] == "launch-overhead"
+    assert "launch-overhead" not in named(context={"launch_count": 3, "compulsory_bytes": 1e9})
+
+
+def test_a_product_s_few_warps_are_by_design() -> None:
+    metrics = {"theoretical_occupancy": 0.25, "achieved_occupancy": 0.24, "block_limit_registers": 2, "registers_per_thread": 128, "waves": 4.0}
+    stalls = {"selected": 1.0, "long_scoreboard": 12.0}
+    tile = {"HMMA.16816.F32": 4_000_000, "LDS.128": 2_000_000, "LDG.E.128": 500_000, "IADD3": 3_000_000}
+    assert "low-occupancy" not in named(metrics=metrics, stalls=stalls, opcodes=tile)
+    assert "low-occupancy" in named(metrics=metrics, stalls=stalls, opcodes={"LDG.E": 4_000_000, "IADD3": 3_000_000})
+
+
+def test_a_near_roof_is_not_called_good_where_more_can_be_had() -> None:
+    metrics = {**QUIET, "l1_data_pipe_active": 0.75, "issue_active": 0.2}
+    known = {"compulsory_bytes": 1e9}
+    near = diagnose(cases.build({"metrics": metrics, "context": known, "stalls": {"selected": 1.0, "not_selected": 4.0}}))
+    assert (near.primary.bottleneck, near.primary.good) == ("l1-bandwidth", True)
+    held_up = diagnose(cases.build({"metrics": metrics, "context": known, "stalls": {"selected": 1.0, "wait": 1.0, "barrier": 4.0}}))
+    assert held_up.primary.bottleneck == "barrier-imbalance"
+    roof = next(f for f in held_up.findings if f.bottleneck == "l1-bandwidth")
+    assert not roof.good
+    assert not roof.summary.startswith("This kernel is good")
+
+
+def test_a_feeling_yields_to_a_remedy_that_saves_nearly_as_much() -> None:
+    close = [_finding("barrier-imbalance", 1.2), _finding("shared-instruction-pressure", 1.16)]
+    assert [f.bottleneck for f in ranked(close)] == ["shared-instruction-pressure", "barrier-imbalance"]
+    far = [_finding("barrier-imbalance", 1.5), _finding("shared-instruction-pressure", 1.16)]
+    assert [f.bottleneck for f in ranked(far)] == ["barrier-imbalance", "shared-instruction-pressure"]

@@ -19,7 +19,8 @@ QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_uti
 
 
 def profile(stalls: dict[str, float] | None = None, **metrics: float | None) -> Profile:
-    return cases.build({"metrics": {**QUIET, **metrics}, "stalls": cases.STALLS if stalls is None else stalls})
+    few = {"grid": (1056, 1, 1)}
+    return cases.build({"metrics": {**QUIET, **metrics}, "stalls": cases.STALLS if stalls is None else stalls, "launch": few})
 
 
 def test_a_stall_removed_is_amdahls_law() -> None:

@@ -3,7 +3,7 @@ title = "First addition while loading"
 idea = "Half of the threads never added anything. Now each loads two elements and adds them on the way, so a block covers twice as much with the same tree, and each thread has two loads in flight."
 kind = "step"
 compared_with = "reduce_sequential"
-removes = "barrier-imbalance"
+removes = "launch-overhead"
 minimum_cc = "8.0"
 
 [source]

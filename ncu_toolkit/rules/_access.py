@@ -15,11 +15,18 @@ COALESCED: Final = 1 / 3
 
 
 def is_coalesced(profile: Profile) -> bool:
-    """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot be told."""
+    """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot be told.
+
+    Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts then is that they stay on the fewest lines, for
+    the loads beside them use the rest of each.
+    """
     excess = derived.value(profile, "global_sector_excess")
-    return excess is None or excess <= COALESCED
+    width, tags = derived.value(profile, "load_bytes_per_lane"), derived.value(profile, "l1_tag_excess")
+    return excess is None or excess <= COALESCED or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
 
 
+#: Bytes of a word, from which a warp's lanes fill whole lines.
+WORD: Final = 4.0
 #: Bytes of distinct sectors over bytes asked for by lanes, below which loads are mostly broadcasts of one value to all lanes: one sector of four is
 #: a pure broadcast of 4-byte values, two and more are a matrix product's mix of a broadcast and a distinct operand; this is half way between.
 BROADCAST: Final = 1.5 / 4

@@ -28,9 +28,9 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import COALESCED
-from ncu_toolkit.rules._roof import COMPULSORY, NEAR_DRAM, roof
+from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
-from ncu_toolkit.rules.launch_overhead import CHAIN
+from ncu_toolkit.rules.launch_overhead import is_chain
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import TimeModel
 
@@ -48,8 +48,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return abstain(ID, missing(profile, ("dram_utilization",)))
     busy = model.busy("dram")
     name = "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
-    measured = fact(profile, name, "", NEAR_DRAM, ">=")
-    if busy < NEAR_DRAM.value:
+    measured = fact(profile, name, "", NEAR_BYTES, ">=")
+    if busy < NEAR_BYTES.value:
         return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
@@ -100,7 +100,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 def _waste(profile: Profile) -> tuple[str, bool]:
     """What makes the traffic more than needed ("" where nothing does), and whether that could be told from the problem itself."""
-    if profile.context and profile.context.launch_count >= CHAIN.value:
+    if profile.context and is_chain(profile):
         return f"{profile.context.launch_count} launches pass the data through memory where one could keep them in registers", True
     ratio = derived.value(profile, "dram_per_compulsory")
     if ratio is not None:

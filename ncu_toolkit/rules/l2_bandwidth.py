@@ -28,8 +28,9 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import gathers
-from ncu_toolkit.rules._roof import COMPULSORY, NEAR, roof
+from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.rules._support import abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.rules.launch_overhead import is_chain
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "l2-bandwidth"
@@ -45,13 +46,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not name:
         return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
     evidence = (
-        fact(profile, "l2_utilization", "", NEAR, ">="),
+        fact(profile, "l2_utilization", "", NEAR_BYTES, ">="),
         fact(profile, "l2_throughput"),
-        fact(profile, "l1_fill_active", "", NEAR, ">="),
+        fact(profile, "l1_fill_active", "", NEAR_BYTES, ">="),
         fact(profile, "l2_bytes"),
         fact(profile, "l2_hit_rate"),
     )
-    if busy < NEAR.value:
+    if busy < NEAR_BYTES.value:
         return ruled_out(ID, f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
     if model.busy("dram") >= busy:
         return ruled_out(ID, "Device memory is busier.", *evidence)
@@ -68,7 +69,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         and (compulsory is not None or (reuse or 1.0) < 2)
     )
     gathered = gathers(profile) and excess <= 0.1
-    if once or gathered:
+    if (once or gathered) and not is_chain(profile):
         what = "it moves each byte once" if once else "it gathers whole sectors from places that only its data name"
         return roof(
             ID,

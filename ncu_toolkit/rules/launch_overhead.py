@@ -6,7 +6,8 @@ the last store. A kernel that does
 microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to memory what the next one reads back.
 
 Why it costs time
-The GPU is idle, or starting up, between pieces of work.
+The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the same trouble inside: the GPU starts about one block
+a cycle, and SMs whose blocks end sooner stay half empty.
 
 How to confirm
 The duration is a few microseconds, while every resource would need only a fraction of it; or the problem is solved by many launches.
@@ -27,10 +28,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import units
+from ncu_toolkit import derived, units
 from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, fact, facts, missing, ruled_out
-from ncu_toolkit.time_model import FLOOR_US, RESOURCES, TimeModel, achievable
+from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, blame, fact, facts, finding, keep, missing, ruled_out
+from ncu_toolkit.time_model import FLOOR_US, RESOURCES, Removal, TimeModel, achievable
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch overhead"
@@ -39,6 +40,10 @@ OPTIONAL: Final = ("waves",)
 #: Microseconds between back-to-back small kernels that the profiler does not see (source above).
 BETWEEN_US: Final = 2.2
 SHORT: Final = Threshold(10.0, "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time")
+REFILLED: Final = Threshold(2.0, "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters")
+FILLED: Final = Threshold(0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy")
+#: Times the work of a block that the advice asks for: four elements a thread where there was one.
+MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
 
 
@@ -49,8 +54,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     duration = profile.duration_us or 0.0
-    launches = profile.context.launch_count - 1 + profile.context.repeat if profile.context else 1
-    chain = launches >= CHAIN.value
+    launches = 1 if profile.context is None else profile.context.launch_count - 1 + profile.context.repeat
+    chain = is_chain(profile)
     measured = fact(profile, "duration", "", SHORT, "<")
     counted = (
         Evidence("launches", "Launches", float(launches), "count", "Kernel launches that together do the job.", CHAIN.value, ">=", CHAIN.source)
@@ -58,6 +63,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         else None
     )
     if duration >= SHORT.value and not chain:
+        if model.busy("blocks") >= SATURATED.value and (profile.value("waves") or 0.0) >= REFILLED.value:
+            return _short_blocks(profile, model)
         return ruled_out(ID, f"It runs for {units.duration(duration)}, many times what a launch costs.", measured, counted)
     useful = _useful_us(model)
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
@@ -86,6 +93,44 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
         ),
         "Fewer launches for the same result, and each longer.",
+    )
+
+
+def is_chain(profile: Profile) -> bool:
+    """Whether this launch is one of several that share a job: three or more, none of which does nearly all (as a first pass does)."""
+    context = profile.context
+    if context is None or context.compulsory_bytes is not None or context.flops is not None:
+        return False
+    return context.launch_count - 1 + context.repeat >= CHAIN.value
+
+
+def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    """Blocks that end as fast as they can be started: the SMs wait for new ones."""
+    fill = derived.value(profile, "occupancy_fill") or 1.0
+    measured = fact(profile, "block_rate", "", SATURATED, ">=")
+    evidence = (measured, fact(profile, "occupancy_fill"), fact(profile, "waves"), fact(profile, "active_warps"))
+    if fill > FILLED.value:
+        return ruled_out(ID, "Blocks are short, but the SMs stay full of them.", *evidence)
+    # Several elements a thread are as many loads under way at a time; what is spent in queues stays.
+    late = blame(profile, "long_scoreboard", ("global",)) if model.stalls else 0.0
+    removal = Removal(
+        f"with {MORE_WORK} times the work a block",
+        stalls={"long_scoreboard": keep(late, keep(1 - model.queued("long_scoreboard"), 1 / MORE_WORK))},
+        loads={"blocks": 1 / MORE_WORK},
+        parallelism=1 / fill,
+    )
+    return finding(
+        ID,
+        f"Blocks end almost as fast as they can be started ({units.significant(model.busy('blocks'))} a cycle), so the SMs hold only "
+        f"{units.percent(fill)} of the warps they could, and every block pays for its start and its indices again.",
+        model.without(removal),
+        evidence,
+        (
+            "Give each thread several elements: fewer blocks, each longer (a loop with the grid's stride, or a few elements a thread).",
+            "Size the grid by what the GPU holds at once, not by one element a thread.",
+        ),
+        "Far fewer blocks; achieved occupancy near the theoretical one.",
+        confidence="medium",
     )
 
 

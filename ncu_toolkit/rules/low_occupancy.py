@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import derived, units
+from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "low-occupancy"
@@ -39,6 +40,7 @@ REQUIRES: Final = ("theoretical_occupancy", "stalls")
 OPTIONAL: Final = ("issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps", "block_limit_blocks")
 LOW: Final = Threshold(0.5, "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta")
 ISSUING: Final = Threshold(0.6, "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem")
+TILE: Final = Threshold(64.0, "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile")
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
 HIDDEN_BY_WARPS: Final = (
     "long_scoreboard",
@@ -70,6 +72,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     waves = profile.value("waves")
     if waves is not None and waves < 1:
         return ruled_out(ID, "The grid does not even fill the blocks that fit: see grid-too-small.", measured, fact(profile, "waves"))
+    if _is_tiled_product(profile):
+        return ruled_out(
+            ID,
+            "Registers and shared memory hold the tile of a product: more warps would mean smaller tiles, fetched more often. Independent operations "
+            "in each warp cover its waiting instead.",
+            measured,
+            fact(profile, "registers_per_thread"),
+        )
     busiest, busy = model.busiest()
     if busy >= SATURATED.value:
         words = RESOURCES[busiest][2]
@@ -106,6 +116,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill.",
         confidence="medium",
     )
+
+
+def _is_tiled_product(profile: Profile) -> bool:
+    """Whether multiply-adds on operands from shared memory are what the registers are for."""
+    total = sum(row.warps for row in derived.rows(profile))
+    products = sum(row.warps for row in derived.rows(profile) if attribution.kind(row.opcode) == "tensor" or is_multiply_add(row.opcode))
+    registers = derived.value(profile, "registers_per_thread") or 0.0
+    return registers >= TILE.value and bool(derived.executed(profile, ("shared",))) and products >= MULTIPLY_ADDS.value * total
 
 
 def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> float:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import units
+from ncu_toolkit import attribution, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import dependent_loads, is_coalesced, queued_behind_atomics
 from ncu_toolkit.rules._support import (
@@ -37,7 +37,6 @@ from ncu_toolkit.rules._support import (
     blame,
     fact,
     finding,
-    keep,
     locate_stall,
     memory_load,
     missing,
@@ -76,9 +75,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "Loads are late because they wait in line behind atomic updates: see atomic-contention.", measured)
     # What is spent in queues stays: more loads in flight only make them longer.
     queued = model.queued("long_scoreboard")
-    removal = Removal(
-        f"with {IN_FLIGHT} loads in flight where there was one", stalls={"long_scoreboard": keep(part, keep(1 - queued, 1 / IN_FLIGHT))}
-    )
+    # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others, a few at a time.
+    staged = min(part, _staged_part(profile))
+    left = 1 - (1 - queued) * (staged + (part - staged) * (1 - 1 / IN_FLIGHT))
+    how = "with the next tile fetched ahead" if staged > part / 2 else f"with {IN_FLIGHT} loads in flight where there was one"
+    removal = Removal(how, stalls={"long_scoreboard": left})
     chased = dependent_loads(profile)
     chain = f" {units.percent(chased)} of it is for loads whose address comes from another load." if chased >= 0.1 else ""
     advice = [
@@ -107,3 +108,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if waiting >= 0.3 else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global", "texture")),
     )
+
+
+def _staged_part(profile: Profile) -> float:
+    """Part of the long-scoreboard waiting that is at stores to shared memory."""
+    sampled = [(attribution.kind(row.opcode) == "shared", row.samples.get("long_scoreboard", 0)) for row in profile.instructions]
+    total = sum(n for _, n in sampled)
+    return sum(n for shared, n in sampled if shared) / total if total else 0.0

@@ -30,7 +30,20 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced, queued_behind_atomics
-from ncu_toolkit.rules._support import WEAK_STALL, Threshold, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._support import (
+    SATURATED,
+    WEAK_STALL,
+    Threshold,
+    abstain,
+    blame,
+    fact,
+    finding,
+    keep,
+    locate_stall,
+    missing,
+    ruled_out,
+    stall_fact,
+)
 from ncu_toolkit.rules.low_occupancy import LOW
 from ncu_toolkit.time_model import Removal, TimeModel, queue_share
 
@@ -75,6 +88,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             measured,
             fact(profile, "theoretical_occupancy", "", LOW, "<"),
         )
+    if width >= NARROW.value and model.busy("blocks") >= SATURATED.value:
+        return ruled_out(
+            ID,
+            "A word a lane is what most kernels load; too little is under way because blocks end as fast as they start: see launch-overhead.",
+            measured,
+            fact(profile, "block_rate", "", SATURATED, "<"),
+        )
     reuse = derived.value(profile, "load_reuse")
     if reuse is not None and reuse >= REUSE.value:
         return ruled_out(
@@ -89,7 +109,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     removal = Removal(
         "with 16-byte accesses",
         stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
-        loads={"lsu": keep(memory, left)},
+        # A thread that moves more is one of fewer.
+        loads={"lsu": keep(memory, left), "blocks": left},
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
         instructions=keep(
             min(1.0, memory + (derived.value(profile, "kind_share:integer") or 0.0) + (derived.value(profile, "kind_share:control") or 0.0)), left

@@ -56,7 +56,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if derived.executed(profile, ("tensor",)):
         return ruled_out(ID, "The kernel uses the tensor cores.", fact(profile, "tensor_pipe_active"))
     total = sum(row.warps for row in derived.rows(profile))
-    fused = sum(row.warps for row in derived.rows(profile) if _is_multiply_add(row.opcode))
+    fused = sum(row.warps for row in derived.rows(profile) if is_multiply_add(row.opcode))
     evidence = (
         fact(profile, "kind_share:fp32"),
         fact(profile, "kind_share:fp16"),
@@ -96,11 +96,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "HMMA (HGMMA on Hopper) in place of FFMA and HFMA2; the tensor pipe is active.",
         confidence="high" if profile.context and profile.context.dtype in TENSOR_TYPES else "medium",
-        locations=locate(profile, lambda row: float(row.executed or 0) if _is_multiply_add(row.opcode) else 0.0, "multiply-adds"),
+        locations=locate(profile, lambda row: float(row.executed or 0) if is_multiply_add(row.opcode) else 0.0, "multiply-adds"),
     )
 
 
-def _is_multiply_add(opcode: str) -> bool:
+def is_multiply_add(opcode: str) -> bool:
+    """A multiply-add of floats or halves on the ordinary pipes."""
     return attribution.base(opcode) in ("FFMA", "HFMA2", "FFMA2")
 
 
@@ -114,6 +115,6 @@ def _sixteen_bit(profile: Profile) -> bool:
     loads = [(row.opcode, row.warps) for row in derived.rows(profile) if attribution.base(row.opcode) in ("LDG", "LDS")]
     narrow = sum(n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split("."))
     converted = sum(row.warps for row in derived.rows(profile) if row.opcode.startswith("HADD2.F32"))
-    fused = sum(row.warps for row in derived.rows(profile) if _is_multiply_add(row.opcode))
+    fused = sum(row.warps for row in derived.rows(profile) if is_multiply_add(row.opcode))
     # Each multiply-add of two converted operands takes up to two conversions; an eighth still means that values fetched as halves feed it.
     return narrow > sum(n for _, n in loads) / 2 or converted > fused / 8

@@ -56,6 +56,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for queues only in part.
     throttle = keep(blame(profile, "lg_throttle", ("global",)), tags)
     waiting = keep(blame(profile, "long_scoreboard", ("global",)), keep(queued, min(sectors, tags)))
+    counted, all_sectors = derived.value(profile, "global_sectors"), profile.value("l2_sectors_from_sm")
+    # Bulk copies pass the same link without being counted at an instruction.
+    beyond = keep(min(1.0, counted / all_sectors) if counted is not None and all_sectors else 1.0, sectors)
     moved, asked = derived.value(profile, "dram_bytes"), derived.value(profile, "lane_bytes")
     # No placement needs more from device memory than the lanes ask for; how much less depends on caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
@@ -63,7 +66,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     removal = Removal(
         "with each warp's bytes side by side",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
-        loads={"l1_tag": tags, "l1_data": data, "l2": sectors, "fill": sectors, "dram": dram, "l1": data},
+        loads={"l1_tag": tags, "l1_data": data, "l2": beyond, "fill": beyond, "dram": dram, "l1": data},
     )
     per_load, per_store = fact(profile, "ld_sectors_per_request"), fact(profile, "st_sectors_per_request")
     return finding(
