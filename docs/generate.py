@@ -19,6 +19,7 @@ from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.ladder import Rung, find_family, load_families
 from ncu_toolkit.model import Profile, Timing
 from ncu_toolkit.problems import problem_for
+from ncu_toolkit.publish import with_best_ceilings
 from ncu_toolkit.render import calibration as views
 from ncu_toolkit.rules import reference
 from ncu_toolkit.runs import Run
@@ -47,6 +48,7 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
         calibrated: held,
         DOCS / "commands.md": commands(),
         DOCS / "metrics.md": metric_table(),
+        DOCS / "rungs.md": rung_figures(recorded),
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
         readme: text,
@@ -195,6 +197,52 @@ def families_table(runs: list[Run]) -> str:
         ends = f"`{first.rung}` {_rate(first, problem.rate)} | `{best.rung}` | {_rate(best, problem.rate)}"
         lines.append(f"| {name} | {len(rungs)} | {largest} | {ends} | {beside} |")
     return "\n".join([*lines, ""])
+
+
+def rung_figures(runs: list[Run]) -> str:
+    """Every rung with its source, the claim made there, and what was measured here at the largest size it was timed at."""
+    ceilings = with_best_ceilings({run.id: run for run in runs})
+    lines = [
+        "# Every rung: claim and measurement\n",
+        _NOTE,
+        "Medians of unprofiled runs on an NVIDIA H200, each at the largest size the rung was timed at; the roof is the best copy, FP32 or",
+        "tensor rate measured in the recordings on that GPU. A claim is what the source reports on its own GPU. The last column is the time",
+        "of the rung it is compared with over its own.\n",
+    ]
+    for name, family in load_families().items():
+        try:
+            run = _holding(runs, name)
+        except LookupError:
+            continue
+        problem = problem_for(name)
+        roof = {"copy": ceilings[run.id].ceilings.copy, "fp32": ceilings[run.id].ceilings.fp32, "tensor": ceilings[run.id].ceilings.tensor}[
+            problem.roof
+        ]
+        lines += [f"## {name}\n", "| rung | source | claim there | size | time | rate | of the baseline | of the roof | against the one before |"]
+        lines.append("|---|---|---|---|---:|---:|---:|---:|---:|")
+        timed: dict[str, Timing] = {}
+        for timing in run.timings:
+            if timing.family == name and (timing.rung not in timed or timing.compulsory_bytes >= timed[timing.rung].compulsory_bytes):
+                timed[timing.rung] = timing
+        lines += [_rung_line(rung, timed, problem.rate, roof) for rung in family.rungs]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | None) -> str:
+    timing = timed.get(rung.name)
+    source = rung.source
+    named = not source.device or source.device == "not stated" or all(part.strip() in source.claim for part in source.device.split(","))
+    claim = source.claim if named or not source.claim else f"{source.claim} ({source.device})"
+    told = f"| `{rung.name}` | {source.document} | {claim} |"
+    if timing is None:
+        return f"{told} not recorded | | | | | |"
+    rate = timing.flop_rate if kind == "flop" else timing.byte_rate
+    share = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
+    of_roof = units.percent(rate / roof) if roof and rate else ""
+    before = timed.get(rung.compared_with)
+    step = units.ratio(before.median_us / timing.median_us) if before and before.size == timing.size else ""
+    return f"{told} {timing.size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
 
 
 def _rate(timing: Timing, kind: str) -> str:
