@@ -60,7 +60,9 @@ class Outcome:
 
     def __str__(self) -> str:
         verdict = {True: "holds", False: "does not hold", None: "cannot be told"}[self.passed]
-        return f"{self.rung} at {self.size}: {self.says}: {verdict}: {self.check}" + (f" [{self.reason or self.measured}]" if self.reason or self.numbers else "")
+        return f"{self.rung} at {self.size}: {self.says}: {verdict}: {self.check}" + (
+            f" [{self.reason or self.measured}]" if self.reason or self.numbers else ""
+        )
 
 
 class _Abstain(Exception):
@@ -99,7 +101,9 @@ def checks_of(rung: Rung, size: str, subject: Subject, before: Subject | None) -
     ]
     ratio = rung.expect.ratio_at_least
     if ratio is not None:
-        outcomes.append(check(f"at least {ratio:g} times as fast as {rung.compared_with}", f"prev_time_us >= {ratio:g} * time_us", subject, before, size=size))
+        outcomes.append(
+            check(f"at least {ratio:g} times as fast as {rung.compared_with}", f"prev_time_us >= {ratio:g} * time_us", subject, before, size=size)
+        )
     return tuple(outcomes)
 
 

@@ -178,4 +178,7 @@ def refuse_strangers(path: Path, data: bytes) -> None:
     if all(32 <= byte < 127 or byte in b"\r\n\t" for byte in head):
         shown = head.decode("ascii").strip().replace("\n", " ")
         raise InputProblem(f"'{path}' is text (it starts with '{shown}'), not a report", "Pass the .ncu-rep file itself, not its CSV or log")
-    raise InputProblem(f"'{path}' does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})", "It is damaged or another kind of file")
+    raise InputProblem(
+        f"'{path}' does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})",
+        "It is damaged or another kind of file",
+    )

@@ -87,7 +87,7 @@ def _rung(top: _Table, name: str, order: int, family: str, path: Path, text: str
     library = top.text("library", "")
     launches = tuple(_launch(table) for table in top.tables("launch"))
     if bool(library) == bool(launches):
-        raise top.wrong("launch", "and library: a rung has exactly one of the two", "Give [[launch]] tables, or library = \"name\" for a baseline")
+        raise top.wrong("launch", "and library: a rung has exactly one of the two", 'Give [[launch]] tables, or library = "name" for a baseline')
     parameters = dict(top.table("parameters").items_of(int, IDENTIFIER))
     return Rung(
         name=name, family=family, order=order, path=path, text=text, code_start=code_start,
@@ -106,7 +106,7 @@ def _cc(top: _Table) -> tuple[int, int]:
     text = top.text("minimum_cc")
     found = re.fullmatch(r"(\d+)\.(\d)", text)
     if found is None:
-        raise top.wrong("minimum_cc", f"is '{text}'", "Write a compute capability such as \"8.0\"")
+        raise top.wrong("minimum_cc", f"is '{text}'", 'Write a compute capability such as "8.0"')
     return int(found[1]), int(found[2])
 
 
@@ -139,7 +139,7 @@ def _search(top: _Table, parameters: Mapping[str, int]) -> Mapping[str, tuple[in
 def _launch(table: _Table) -> LaunchSpec:
     kernel = table.text("kernel")
     if not IDENTIFIER.fullmatch(kernel):
-        raise table.wrong("kernel", f"is '{kernel}'", "It is the name of an extern \"C\" __global__ function")
+        raise table.wrong("kernel", f"is '{kernel}'", 'It is the name of an extern "C" __global__ function')
     spec = LaunchSpec(
         kernel, table.triple("grid"), table.triple("block"), table.expression("shared", "0"), table.texts("args"), table.expression("repeat", "1")
     )
@@ -198,7 +198,7 @@ def _check_code(label: str, rung: Rung) -> None:
     """A launch must name a kernel that the code defines, and its scratch and tensor maps must be passed to some launch."""
     for launch in rung.launches:
         if not re.search(rf"\b{re.escape(launch.kernel)}\b", rung.code):
-            raise InputProblem(f"{label}: launch.kernel: '{launch.kernel}' is not defined in the code", "Name an extern \"C\" __global__ function")
+            raise InputProblem(f"{label}: launch.kernel: '{launch.kernel}' is not defined in the code", 'Name an extern "C" __global__ function')
     passed = {arg for launch in rung.launches for arg in launch.args}
     for kind, names in (("scratch", [s.name for s in rung.scratch]), ("tensor_maps", [t.name for t in rung.tensor_maps])):
         for name in names:

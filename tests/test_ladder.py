@@ -140,7 +140,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         (HEADER + "[search]\nBN = [1]\n", "search.BN is no parameter"),
         (HEADER + "[search]\nBM = []\n", "search.BM must be a list of integers"),
         (HEADER + '[expect.sass]\npresent = ["lds 128"]\n', "expect.sass.present holds 'lds 128'"),
-        (HEADER + '[expect.sass]\nregisters = 3\n', "expect.sass.registers is no known key"),
+        (HEADER + "[expect.sass]\nregisters = 3\n", "expect.sass.registers is no known key"),
         (HEADER + '[[expect.profile]]\nsays = "x"\ncheck = "exec(\'STS\') > 0"\n', "no function 'exec'. Did you mean 'executed'"),
         (HEADER + '[[measured]]\nsays = "x"\n', "measured[0].gpu is missing"),
         (HEADER + '[scratch.p]\ndtype = "float"\ncount = "1"\n', "scratch.p.dtype is 'float'"),
@@ -150,7 +150,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         (replaced('compared_with = ""', 'compared_with = "a"'), "compared_with names the rung itself"),
         ('removes = "memory-latency"\n' + HEADER, "removes is set, but compared_with is not"),
         ('removes = "Memory Latency"\n' + HEADER, "removes is 'Memory Latency'"),
-        ('[[[\n', "no valid TOML"),
+        ("[[[\n", "no valid TOML"),
         ("launch = 3\n", "kind is missing"),
     ],
 )

@@ -71,7 +71,7 @@ def violations(case: Case) -> list[str]:
     found = list(cubin.warnings)
     missing = {launch.kernel for launch in rung.launches} - set(cubin.entries)
     if missing:
-        found.append(f"the cubin has no kernel {', '.join(sorted(missing))}: only {', '.join(sorted(cubin.entries))}; is extern \"C\" missing?")
+        found.append(f'the cubin has no kernel {", ".join(sorted(missing))}: only {", ".join(sorted(cubin.entries))}; is extern "C" missing?')
     local_is_planted = any(matches_opcode(opcode, pattern) for pattern in rung.expect.sass.present for opcode in ("LDL", "STL"))
     for kernel, used in cubin.entries.items():
         if used.spills and not local_is_planted:

@@ -137,10 +137,14 @@ class Problem(ABC):
         if len(extents) == 1:
             extents = extents * len(self.dimensions)
         if len(extents) != len(self.dimensions):
-            raise UsageProblem(f"size '{text}' has {len(extents)} extents, {self.family} takes {len(self.dimensions)}", f"Write one number, or {names}")
+            raise UsageProblem(
+                f"size '{text}' has {len(extents)} extents, {self.family} takes {len(self.dimensions)}", f"Write one number, or {names}"
+            )
         for name, extent in zip(self.dimensions, extents, strict=True):
             if extent < self.minimum_extent:
-                raise UsageProblem(f"size '{text}': {name} = {extent} is too small for {self.family}", f"The smallest {name} is {self.minimum_extent}")
+                raise UsageProblem(
+                    f"size '{text}': {name} = {extent} is too small for {self.family}", f"The smallest {name} is {self.minimum_extent}"
+                )
             if extent > self.largest_extent:
                 raise UsageProblem(f"size '{text}': {name} = {extent} is too large for {self.family}", f"The largest {name} is {self.largest_extent}")
         return Size(tuple(zip(self.dimensions, extents, strict=True)))
