@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -153,3 +154,31 @@ def test_package_is_found_from_a_checkout_and_from_an_installation(rules: Any, t
     alone.parent.mkdir()
     alone.write_text(FILE.read_text(encoding="utf-8"), encoding="utf-8")
     assert load(alone)._home() == ""
+
+
+#: Extension modules that lie outside the interpreter's binary on Ubuntu: the Python embedded in Nsight Compute 2025.3 cannot load them
+#: (seen on an H200 machine: "_lzma…so: undefined symbol: PyExc_MemoryError").
+_OUTSIDE = (
+    "_asyncio _bz2 _contextvars _crypt _ctypes _curses _dbm _decimal _hashlib _json _lsprof _lzma _multibytecodec _multiprocessing "
+    "_posixshmem _queue _sqlite3 _ssl _uuid _zoneinfo mmap readline resource termios"
+)
+_IMPORTS = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name in {_OUTSIDE.split()!r}:
+            raise ImportError("cannot load " + name)
+sys.meta_path.insert(0, Refuse())
+sys.path.insert(0, sys.argv[1])
+from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.ncu_rep import profile_from_action
+from ncu_toolkit.rules import load_rules
+print(len(load_rules()))
+"""
+
+
+def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -> None:
+    home = str(Path(__file__).resolve().parents[1])
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", _IMPORTS, home], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 25
