@@ -11,6 +11,7 @@ import click
 from ncu_toolkit import gpu, session, store
 from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
 from ncu_toolkit.cli.profile import what
+from ncu_toolkit.problems import problem_for
 from ncu_toolkit.session import Collected
 
 
@@ -92,7 +93,7 @@ def _show(collected: Collected, folder: Path) -> None:
         groups.setdefault((timing.family, timing.size), []).append(index)
     for (family, size), indices in groups.items():
         first = collected.timings[indices[0]]
-        by_rate = first.flops > 0 and family.startswith("gemm")
+        by_flops = problem_for(family).rate == "flop"
         table = Table(
             title=f"{family} at {size} ({first.dtype}, {first.cache} L2)", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
         )
@@ -101,7 +102,7 @@ def _show(collected: Collected, folder: Path) -> None:
             table.add_column(column, justify="right")
         for index in indices:
             timing = collected.timings[index]
-            rate = units.si(timing.flop_rate, "FLOP/s") if by_rate else units.si(timing.byte_rate, "B/s")
+            rate = units.si(timing.flop_rate, "FLOP/s") if by_flops else units.si(timing.byte_rate, "B/s")
             against = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
             table.add_row(timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, str(len(timing.times_us)))
         screen.print(table)
