@@ -225,16 +225,21 @@ def pattern(text: str) -> re.Pattern[str] | None:
 def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> FileResult:
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch unless profiles are kept.
 
-    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module never frees a launch that it has opened.
+    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module never frees a launch that it has opened, and
+    it disassembles one instruction after the other, which is most of the time.
 
     Raises:
         InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
     """
-    from ncu_toolkit import framing, ncu_rep
+    from ncu_toolkit import framing, messages, ncu_rep
 
     data = framing.read_bytes(Path(path))
     frame = framing.parse(data)
-    spans = parts([length for block in frame.blocks for _, length in block.results])
+    lengths = [length for block in frame.blocks for _, length in block.results]
+    spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in parts(lengths)]
+    if len(spans) == 1 and jobs > 1 and sum(lengths) > 2 * SHARE_BYTES:
+        codes = messages.codes(data, frame, spans[0])
+        spans = shares(lengths, [code.digest if code else None for code in codes], jobs)
     if len(spans) <= 1:
         launches: list[LaunchResult] = []
         report = ncu_rep.visit_report(path, _judge_into(launches, path, options), wanted=_wanted(options), allow_partial=options.allow_partial)
@@ -246,7 +251,7 @@ def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAU
             plain = Path(scratch) / "report.ncu-rep"
             plain.write_bytes(data)
         del data
-        tasks = [(path, str(plain), options, ncu_rep.Part(start, stop, doubts)) for start, stop in spans]
+        tasks = [(path, str(plain), options, ncu_rep.Part(frozenset(span), doubts)) for span in spans]
         found: list[tuple[LaunchResult, ...]] = [()] * len(tasks)
         seen = 0
         for done in workers.run(
@@ -255,15 +260,16 @@ def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAU
             if done.error is not None:
                 if not options.allow_partial:
                     raise done.error
-                start, stop = spans[done.index]
-                report = replace(report, damage="; ".join(filter(None, (report.damage, f"launches {start} to {stop - 1}: {done.error.message}"))))
+                lost = f"{_places(spans[done.index])}: {done.error.message}"
+                report = replace(report, damage="; ".join(filter(None, (report.damage, lost))))
             else:
                 found[done.index], count = done.value
                 seen = max(seen, count)
     if seen < report.declared_launches and not options.allow_partial:
         message = f"'{path}' declares {report.declared_launches} launches, {seen} could be read"
         raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
-    return _file(path, replace(report, read_launches=seen), [launch for part in found for launch in part])
+    together = sorted((launch for part in found for launch in part), key=lambda launch: tuple(map(int, launch.key.split("."))))
+    return _file(path, replace(report, read_launches=seen), together)
 
 
 #: A part of a report that one process reads: launches, and bytes of their messages. The module keeps some 20 bytes for each of those.
@@ -281,6 +287,46 @@ def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
             start, size = index, 0
         size += length
     return [*found, (start, len(lengths))]
+
+
+#: Bytes of messages for which another process is worth its start: half a second of starting and loading against as much of reading.
+SHARE_BYTES: Final = 1 << 20
+
+
+def shares(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
+    """Launches dealt out to at most `jobs` processes, each as places in file order, so that all have about as many bytes to read.
+
+    Launches that ran the same code stay together, as far as one share holds them: its text is then made once. `codes` has a digest for each
+    launch, None where the code is not known.
+    """
+    total = sum(lengths)
+    count = max(1, min(jobs, total // SHARE_BYTES))
+    groups: dict[object, list[int]] = {}
+    for index, code in enumerate(codes):
+        groups.setdefault(index if code is None else code, []).append(index)
+    pieces: list[list[int]] = []
+    for group in groups.values():
+        room = 0
+        for index in group:
+            if room < lengths[index]:
+                pieces.append([])
+                room = max(total // count, lengths[index])
+            pieces[-1].append(index)
+            room -= lengths[index]
+    dealt: list[list[int]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for piece in sorted(pieces, key=lambda piece: -sum(lengths[index] for index in piece)):
+        least = sizes.index(min(sizes))
+        dealt[least] += piece
+        sizes[least] += sum(lengths[index] for index in piece)
+    return [sorted(share) for share in dealt if share]
+
+
+def _places(span: Sequence[int]) -> str:
+    """The launches of a part in words: `launches 0 to 999`, or one by one where they do not follow each other."""
+    if len(span) > 1 and span[-1] - span[0] == len(span) - 1:
+        return f"launches {span[0]} to {span[-1]}"
+    return f"launch{'es' if len(span) > 1 else ''} {', '.join(map(str, span))}"
 
 
 def read_part(path: str, plain: str, options: Options, part: ncu_rep.Part) -> tuple[tuple[LaunchResult, ...], int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,7 +47,7 @@ class Code:
     embedded: bool
 
 
-def codes(data: bytes, frame: Framing, span: range) -> tuple[Code | None, ...]:
+def codes(data: bytes, frame: Framing, span: Collection[int]) -> tuple[Code | None, ...]:
     """For each launch in file order its code; None outside `span`.
 
     None where the file does not say: no or several sources for a launch, or two different codes under one id.

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_so
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
 from ncu_toolkit.ncu_source import CodeTexts
+from ncu_toolkit.workers import without_collector
 
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 _GUI_LINK = re.compile(r"@(?:section|url|source|metric|sourcecounter):([^@:]+(?::[^@:]*)?)?:?[^@]*@")
@@ -64,10 +65,9 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a report's launches, from `start` to before `stop` in file order, for a process that need not check the whole file again."""
+    """Some of a report's launches, by their places in the file, for a process that need not check the whole file again."""
 
-    start: int
-    stop: int
+    launches: Collection[int]
     doubts: Mapping[int, str]
     """What integrity.py found of each launch, by its place in the file."""
 
@@ -101,9 +101,10 @@ def visit_report(
         if path.suffix != ".ncu-rep" or frame.problem:
             readable = Path(scratch) / "report.ncu-rep"
             readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
-        span = range(part.start, part.stop) if part is not None else range(frame.declared_launches)
+        span = part.launches if part is not None else range(frame.declared_launches)
         code = CodeTexts(messages.codes(data, frame, span)) if instructions else None
-        found = _visit(module(), readable, Origin(path.name, 0, 0, version), code, visit, wanted, doubts, None if part is None else span)
+        with without_collector():
+            found = _visit(module(), readable, Origin(path.name, 0, 0, version), code, visit, wanted, doubts, None if part is None else span)
     if report is None:
         return LoadedReport(str(path), (), version, frame.declared_launches, frame.problem, found)
     if found == frame.declared_launches:
@@ -190,7 +191,7 @@ def _visit(
     visit: Callable[[Profile], object],
     wanted: Callable[[str], bool] | None,
     doubts: Mapping[int, str],
-    span: range | None,
+    span: Collection[int] | None,
 ) -> int:
     """Visit the launches (those in `span`); returns how many the module found, wanted or not. `doubts` are by place in the file.
 

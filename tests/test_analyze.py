@@ -267,6 +267,30 @@ def test_parts() -> None:
     assert analyze.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], "a launch that is too large by itself is read by itself"
 
 
+def test_shares_keep_code_together_and_are_even() -> None:
+    unit = analyze.SHARE_BYTES
+    assert analyze.shares([unit] * 4, [b"a", b"b", b"a", b"b"], 2) == [[0, 2], [1, 3]]
+    assert analyze.shares([unit] * 4, [None] * 4, 16) == [[0], [1], [2], [3]]
+    assert analyze.shares([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], "code of a launch that comes often is made by several"
+    assert analyze.shares([10, 20], [b"a", None], 8) == [[0, 1]], "too little to be worth a process"
+    lengths = [(7 * i) % 11 * unit // 4 + 1 for i in range(50)]
+    dealt = analyze.shares(lengths, [bytes([i % 7]) for i in range(50)], 4)
+    assert sorted(index for share in dealt for index in share) == list(range(50))
+    sizes = [sum(lengths[i] for i in share) for share in dealt]
+    assert max(sizes) < 1.25 * sum(sizes) / 4
+
+
+def test_a_file_read_by_several_processes_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "five.ncu-rep"
+    path.write_bytes(report_files.first_launches(5))
+    alone = analyze.read_file(str(path), Options())
+    monkeypatch.setattr(analyze, "SHARE_BYTES", 100_000)
+    assert analyze.read_file(str(path), Options(), jobs=2) == alone
+    only = analyze.read_file(str(path), Options(kernel="coalesced|flat"), jobs=2)
+    assert [launch.function for launch in only.launches] == ["coalesced", "flat_index"]
+    assert only.filtered_out == 3
+
+
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports is not here")
 def test_real_reports() -> None:

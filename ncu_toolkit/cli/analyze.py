@@ -106,17 +106,19 @@ def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, sta
     import tempfile
 
     from ncu_toolkit import store
-    from ncu_toolkit.render.analysis_run import as_run
+    from ncu_toolkit.render.analysis_run import as_book, as_run
     from ncu_toolkit.render.html import write_run
 
     if not analysis.launches:
         return None
-    run = as_run(limited(analysis, top)[0], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), redacted=redacted)
+    chosen, _ = limited(analysis, top)
+    run = as_run(chosen, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), redacted=redacted)
+    book = as_book(chosen, run)
     if not standalone:
-        return write_run(run, store.new_run_folder(output or Path("reports"), f"analysis {run.id}"))
+        return write_run(run, store.new_run_folder(output or Path("reports"), f"analysis {run.id}"), book=book)
     target = output or Path(STANDALONE)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        page = write_run(run, Path(scratch) / "run", standalone=True)
+        page = write_run(run, Path(scratch) / "run", standalone=True, book=book)
         target.parent.mkdir(parents=True, exist_ok=True)
         store.write_atomic(target, page.read_bytes())
         shutil.rmtree(Path(scratch) / "run")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from ncu_toolkit import __version__
 from ncu_toolkit.analyze import Analysis
+from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.model import Device, Instruction, Profile
+from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.runs import Run, Skipped
 
 
@@ -38,6 +40,11 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
         profiles=tuple(map(without_private, profiles)) if redacted else profiles,
         skipped=tuple(lost),
     )
+
+
+def as_book(analysis: Analysis, run: Run) -> Book:
+    """The run of an analysis laid out with the verdicts that the analysis holds; profiles that were changed since are judged again."""
+    return open_book(run, diagnose, verdicts=[(launch.profile, launch.diagnosis) for launch in analysis.launches if launch.profile is not None])
 
 
 def _sums(matching: int, files: int) -> str:

@@ -228,7 +228,12 @@ def known_rungs(families: Iterable[str]) -> dict[tuple[str, str], Rung]:
     return found
 
 
-def open_book(run: Run, diagnose_profile: Diagnose, rungs: Mapping[tuple[str, str], Rung] | None = None) -> Book:
-    """Lay out a run. `rungs` default to the shipped ladders."""
+def open_book(
+    run: Run,
+    diagnose_profile: Diagnose,
+    rungs: Mapping[tuple[str, str], Rung] | None = None,
+    verdicts: Iterable[tuple[Profile, Diagnosis]] = (),
+) -> Book:
+    """Lay out a run. `rungs` default to the shipped ladders; `verdicts` are those that are known already."""
     names = {p.context.family for p in run.profiles if p.context} | {t.family for t in run.timings}
-    return Book(run, diagnose_profile, known_rungs(names) if rungs is None else rungs)
+    return Book(run, diagnose_profile, known_rungs(names) if rungs is None else rungs, {id(profile): verdict for profile, verdict in verdicts})

@@ -23,6 +23,7 @@ from ncu_toolkit.render.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.render.views import RunView, Table
 from ncu_toolkit.runs import Run
 from ncu_toolkit.store import write_atomic
+from ncu_toolkit.workers import without_collector
 
 STANDALONE = "report.html"
 NARROW_NO_BREAK = "\u202f"
@@ -45,7 +46,11 @@ def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
-    book = book or book_for(run)
+    with without_collector():
+        return _write_run(book or book_for(run), folder, standalone)
+
+
+def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
     view = run_view(book)
     firsts = {name: _first(book, name) for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
