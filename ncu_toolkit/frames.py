@@ -64,7 +64,7 @@ def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
 
 
 def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
-    """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks."""
+    """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks, power, energy of one run and of its useful work."""
     rows = [
         {
             "family": timing.family,
@@ -86,6 +86,9 @@ def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
             "power_w": timing.power_w,
             "temperature_c": timing.temperature_c,
             "throttle": timing.throttle,
+            "energy_mj": timing.energy_mj,
+            "pj_per_flop": timing.pj_per_flop,
+            "pj_per_byte": timing.pj_per_byte,
             "verified_worst": timing.verified_worst,
         }
         for timing in timings

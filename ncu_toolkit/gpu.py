@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -174,6 +175,39 @@ def sample() -> GpuState:
         temperature_c=number(ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)),
         throttle=", ".join(name for bit, name in _THROTTLE.items() if reasons & bit),
         energy_mj=number(ask("nvmlDeviceGetTotalEnergyConsumption")),
+    )
+
+
+def energy_mj() -> float | None:
+    """Energy the device has used since the driver was loaded, in millijoules; None where NVML does not say."""
+    pair = _nvml()
+    if pair is None:
+        return None
+    try:
+        return float(pair[0].nvmlDeviceGetTotalEnergyConsumption(pair[1]))
+    except Exception:
+        return None  # not supported by this GPU (before Volta, or a part of one)
+
+
+def combined(states: Sequence[GpuState]) -> GpuState:
+    """Several samples as one: median clocks, the highest power and temperature, every reason for throttling that was seen."""
+
+    def over(name: str, choose: Callable[[list[float]], float]) -> float | None:
+        known = [value for state in states if (value := getattr(state, name)) is not None]
+        return choose(known) if known else None
+
+    if not states:
+        return GpuState()
+    reasons = dict.fromkeys(reason for state in states for reason in state.throttle.split(", ") if reason)
+    return GpuState(
+        driver=states[-1].driver,
+        sm_mhz=over("sm_mhz", statistics.median),
+        max_sm_mhz=over("max_sm_mhz", max),
+        memory_mhz=over("memory_mhz", statistics.median),
+        power_w=over("power_w", max),
+        temperature_c=over("temperature_c", max),
+        throttle=", ".join(reasons),
+        energy_mj=states[-1].energy_mj,
     )
 
 

@@ -376,7 +376,7 @@ class Timing:
     temperature_c: float | None = None
     throttle: str = ""
     energy_mj: float | None = None
-    """Energy a launch in millijoules, where the GPU reports it."""
+    """Energy of one run in millijoules, of runs back to back (energy.py), where the GPU reports it."""
     kernels: tuple[str, ...] = ()
     """Names of the kernels a library launched, where known."""
 
@@ -408,3 +408,13 @@ class Timing:
     def byte_rate(self) -> float:
         """Compulsory bytes/s at the median."""
         return self.compulsory_bytes / (self.median_us * 1e-6)
+
+    @property
+    def pj_per_flop(self) -> float | None:
+        """Picojoules for each useful operation; None where energy was not measured or the rung has no operations."""
+        return self.energy_mj * 1e9 / self.flops if self.energy_mj is not None and self.flops else None
+
+    @property
+    def pj_per_byte(self) -> float | None:
+        """Picojoules for each compulsory byte."""
+        return self.energy_mj * 1e9 / self.compulsory_bytes if self.energy_mj is not None and self.compulsory_bytes else None

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import numpy
 
-from ncu_toolkit import build, gpu
+from ncu_toolkit import build, energy, gpu
 from ncu_toolkit.ladder import kernels_root
 from ncu_toolkit.launch import Runnable
 from ncu_toolkit.model import Timing
@@ -26,6 +26,8 @@ MAX_REPEATS: Final = 100
 SLOW_REPEATS: Final = 3
 SECONDS_PER_RUNG: Final = 0.4
 WARM_UPS: Final = 3
+#: Samples of clocks, power and temperature taken of one rung, spread over its rounds.
+STATES_PER_RUNG: Final = 5
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
 SPIN_CYCLES: Final = 100_000
 #: Bytes up to which transfers between host and device are timed.
@@ -95,11 +97,13 @@ def measure_ladder(
     seconds: float = SECONDS_PER_RUNG,
     seed: int = 1,
     tick: Callable[[str], None] | None = None,
+    with_energy: bool = True,
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 
-    Every round times each rung once, in an order shuffled anew, with the baseline run beside it, so that drift of clocks and temperature
-    falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung, MIN_REPEATS..MAX_REPEATS).
+    Every round times each rung once, in an order shuffled anew, with the baseline run beside it (before or after, by lot), so that drift of
+    clocks and temperature falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
+    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Energy is measured afterwards, rung by rung (energy.py).
 
     Returns:
         Timing by rung name. Whatever was not verified yet is verified first.
@@ -111,23 +115,29 @@ def measure_ladder(
     repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
     times: dict[str, list[float]] = {name: [] for name in verified}
     beside: dict[str, list[float]] = {name: [] for name in verified}
-    states: dict[str, gpu.GpuState] = {}
+    states: dict[str, list[gpu.GpuState]] = {name: [] for name in verified}
     shuffler = random.Random(seed)
     for round_index in range(max(repeats.values(), default=0)):
         due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
         shuffler.shuffle(due)
         for runnable in due:
             name = runnable.rung.name
-            other = watch.enqueue(baseline.run) if baseline is not None and baseline is not runnable else None
-            times[name].append(watch.elapsed_us(watch.enqueue(runnable.run)))
+            paired = baseline is not None and baseline is not runnable
+            first = paired and shuffler.random() < 0.5
+            other = watch.enqueue(baseline.run) if baseline is not None and first else None
+            own = watch.enqueue(runnable.run)
+            if baseline is not None and paired and not first:
+                other = watch.enqueue(baseline.run)
+            if round_index % max(1, repeats[name] // STATES_PER_RUNG) == 0:
+                states[name].append(gpu.sample())  # both are enqueued: the GPU is at work
+            times[name].append(watch.elapsed_us(own))
             if other is not None:
                 beside[name].append(watch.elapsed_us(other))
-            if round_index == repeats[name] - 1:
-                states[name] = gpu.sample()
-                if tick is not None:
-                    tick(name)
+            if round_index == repeats[name] - 1 and tick is not None:
+                tick(name)
+    used = _energy(runnables, times) if with_energy else {}
     return {
-        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name])
+        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name], used.get(name))
         for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
     }
 
@@ -142,8 +152,23 @@ def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
     return max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
 
 
-def _timing(runnable: Runnable, times: list[float], beside: list[float], cache: Cache, worst: float, state: gpu.GpuState) -> Timing:
-    space = runnable.workspace
+def _energy(runnables: Sequence[Runnable], times: dict[str, list[float]]) -> dict[str, energy.Sustained | None]:
+    """What each rung draws when its launches follow each other without a gap; nothing where the GPU does not count energy."""
+    if gpu.energy_mj() is None:
+        return {}
+    return {r.rung.name: energy.measure(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2]) for r in runnables}
+
+
+def _timing(
+    runnable: Runnable,
+    times: list[float],
+    beside: list[float],
+    cache: Cache,
+    worst: float,
+    states: Sequence[gpu.GpuState],
+    used: energy.Sustained | None,
+) -> Timing:
+    space, state = runnable.workspace, gpu.combined(states)
     return Timing(
         family=runnable.rung.family,
         rung=runnable.rung.name,
@@ -162,6 +187,7 @@ def _timing(runnable: Runnable, times: list[float], beside: list[float], cache: 
         power_w=state.power_w,
         temperature_c=state.temperature_c,
         throttle=state.throttle,
+        energy_mj=used.joules * 1e3 if used is not None else None,
     )
 
 

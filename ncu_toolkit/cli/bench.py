@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, session, store
+from ncu_toolkit import gpu, session, store, units
 from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
 from ncu_toolkit.cli.profile import what
 from ncu_toolkit.problems import problem_for
@@ -81,11 +81,17 @@ def command(
         raise collected.failures[0]
 
 
+def energy_words(millijoules: float | None) -> str:
+    """Energy of a run as text; "not available" where the GPU does not count it or the runs are too short to fill it."""
+    if millijoules is None:
+        return "not available"
+    joules = millijoules * 1e-3
+    return units.si(joules, "J") if joules >= 1 else units.si(millijoules, "mJ") if millijoules >= 1 else units.si(millijoules * 1e3, "µJ")
+
+
 def _show(collected: Collected, folder: Path) -> None:
     from rich import box
     from rich.table import Table
-
-    from ncu_toolkit import units
 
     screen = console()
     groups: dict[tuple[str, str], list[int]] = {}
@@ -98,14 +104,23 @@ def _show(collected: Collected, folder: Path) -> None:
             title=f"{family} at {size} ({first.dtype}, {first.cache} L2)", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
         )
         table.add_column("rung")
-        for column in ("median", "spread", "rate", "of baseline", "runs"):
+        for column in ("median", "spread", "rate", "of baseline", "energy", "pJ/FLOP" if by_flops else "pJ/B", "SM clock", "runs"):
             table.add_column(column, justify="right")
         for index in indices:
             timing = collected.timings[index]
             rate = units.si(timing.flop_rate, "FLOP/s") if by_flops else units.si(timing.byte_rate, "B/s")
             against = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
-            table.add_row(timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, str(len(timing.times_us)))
+            work = timing.pj_per_flop if by_flops else timing.pj_per_byte
+            clock = f"{timing.sm_clock_mhz:.0f} MHz{' *' if timing.throttle else ''}" if timing.sm_clock_mhz else units.NOT_AVAILABLE
+            table.add_row(
+                timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, energy_words(timing.energy_mj),
+                units.significant(work) if work is not None else units.NOT_AVAILABLE, clock, str(len(timing.times_us)),
+            )  # fmt: skip
         screen.print(table)
+        throttled = {timing.rung: timing.throttle for timing in map(collected.timings.__getitem__, indices) if timing.throttle}
+        for reason in dict.fromkeys(throttled.values()):
+            who = ", ".join(rung for rung, why in throttled.items() if why == reason)
+            screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
     for skipped in collected.skipped:
         screen.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
     for label, seconds in collected.costs.items():

@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.metrics import STALL_REASONS
-from ncu_toolkit.model import Diagnosis, Profile, matches_opcode
+from ncu_toolkit.model import Diagnosis, Profile, Timing, matches_opcode
 from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
@@ -79,6 +79,21 @@ def _baseline(book: Book, entry: Entry, _kind: str) -> Cell:
     how = "interleaved with these repeats" if entry.timing.baseline_us else "timed by itself"
     share = baseline / entry.timing.median_us
     return number(share, "fraction", title=f"baseline {units.duration(baseline)}, {how}", bar=share)
+
+
+def energy_cell(timing: Timing | None, kind: str) -> Cell:
+    """Energy of one run, with that of its useful work on hover."""
+    if timing is None:
+        return missing(NOT_TIMED)
+    if timing.energy_mj is None:
+        return missing("not available: the GPU does not count energy, or the launches are too short to keep it busy back to back")
+    work = timing.pj_per_flop if kind == "flop" else timing.pj_per_byte
+    each = f"; {units.significant(work)} pJ for each useful {'operation' if kind == 'flop' else 'byte'}" if work is not None else ""
+    return number(timing.energy_mj, "mJ", title=f"the whole board, launches back to back{each}")
+
+
+def _energy(_book: Book, entry: Entry, kind: str) -> Cell:
+    return energy_cell(entry.timing, kind)
 
 
 def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cell:
@@ -232,6 +247,7 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         ),
         _prediction,
     ),
+    Spec(_column("energy", "Energy", "Of one launch back to back, from the GPU's own counter", "mJ"), _energy),
     Spec(_column("claim", "Claimed elsewhere", "What the source document reports, on its own GPU", numeric=False), _claim),
 )
 

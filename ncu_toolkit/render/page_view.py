@@ -6,7 +6,7 @@ from ncu_toolkit import units
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
-from ncu_toolkit.render.columns import NOT_TIMED, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.columns import NOT_TIMED, energy_cell, rate_kind, rate_of, rate_unit
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
 from ncu_toolkit.render.safe import visible
@@ -95,6 +95,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                 number(baseline / timing.median_us if baseline and timing else None, "fraction", "the baseline was not timed at this size"),
             ),
         ]
+        if timing and timing.energy_mj is not None:
+            facts.append(Fact("Energy", energy_cell(timing, kind)))
+        if timing and timing.throttle:
+            facts.append(Fact("Throttled while timed", text(timing.throttle, "why the GPU ran below its clock while this rung was timed")))
         if entry.warm:
             facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
     under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
