@@ -60,6 +60,7 @@ LED_TO_CHANGES = (
     "memory_latency", "async_copy_wait", "local_memory_traffic", "atomic_contention", "tensor_core_unused", "instruction_dependency",
     "low_occupancy", "tail_effect", "launch_overhead", "rectangular_tile", "gelu_unfused", "rgb_to_gray", "reduce_divergent", "reduce_sequential",
     "reduce_unrolled", "transpose_swizzled", "wmma_smem", "wmma_warp_tiled", "wgmma_tma", "warp_tiled",
+    "wmma_global", "wgmma_warp_specialized", "reduce_shuffle", "gelu_fused", "narrow_access",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from ncu_toolkit import attribution, metrics
 from ncu_toolkit.flops import FLOPS, is_arithmetic, tensor_flops
-from ncu_toolkit.model import Presence, Profile, Reading
+from ncu_toolkit.model import Instruction, Presence, Profile, Reading
 
 SECTOR_BYTES: Final = 32
 WARP: Final = 32
@@ -148,11 +148,16 @@ def _counter(name: str) -> Callable[[Profile], float | None]:
     return compute
 
 
+def placed(profile: Profile) -> list[Instruction]:
+    """Instructions whose passes depend on where lanes point alone. Those of atomic updates also come from updates that meet at one address."""
+    return [row for row in profile.instructions if attribution.kind(row.opcode) != "atomic"]
+
+
 def _excess(ideal: str, actual: str) -> Callable[[Profile], float | None]:
-    """Sum over instructions of what is beyond the ideal, as a fraction of all."""
+    """Sum over instructions of what is beyond the ideal, as a fraction of all; atomic updates aside (`placed`)."""
 
     def compute(profile: Profile) -> float | None:
-        pairs = [(row.counters[ideal], row.counters[actual]) for row in profile.instructions if ideal in row.counters and actual in row.counters]
+        pairs = [(row.counters[ideal], row.counters[actual]) for row in placed(profile) if ideal in row.counters and actual in row.counters]
         total = sum(actual_value for _, actual_value in pairs)
         if not pairs:
             return None
@@ -186,15 +191,16 @@ def _sector_excess(profile: Profile) -> float | None:
 
 def _ideal_tags(profile: Profile) -> float | None:
     """Tag lookups the same global accesses would need if each warp's bytes lay together: one a line of four sectors, at least one an instruction."""
-    rows_with = [row for row in profile.instructions if "l2_sectors_ideal" in row.counters and row.executed]
+    rows_with = [row for row in placed(profile) if "l2_sectors_ideal" in row.counters and row.executed]
     if not rows_with:
         return None
     return sum(max(float(row.executed or 0), row.counters["l2_sectors_ideal"] / SECTORS_PER_TAG) for row in rows_with)
 
 
 def _tag_excess(profile: Profile) -> float | None:
-    ideal, actual = _ideal_tags(profile), value(profile, "l1_tags")
-    if ideal is None or actual is None:
+    counted = [row.counters["l1_tag_requests"] for row in placed(profile) if "l1_tag_requests" in row.counters]
+    ideal, actual = _ideal_tags(profile), sum(counted)
+    if ideal is None or not counted:
         return None
     return max(0.0, 1 - ideal / actual) if actual else 0.0
 
@@ -222,6 +228,19 @@ def _dram_bytes(profile: Profile) -> float | None:
     if None not in parts:
         return sum(part for part in parts if part is not None)
     return profile.value("dram_total_bytes")
+
+
+def _dram_owed(profile: Profile) -> float | None:
+    """Bytes written that device memory had not got when the launch ended: at most what L2 holds."""
+    written, stored = profile.value("dram_write_bytes"), _lane_bytes(*_STORES)(profile)
+    if written is None or stored is None or not profile.device.l2_bytes:
+        return None
+    return min(max(0.0, stored - written), float(profile.device.l2_bytes))
+
+
+def _dram_demand(profile: Profile) -> float | None:
+    used, moved, owed = profile.value("dram_utilization"), _dram_bytes(profile), _dram_owed(profile)
+    return min(1.0, used * (1 + owed / moved)) if used is not None and moved and owed is not None else None
 
 
 def _fp16(profile: Profile) -> float | None:
@@ -337,6 +356,8 @@ _ALL: Final = (
     Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses a cycle, of one.", ("l1_tag_requests", "sm_active_cycles"), _per_sm_cycle("l1_tags")),
     Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess, "low"),
     Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes, "low"),
+    Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Bytes stored that L2 had not passed on to device memory when the launch ended: at most what L2 holds.", ("dram_write_bytes", "opcodes"), _dram_owed, "low"),
+    Derived("dram_demand", "fraction", "DRAM demand", "Device memory's load when the bytes count that L2 has still to write back. A launch leaves those to the next one, which leaves it its own.", ("dram_utilization", "dram_bytes", "opcodes"), _dram_demand),
     Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio, "low"),
     Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES), "low"),
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores ask L1 for.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES), "low"),

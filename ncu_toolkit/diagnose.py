@@ -30,7 +30,7 @@ def diagnose(profile: Profile) -> Diagnosis:
             findings.append(outcome)
         elif outcome.bottleneck != "unknown":
             considered.append(outcome)
-    if any(finding.saved > _roof.TENTH for finding in findings):
+    if any(finding.saved > _roof.TENTH and finding.confidence != "low" for finding in findings):
         findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
     if not findings:
         findings.append(unknown.verdict(profile, model))

@@ -58,8 +58,16 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
     "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
     "atomic": (("l2_atomic_unit_active",), False, "the atomic units in L2"),
-    "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
+    "dram": (("dram_utilization", "dram_bus_active", "dram_demand"), False, "device memory"),
 }
+#: Roll-ups over several parts that count the cycles in which any was active. They say how busy a unit is, but are no amount of work: at 0.35, 0.53,
+#: 0.71, 0.82 and 0.95 of an H200's DRAM bandwidth, L2's is 0.47, 0.62, 0.80, 0.90 and 0.94. As work they count only where the parts are not known.
+ACTIVITY: Final = ("l2_throughput",)
+#: What device memory reaches beyond ACHIEVABLE where it need not turn around between reading and writing: on an H200 CUB's reduction, which only
+#: reads, keeps it 0.96 busy, our own loads 0.95; with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
+READ_ONLY: Final = 0.05
+#: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
+OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
 ON_CHIP: Final = ("lsu", "l1_tag", "l1_data", "l1_writeback")
 MEMORY: Final = (*ON_CHIP, "fill", "l2", "dram")
 """Resources that a global memory access uses."""
@@ -130,6 +138,10 @@ class TimeModel:
     """Shares of a warp's time by reason; empty where not collected."""
     active: float
     """Mean part of the time in which an SM had work, 1 where not known."""
+    activity: Mapping[str, float] = field(default_factory=dict)
+    """Resource -> part of the time in which it was active, where that was counted beside its work (ACTIVITY)."""
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """Resource -> fraction of its peak that can be had, where it is not ACHIEVABLE."""
 
     def utilization(self, resource: str) -> float | None:
         """Load over time, None where it was not collected."""
@@ -151,14 +163,26 @@ class TimeModel:
 
     def busy(self, resource: str) -> float:
         """Utilisation in the time that the resource could be used: for units in SMs the SMs' active time. 0 where not collected."""
-        load = self.loads.get(resource, 0.0)
-        return load / (self.cycles * (self.active if RESOURCES[resource][1] else 1.0))
+        return max(self.worked(resource), self.activity.get(resource, 0.0))
+
+    def worked(self, resource: str) -> float:
+        """As `busy`, by the work alone: without the cycles in which a unit was active for less than it can do."""
+        usable = self.active if RESOURCES[resource][1] else 1 - self.ramp if resource in OFF_CHIP else 1.0
+        return min(1.0, self.loads.get(resource, 0.0) / (self.cycles * usable))
+
+    def reach(self, resource: str) -> float:
+        """The fraction of a resource's peak that can be had while it can be used: the usual figure, or what this launch reaches."""
+        return max(self.peaks.get(resource, ACHIEVABLE), self.worked(resource))
+
+    @property
+    def ramp(self) -> float:
+        """The part of the time that start and end take on every launch (FLOOR_US), in which memory has nothing to do; 0 where no time is known."""
+        return min(0.9, FLOOR_US * 1e-6 * self.hertz / self.cycles) if self.hertz is not None else 0.0
 
     @property
     def working(self) -> float:
         """Mean part of the time in which an SM had work, of what is left beside the start and end that every launch has (FLOOR_US)."""
-        ramp = min(0.9, FLOOR_US * 1e-6 * self.hertz / self.cycles) if self.hertz is not None else 0.0
-        return min(1.0, self.active / (1 - ramp))
+        return min(1.0, self.active / (1 - self.ramp))
 
     def microseconds(self, cycles: float) -> float | None:
         return cycles / self.hertz * 1e6 if self.hertz else None
@@ -213,8 +237,10 @@ class TimeModel:
             left = load * keep + removal.added.get(name, 0.0)
             # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be used all the time.
             available = self.active if per_sm and removal.balance == 1.0 else min(1.0, self.active / removal.balance) if per_sm else 1.0
-            reach = achievable(self.busy(name)) * available
-            times.append((name, left / reach, f"{words}, {self.text(left)} of work at {units.percent(reach)} of peak"))
+            reach = self.reach(name) * available
+            start = self.ramp * self.cycles if name in OFF_CHIP and left else 0.0
+            beside = f" after {self.text(start)} of start and end" if start >= 0.01 * self.cycles else ""
+            times.append((name, left / reach + start, f"{words}, {self.text(left)} of work at {units.percent(reach)} of peak{beside}"))
         return times
 
     def _waiting_time(self, removal: Removal) -> list[tuple[str, float, str]]:
@@ -294,11 +320,6 @@ def queue_share(utilization: float) -> float:
     return utilization / (2 - utilization)
 
 
-def achievable(now: float) -> float:
-    """The fraction of a resource's peak that a kernel may reach which keeps it `now` busy: the usual figure, or what this launch already reaches."""
-    return max(ACHIEVABLE, min(1.0, now))
-
-
 def build(profile: Profile) -> TimeModel:
     """The model of a profile, from whatever it holds."""
     hertz = profile.value("sm_clock")
@@ -313,9 +334,15 @@ def build(profile: Profile) -> TimeModel:
     total = cycles or 1.0
     active = derived.value(profile, "active_fraction")
     active = active if active else 1.0
-    loads = {}
+    loads, activity = {}, {}
     for name, (names, per_sm, _) in RESOURCES.items():
-        found = [v for metric in names if (v := derived.value(profile, metric)) is not None]
-        if found:
-            loads[name] = min(1.0, max(found)) * total * (active if per_sm else 1.0)
-    return TimeModel(total, hertz if cycles else None, loads, derived.stall_shares(profile), active)
+        found = {metric: v for metric in names if (v := derived.value(profile, metric)) is not None}
+        work = [v for metric, v in found.items() if metric not in ACTIVITY] or list(found.values())
+        if work:
+            loads[name] = min(1.0, max(work)) * total * (active if per_sm else 1.0)
+            activity[name] = min(1.0, max(found.values()))
+    read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
+    peaks = {}
+    if read is not None and written is not None and read + written:
+        peaks["dram"] = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
+    return TimeModel(total, hertz if cycles else None, loads, derived.stall_shares(profile), active, activity, peaks)

@@ -3,7 +3,7 @@ title = "Persistent clusters with multicast"
 idea = "Pairs of blocks form a cluster, and each fetches half of a tile of B for both: a third less is read from the L2. Blocks stay resident and walk over the tiles in an order that suits the L2, every other one from the far end of k, where the last one ended. Finished tiles leave through a small piece of shared memory in whole lines while the producer already fetches the next."
 kind = "step"
 compared_with = "wgmma_warp_specialized"
-removes = "l2-bandwidth"
+removes = "tensor-pipe"
 minimum_cc = "9.0"
 arch_specific = true
 

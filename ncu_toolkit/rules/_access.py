@@ -80,6 +80,19 @@ def dependent_loads(profile: Profile) -> float:
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
 
 
+def atomic_wavefronts(profile: Profile) -> tuple[float, float]:
+    """Part of the passes through the shared-memory banks that atomic updates make, and part of theirs that would do if no two met.
+
+    (0, 1) where not known.
+    """
+    name, ideal = "shared_wavefronts", "shared_wavefronts_ideal"
+    total = sum(row.counters.get(name, 0.0) for row in profile.instructions)
+    mine = [row.counters for row in profile.instructions if attribution.base(row.opcode) == "ATOMS" and row.counters.get(name)]
+    passes = sum(counters[name] for counters in mine)
+    needed = sum(min(counters[name], counters.get(ideal, counters[name])) for counters in mine)
+    return (passes / total, needed / passes) if passes else (0.0, 1.0)
+
+
 def shared_wavefront_part(profile: Profile) -> float:
     """Part of the data stage's wavefronts that shared memory causes; all of them where the total is not known."""
     wavefronts, busy, cycles = profile.value("shared_wavefronts"), profile.value("l1_data_pipe_active"), profile.value("sm_active_cycles")

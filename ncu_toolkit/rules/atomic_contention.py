@@ -30,7 +30,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import queued_behind_atomics
+from ncu_toolkit.rules._access import atomic_wavefronts, queued_behind_atomics, shared_wavefront_part
 from ncu_toolkit.rules._support import BUSY, WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -40,7 +40,10 @@ REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("stalls", "l2_atomic_unit_active", "l2_reduction_sectors", "l2_atomic_sectors")
 #: One update a warp in place of one a lane: what aggregation by shuffles leaves.
 AGGREGATED: Final = 1 / 32
-REASONS: Final = ("long_scoreboard", "lg_throttle", "short_scoreboard", "mio_throttle")
+#: Through which queue updates of global and of shared memory go, per the profiler's documentation of stalls.
+GLOBAL: Final = ("long_scoreboard", "lg_throttle")
+SHARED: Final = ("short_scoreboard", "mio_throttle")
+REASONS: Final = (*GLOBAL, *SHARED)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -71,12 +74,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     stores = derived.executed(profile, ("global", "local")) or 0.0
     share_after = count / (count + stores)
     repeats = derived.value(profile, "kind_share:atomic") or 0.0
+    # In shared memory private copies keep updates apart, but each still takes its pass through the banks.
+    passes, apart = atomic_wavefronts(profile)
+    banks = shared_wavefront_part(profile) * passes
+    private = max(AGGREGATED, apart) if passes else AGGREGATED
+    left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     removal = Removal(
-        "with updates combined in each warp first",
-        stalls={reason: keep(part, AGGREGATED) for reason, part in parts.items()} | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
+        "with updates combined in each warp first" if banks < 0.5 else "with updates that do not meet",
+        stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
+        | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
         loads={"atomic": AGGREGATED, "l2": keep(_l2_part(profile), AGGREGATED), "lsu": keep(_pipe_part(profile), AGGREGATED)}
-        | dict.fromkeys(("l1_data", "l1_tag"), keep(_pipe_part(profile), AGGREGATED)),
-        instructions=keep(repeats, AGGREGATED),
+        | {"l1_tag": keep(_pipe_part(profile), AGGREGATED), "l1_data": keep(max(_pipe_part(profile), banks), private)},
+        instructions=1.0 if passes else keep(repeats, AGGREGATED),
     )
     return finding(
         ID,

@@ -29,7 +29,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import COALESCED
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
-from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
+from ncu_toolkit.rules._support import Threshold, abstain, fact, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import is_chain
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import TimeModel
@@ -48,14 +48,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return abstain(ID, missing(profile, ("dram_utilization",)))
     busy = model.busy("dram")
     name = "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
-    measured = fact(profile, name, "", NEAR_BYTES, ">=")
-    if busy < NEAR_BYTES.value:
+    # Memory that is only read reaches more.
+    near = Threshold(0.9 * model.peaks["dram"], "nine tenths of what kernels with this part of writes reach") if "dram" in model.peaks else NEAR_BYTES
+    measured = fact(profile, name, "", near, ">=")
+    if busy < near.value:
         return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
     evidence = (
         measured,
         fact(profile, "dram_bytes"),
+        fact(profile, "dram_owed_bytes"),
         fact(profile, "dram_per_compulsory", "", COMPULSORY, "<="),
         fact(profile, "global_sector_excess"),
         fact(profile, "lane_bytes"),

@@ -27,8 +27,8 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, missing, ruled_out
-from ncu_toolkit.time_model import Removal, TimeModel
+from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "grid-too-small"
 TITLE: Final = "Grid too small"
@@ -47,6 +47,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     sms, blocks = profile.device.sm_count, profile.launch.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
     balance = min(spread, model.active) if model.active < 1 else spread
+    busiest, busy = model.busiest()
+    if spread == 1.0 and busy >= SATURATED.value:
+        return ruled_out(
+            ID, f"Every SM has a block, and {RESOURCES[busiest][2]} are {units.percent(busy)} busy: more warps would not help.", measured
+        )
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM hide each other's waiting.
     room = max(1.0, spread / waves) if waves else 1.0
     counted = Evidence(

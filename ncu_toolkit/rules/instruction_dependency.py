@@ -29,8 +29,8 @@ from typing import Final
 
 from ncu_toolkit import units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
-from ncu_toolkit.time_model import Removal, TimeModel
+from ncu_toolkit.rules._support import SATURATED, STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "instruction-dependency"
 TITLE: Final = "Instruction dependency"
@@ -48,6 +48,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     measured = stall_fact(profile, "wait", STALL)
     if waiting < STALL.value:
         return ruled_out(ID, f"Warps wait for arithmetic results for only {units.percent(waiting)} of their time.", measured)
+    busiest, busy = model.busiest()
+    if busy >= SATURATED.value:
+        return ruled_out(ID, f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy: other warps fill the gaps between instructions.", measured)
     removal = Removal(f"with {CHAINS} independent chains", stalls={"wait": _gap_left(model), "short_scoreboard": keep(part, 1 / CHAINS)})
     return finding(
         ID,

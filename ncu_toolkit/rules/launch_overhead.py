@@ -31,7 +31,7 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, blame, fact, facts, finding, keep, missing, ruled_out
-from ncu_toolkit.time_model import FLOOR_US, RESOURCES, Removal, TimeModel, achievable
+from ncu_toolkit.time_model import FLOOR_US, RESOURCES, Removal, TimeModel
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch overhead"
@@ -68,15 +68,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, f"It runs for {units.duration(duration)}, many times what a launch costs.", measured, counted)
     useful = _useful_us(model)
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
-    # One kernel in place of a chain starts once and passes over the data once, so each launch is left with its share of that.
-    now, fused = duration + BETWEEN_US, (FLOOR_US + BETWEEN_US + useful) / launches if chain else FLOOR_US + useful
+    # One kernel in place of a chain starts once and passes over the data once, so each launch is left with its share of that. A single launch that
+    # becomes part of another sheds what launching costs; what it does with the GPU in between is not the launch's fault.
+    now = duration + BETWEEN_US
+    fused = (FLOOR_US + BETWEEN_US + useful) / launches if chain else duration - min(FLOOR_US, duration - useful)
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
         return ruled_out(ID, f"Work fills {units.percent(1 - saved)} of the time from launch to launch.", measured, counted)
     speedup = 1 / (1 - saved)
     arithmetic = (
         f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches.",
-        f"The busiest unit needs {units.duration(useful)} for the work of this launch.",
+        f"The busiest unit needs {units.duration(useful)} for the work of this launch."
+        if chain
+        else f"Of the time in the kernel, {units.duration(duration - fused)} are start and end.",
         f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} at most, {units.percent(saved)} of the time saved.",
     )
     many = f"one of {launches} launches that together do the job" if chain else "a few microseconds of work"
@@ -135,6 +139,6 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _useful_us(model: TimeModel) -> float | None:
-    times = [model.microseconds(load / achievable(model.utilization(name) or 0.0)) for name, load in model.loads.items() if name in RESOURCES]
+    times = [model.microseconds(load / model.reach(name)) for name, load in model.loads.items() if name in RESOURCES]
     known = [time for time in times if time is not None]
     return max(known) if known else None

@@ -31,6 +31,7 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_broadcast, is_coalesced, shared_wavefront_part
+from ncu_toolkit.rules._roof import COMPULSORY
 from ncu_toolkit.rules._support import (
     BUSY,
     WEAK_STALL,
@@ -50,7 +51,7 @@ from ncu_toolkit.time_model import MEMORY, RESOURCES, Removal, TimeModel
 ID: Final = "missing-data-reuse"
 TITLE: Final = "Missing data reuse"
 REQUIRES: Final = ("load_reuse",)
-OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate")
+OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate", "l1_fill_sectors")
 REUSE: Final = Threshold(4.0, "staging an element costs a store and a load, so a reuse of 2 breaks even and 4 leaves half as profit")
 #: What stays of the work on the load path inside the SM: a value staged in shared memory is still loaded from there, but one of two operands can
 #: then be read 16 bytes at a time: 1 + 1/4 instructions where there were 2.
@@ -64,7 +65,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     measured = fact(profile, "load_reuse", "How often each byte that device memory must deliver is loaded.", REUSE, ">=")
     if reuse < REUSE.value:
         return ruled_out(ID, "Loads ask for few bytes twice.", measured)
-    if not is_coalesced(profile):
+    within = _reuse_within(profile)
+    if within is not None and within < COMPULSORY.value:
+        return ruled_out(
+            ID,
+            "What is loaded again is loaded by other blocks: L1 of an SM serves almost none of it a second time. A tile a block would not help; "
+            "larger tiles or another order of blocks may.",
+            measured,
+            fact(profile, "l1_hit_rate"),
+        )
+    asked = _asked_again(profile)
+    if not is_coalesced(profile) and (asked is None or asked < REUSE.value):
         return ruled_out(
             ID, "Lanes are scattered, which inflates the traffic: coalesce first, then count again.", fact(profile, "global_sector_excess")
         )
@@ -123,6 +134,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
+
+
+def _asked_again(profile: Profile) -> float | None:
+    """How often lanes ask for each byte that device memory must deliver: unlike sectors, this does not grow with scatter. None where not known."""
+    asked, compulsory = derived.value(profile, "lane_load_bytes"), profile.context.compulsory_bytes if profile.context else None
+    floor = compulsory or profile.value("dram_read_bytes")
+    return asked / floor if asked is not None and floor else None
+
+
+def _reuse_within(profile: Profile) -> float | None:
+    """How often the sectors that come into an SM are loaded there before they are fetched again; None where not known."""
+    asked, filled = profile.value("global_load_sectors"), profile.value("l1_fill_sectors")
+    return asked / filled if asked is not None and filled else None
 
 
 def _busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:

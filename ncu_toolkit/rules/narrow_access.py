@@ -53,6 +53,9 @@ REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
 NARROW: Final = Threshold(4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)")
 WIDEST: Final = 16.0
+#: Instructions that an access brings along at most: two for a 64-bit address, and its part of a loop's step, compare and branch. What else is
+#: integer or control belongs to the work on the data, which wider accesses leave as it is.
+AROUND: Final = 5
 REUSE: Final = Threshold(4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse")
 
 
@@ -102,6 +105,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
     left = width / WIDEST
     memory = derived.value(profile, "kind_share:global") or 0.0
+    around = sum(derived.value(profile, f"kind_share:{kind}") or 0.0 for kind in ("integer", "control"))
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(model.busiest("fill", "l2", "dram")[1])
@@ -112,9 +116,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         # A thread that moves more is one of fewer.
         loads={"lsu": keep(memory, left), "blocks": left},
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
-        instructions=keep(
-            min(1.0, memory + (derived.value(profile, "kind_share:integer") or 0.0) + (derived.value(profile, "kind_share:control") or 0.0)), left
-        ),
+        instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
     return finding(
         ID,

@@ -29,7 +29,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import shared_wavefront_part
+from ncu_toolkit.rules._access import atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -49,7 +49,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "Shared memory is accessed in close to as few passes as possible.", measured)
     left = 1 - excess
     shared = ("shared",)
-    data = keep(shared_wavefront_part(profile), left)
+    data = keep(shared_wavefront_part(profile) * (1 - atomic_wavefronts(profile)[0]), left)
     removal = Removal(
         "without bank conflicts",
         stalls={reason: keep(blame(profile, reason, shared), left) for reason in ("short_scoreboard", "mio_throttle")},
