@@ -18,9 +18,11 @@ endif
 # Reports for the mutation test: all that are named, else the first launches of the recording.
 MUTATED ?=
 MUTATIONS ?= 6000
+# Seconds that bench-cost may take.
+BUDGET ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test check benchmark benchmark-heavy mutation-test bench-toolkit test-gpu sanitize docs clean
+.PHONY: help setup report test check benchmark benchmark-heavy mutation-test bench-toolkit bench-cost test-gpu sanitize docs clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -62,8 +64,11 @@ mutation-test: $(STAMP)  ## Damage reports thousands of times, without and with 
 	$(RUN) tests/mutation.py --count $(MUTATIONS) --seed 500000 $(MUTATED)
 	$(RUN) tests/mutation.py --count $(MUTATIONS) --seed 600000 --checksum $(MUTATED)
 
-bench-toolkit: $(STAMP)  ## Launches per second and peak memory of reading reports of 500, 2000 and 10000 launches.
+bench-toolkit: $(STAMP)  ## Launches per second and memory a launch for reports of 500, 2000 and 10000 launches, beside ncu where it is installed.
 	$(RUN) tests/scale.py 500 2000 10000
+
+bench-cost: $(GPU_STAMP)  ## Measure passes, time and report size of our set beside ncu's own, and reading beside ncu --import; needs a GPU and ncu.
+	$(RUN) benchmarks/cost.py --output docs/data/cost.json --budget $(BUDGET)
 
 test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and odd sizes.
 	$(RUN) -m pytest -m gpu tests/gpu

@@ -6,6 +6,8 @@ recordings in the package; text outside the markers `<!-- generated: NAME -->` â
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -38,7 +40,7 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     kernels = ROOT / "kernels" / "README.md"
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    for name, table in (("ladder", ladder_table(recorded)), ("families", families_table(recorded))):
+    for name, table in (("ladder", ladder_table(recorded)), ("families", families_table(recorded)), ("cost", cost_table())):
         text = between(text, name, table)
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
@@ -198,6 +200,20 @@ def families_table(runs: list[Run]) -> str:
         ends = f"`{first.rung}` {_rate(first, problem.rate)} | `{best.rung}` | {_rate(best, problem.rate)}"
         lines.append(f"| {name} | {len(rungs)} | {largest} | {ends} | {beside} |")
     return "\n".join([*lines, ""])
+
+
+def cost_table(path: Path = DOCS / "data" / "cost.json") -> str:
+    """What the toolkit itself costs, from a run of benchmarks/cost.py; nothing where none is kept."""
+    if not path.is_file():
+        return ""
+    spec = importlib.util.spec_from_file_location("cost", ROOT / "benchmarks" / "cost.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    words = "What profiling and reading cost, beside Nsight Compute's own sets and printed pages (`make bench-cost`):"
+    return f"{words}\n\n{module.table(json.loads(path.read_text(encoding='utf-8')))}\n"
 
 
 def rung_figures(runs: list[Run]) -> str:
