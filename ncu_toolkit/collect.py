@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ncu_toolkit import sections
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
@@ -19,6 +20,7 @@ from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, 
 #: Seconds that ncu gets to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ class Outcome:
     problem: ToolkitError | None
     interrupted: bool = False
     passes: tuple[int, ...] = ()
+    cause: str = ""
+    """The kind of problem: an id of `_SAYINGS`, or timeout, crash (the program), signal (ncu), unknown."""
 
 
 def run(
@@ -139,23 +143,21 @@ def run(
     tick: Callable[[], None] | None = None,
     request_stop: Callable[[], None] | None = None,
     environment: Mapping[str, str] | None = None,
+    keep_open: Sequence[int] = (),
 ) -> Outcome:
     """Run ncu in a process group of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and the report is written with what is
-    finished; after GRACE_SECONDS the whole group is killed. `tick` is called a few times a second, for progress.
+    finished; after GRACE_SECONDS the whole group is killed. `tick` is called a few times a second, for progress. `keep_open` are file
+    descriptors that ncu and the program inherit.
+
+    Raises:
+        EnvironmentProblem: the log cannot be written, or ncu cannot be started.
     """
     started = time.monotonic()
     interrupted = timed_out = False
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            list(words),
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
-        )
+    with _opened(log) as sink:
+        process = _started(words, sink, environment or {}, keep_open)
         deadline = started + timeout
         stopping = False
         try:
@@ -183,7 +185,9 @@ def run(
     text = log.read_text(encoding="utf-8", errors="replace")
     report = output.with_name(output.name + ".ncu-rep")
     found = report if report.is_file() else None
-    problem = classify(text, process.returncode, timed_out=timed_out, timeout=timeout)
+    logger.debug("what ncu and the program said:\n%s", text)
+    cause, problem = _cause(text, process.returncode, timed_out=timed_out, timeout=timeout, log=log)
+    logger.info("ncu ended with %s after %.1f s%s", process.returncode, time.monotonic() - started, f": {problem}" if problem else "")
     return Outcome(
         tuple(words),
         process.returncode,
@@ -193,7 +197,30 @@ def run(
         problem,
         interrupted,
         tuple(int(n) for n in re.findall(r"- (\d+) pass", text)),
+        cause,
     )
+
+
+def _opened(log: Path) -> BinaryIO:
+    try:
+        return log.open("wb")
+    except OSError as error:
+        raise EnvironmentProblem(f"'{log}' cannot be written: {error.strerror}", "Free space, or name another folder with --output") from None
+
+
+def _started(words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(words),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **environment},
+            pass_fds=tuple(keep_open),
+        )
+    except OSError as error:
+        raise EnvironmentProblem(f"'{words[0]}' cannot be started: {error.strerror}", "Free memory or processes, or check $NCU") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -205,43 +232,55 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-_SAYINGS: Final[tuple[tuple[str, type[ToolkitError], str, str], ...]] = (
+#: What ncu says, by cause. Patterns are looked for in ncu's own lines, which start with `==`; where the last entry is true and the program
+#: failed also in the program's output. Not all: a program may well say that a port is "already in use".
+_SAYINGS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
     (
-        r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
-        "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0",
+        "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+        "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0", True,
     ),
     (
-        r"ERR_NVGPUCTRRESOURCEUNAVAIL|already in use|another (?:instance|tool|profiler)|resource.{0,40}(?:unavailable|busy)", EnvironmentProblem,
-        "another profiler holds the GPU's performance counters", "End it (another ncu, nsys, DCGM: `dcgmi profile --pause`) and try again",
+        "counters", r"ERR_NVGPUCTRRESOURCEUNAVAIL|already in use|another (?:instance|tool|profiler)|resource.{0,40}(?:unavailable|busy)", EnvironmentProblem,
+        "another profiler holds the GPU's performance counters", "End it (another ncu, nsys, DCGM: `dcgmi profile --pause`) and try again", False,
     ),
-    (r"LibraryNotLoaded", EnvironmentProblem, "ncu cannot load its driver library (LibraryNotLoaded)", "The driver is missing, too old for this ncu, or hidden by a sandbox; check `nvidia-smi`"),
-    (r"Unsupported (?:device|GPU)|is not supported on this (?:device|platform)|No supported GPU", EnvironmentProblem, "this ncu does not support this GPU", "Use an ncu release that knows it: `ncu --list-chips`"),
-    (r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit"),
-    (r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU"),
-    (r"No space left on device", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere"),
-    (r"[Oo]ut of memory|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling: ncu saves what a kernel writes between passes", "Choose a smaller --size"),
-    (r"Could not find (?:any )?(?:section|set)|Unknown set|no sections", EnvironmentProblem, "ncu does not find the section files", "Reinstall ncu-toolkit, or pass the sections/ folder"),
-    (r"No kernels were profiled", UsageProblem, "no kernel was profiled", "Check the kernel filter, and that the program launches one inside the profiled range"),
+    ("library", r"LibraryNotLoaded", EnvironmentProblem, "ncu cannot load its driver library (LibraryNotLoaded)", "The driver is missing, too old for this ncu, or hidden by a sandbox; check `nvidia-smi`", True),
+    ("gpu", r"Unsupported (?:device|GPU)|is not supported on this (?:device|platform)|No supported GPU", EnvironmentProblem, "this ncu does not support this GPU", "Use an ncu release that knows it: `ncu --list-chips`", False),
+    ("driver", r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit", True),
+    ("no-gpu", r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU", True),
+    ("disk", r"No space left on device|[Dd]isk quota exceeded", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere", True),
+    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling: ncu saves what a kernel writes between passes", "Choose a smaller --size", True),
+    ("sections", r"Could not find (?:any )?(?:section|set)|Unknown set|no sections", EnvironmentProblem, "ncu does not find the section files", "Reinstall ncu-toolkit, or pass the sections/ folder", False),
+    ("no-kernels", r"No kernels were profiled", UsageProblem, "no kernel was profiled", "Check the kernel filter, and that the program launches one inside the profiled range", False),
 )  # fmt: skip
 
 
-def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: float = 0) -> ToolkitError | None:
+def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: float = 0, log: Path | None = None) -> ToolkitError | None:
     """What went wrong, from ncu's output and exit code; None for success. The cause and its remedy, most specific first."""
+    return _cause(text, returncode, timed_out=timed_out, timeout=timeout, log=log)[1]
+
+
+def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: Path | None) -> tuple[str, ToolkitError | None]:
     if timed_out:
-        return EnvironmentProblem(
-            f"ncu did not finish within {timeout:.0f} s", "What was finished is kept; give more with --timeout, or fewer rungs or sizes"
-        )
-    for pattern, kind, message, remedy in _SAYINGS:
-        if re.search(pattern, text):
-            return kind(message, remedy)
-    if returncode == 0:
-        return None
+        message = f"ncu did not finish within {timeout:.0f} s"
+        return "timeout", EnvironmentProblem(message, "What was finished is kept; give more with --timeout, or fewer rungs or sizes")
+    own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
+    for where in (own, text) if returncode else (own,):
+        for cause, pattern, kind, message, remedy, by_program in _SAYINGS:
+            if (where is own or by_program) and re.search(pattern, where) and not (cause == "no-kernels" and crashed):
+                return cause, kind(message, remedy)
+    if returncode == 0:
+        return "", None
+    said = f"Its output is in {log}" if log else "Its output is in the log beside the report"
     if crashed:
-        return KernelProblem(f"the profiled program ended with exit code {crashed.group(1)}", "Its output is in the log beside the report")
+        return "crash", KernelProblem(f"the profiled program ended with exit code {crashed.group(1)}", said)
     if returncode < 0:
-        return EnvironmentProblem(f"ncu was ended by signal {-returncode} ({signal.Signals(-returncode).name})", "What was finished is kept")
+        try:
+            name = signal.Signals(-returncode).name
+        except ValueError:
+            name = "not a standard one"
+        return "signal", EnvironmentProblem(f"ncu was ended by signal {-returncode} ({name})", "What was finished is kept")
     lines = [line.removeprefix("==ERROR== ").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
-    return EnvironmentProblem(
-        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}", "Its whole output is in the log beside the report"
+    return "unknown", EnvironmentProblem(
+        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}", said.replace("Its", "Its whole")
     )

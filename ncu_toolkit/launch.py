@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from ncu_toolkit import build, gpu, tensor_map
-from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, UsageProblem
+from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.problems import ArraySpec, Case, Problem, Size, Verdict, compare, problem_for
@@ -19,6 +19,17 @@ DEFAULT_SHARED_LIMIT = 48 * 1024
 #: Fraction of free device memory that a case may ask for.
 MEMORY_HEADROOM = 0.92
 _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integers
+
+
+def explained(error: Exception, what: str) -> ToolkitError | None:
+    """What an exception of CuPy means, for `what` it was raised at; None for one that is not CuPy's."""
+    lines = str(error).strip().splitlines()
+    first = lines[0] if lines else type(error).__name__
+    if type(error).__name__ == "OutOfMemoryError" or "MemoryAllocation" in first or "CUDA_ERROR_OUT_OF_MEMORY" in first:
+        return EnvironmentProblem(f"the GPU ran out of memory at {what}", "Choose a smaller --size, or end other programs on this GPU")
+    if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
+        return KernelProblem(f"{what} failed on the GPU: {first}", "Run it under compute-sanitizer: `make sanitize`")
+    return None
 
 
 def architecture_for(rung: Rung, device: Device) -> str:

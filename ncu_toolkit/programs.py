@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit import __version__, collect, store
-from ncu_toolkit.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.redact import redact_commands, redact_folder, redact_in_place
 from ncu_toolkit.runs import Skipped
 from ncu_toolkit.sections import SET_NAME
 from ncu_toolkit.session import section_folder
@@ -41,6 +42,8 @@ class Selection:
     ranges_only: bool | None = None
     cache_control: str = "all"
     set_name: str = SET_NAME
+    redact: bool = False
+    redact_source: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,13 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
     finally:
         end_programs(token, signal.SIGKILL)
     if outcome.report is None:
-        raise _without_report(outcome, folder, request)
+        refused = _without_report(outcome, folder, request)
+        if str(folder) not in str(refused):  # it points to the log there
+            store.discard(folder)
+        raise refused
+    if selection.redact:
+        _redact(outcome.report, selection.redact_source)
+        words = list(redact_commands([" ".join(words)]))
     notes = list(_notes(request, outcome, selection))
     lost = (Skipped(name, outcome.problem.message),) if outcome.problem else ()
     skipped = (*lost, *(Skipped(name, note) for note in notes))
@@ -127,6 +136,17 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
     )  # fmt: skip
     store.save(folder, manifest, ())
     return Collected(folder, tuple(notes), outcome.problem, outcome.interrupted)
+
+
+def _redact(report: Path, remove_source: bool) -> None:
+    """Redact a report and what lies beside it. Raises InputProblem where the report would not stay whole, and says that it lies there as it was."""
+    try:
+        redact_in_place(report, remove_source=remove_source)
+    except InputProblem as error:
+        raise InputProblem(
+            error.message, f"The report lies unredacted in {report.parent}; delete it, or redact it with `ncu-toolkit redact`"
+        ) from None
+    redact_folder(report.parent)
 
 
 def _without_report(outcome: collect.Outcome, folder: Path, request: collect.Request) -> ToolkitError:

@@ -188,6 +188,11 @@ def _clean(text: bytes, rules: Sequence[re.Pattern[bytes]]) -> tuple[bytes, int]
     return text, count
 
 
+def clean_text(text: str, *, names: Iterable[str] = ()) -> str:
+    """Text of no report, a log or a command line, with addresses, home folders, folders of absolute paths and the given names replaced."""
+    return _clean(text.encode("utf-8", "surrogateescape"), _rules([name.encode() for name in names], True))[0].decode("utf-8", "surrogateescape")
+
+
 def texts(data: bytes, frame: Framing) -> Iterator[tuple[int, int]]:
     """Where text stands in a report, as (start, end). Only whole fields: bytes beside a text are lengths and tags that may look like letters."""
     if not data.startswith(framing.MAGIC):

@@ -1,31 +1,29 @@
-"""The stages wired together for a ladder: choose cases, build, verify and time, profile under ncu, keep everything in a run folder.
+"""The stages of a ladder before the profiler: choose cases, build, verify and time, keep everything in a run folder as it comes.
 
-Prints nothing: what happens is told through a `Reporter`, which the CLI turns into progress bars.
+Prints nothing: what happens is told through a `Reporter`, which the CLI turns into progress bars. Profiling is in `profiling.py`.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ncu_toolkit import __version__, build, collect, gpu, store, tuned
+from ncu_toolkit import __version__, build, gpu, launch, store, tuned
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import Family, Rung, comparison_of, find_family, find_rung, load_families
-from ncu_toolkit.model import Timing
+from ncu_toolkit.model import Device, Timing
 from ncu_toolkit.problems import Problem, problem_for
 from ncu_toolkit.runs import Ceilings, Skipped
-from ncu_toolkit.sections import SET_NAME
-from ncu_toolkit.store import CaseRecord, Manifest
-from ncu_toolkit.target import Plan, PlannedCase, Step, read_progress, write_plan
+from ncu_toolkit.store import Asked, CaseRecord, Manifest
 from ncu_toolkit.toolchain import toolchain_description
 
 DEFAULT_TIMEOUT: Final = 1800.0
+#: States of a case that are results: a wrong kernel stays wrong, and what cannot run here still cannot.
+FINAL: Final = ("failed", "skipped")
 
 
 class Reporter(Protocol):
@@ -36,6 +34,9 @@ class Reporter(Protocol):
 
     def step(self, label: str) -> None:
         """One step of the stage is done."""
+
+    def doing(self, label: str) -> None:
+        """What is under way; asked often, so that it must cost nothing to say the same again."""
 
     def note(self, text: str) -> None:
         """Something the user should know."""
@@ -53,9 +54,14 @@ class Selection:
     """Whether kernels run with the parameters that were tuned for this GPU and size, where there are any."""
     asked: tuple[Rung, ...] = ()
     """The rungs that were named, where others were added to them; () means all."""
+    fixed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Parameters by case marker that are settled already: those of a run that is resumed."""
 
     def parameters(self, rung: Rung, size: str, overrides: Mapping[str, int]) -> dict[str, int]:
         """What `rung` is run with at `size` beside its defaults: the overrides, which go with a single kernel, or what was tuned for this GPU."""
+        settled = self.fixed.get(marker_of(rung, self.problem.parse_size(size).label, self.dtype))
+        if settled is not None:
+            return dict(settled)
         named = self.asked or self.rungs
         own = overrides if len(named) == 1 and rung in named else {}
         return tuned.parameters_for(rung, size, self.dtype, gpu.device().name, own, self.tuned)
@@ -76,6 +82,16 @@ class Collected:
     refused: list[ToolkitError] = field(default_factory=list)
     """Why cases cannot run here (size, memory): an error only where nothing else ran."""
     interrupted: bool = False
+    asked: Asked | None = None
+    device: Device | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    """What the machine is, looked at once: a kernel that breaks the GPU's context must not keep what was measured from being saved."""
+    context_lost: bool = False
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything that is worth keeping."""
+        return bool(self.timings or self.reports or any(case.state == "failed" for case in self.cases.values()))
 
 
 def select(
@@ -172,6 +188,16 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
             raise outcome.error
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Rungs of one family that compute the same operation at one size: timed side by side, so that they can be compared."""
+
+    selection: Selection
+    size: str
+    options: str
+    rungs: tuple[Rung, ...]
+
+
 def time_all(
     selections: Sequence[Selection],
     overrides: Mapping[str, int],
@@ -179,60 +205,130 @@ def time_all(
     reporter: Reporter,
     collected: Collected,
     seconds: float | None = None,
+    saved: Callable[[], object] | None = None,
 ) -> None:
-    """Verify and time every rung at every size. A wrong rung is recorded as failed and never timed; the others go on.
+    """Verify and time every rung at every size that is not timed yet. A wrong rung is recorded as failed and never timed; the others go on.
 
-    `seconds` is the GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None).
+    Args:
+        seconds: GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None).
+        saved: called after each group of rungs that is timed side by side, to keep what is measured so far.
 
     Raises:
         ToolkitError: the first refusal (size, memory), where not a single case could run.
     """
-    from ncu_toolkit import timing
-    from ncu_toolkit.launch import Runnable, Workspace
-
     gpu.disable_tf32()
     cp = gpu.cupy()
-    reporter.stage("Verify and time", sum(len(s.rungs) * len(s.sizes) for s in selections))
-    for selection in selections:
-        problem = selection.problem
-        mode: Any = cache or ("warm" if problem.rate == "flop" else "flushed")
-        for size in selection.sizes:
-            for options, rungs in _by_options(selection.rungs).items():
-                space = Workspace(problem, problem.parse_size(size), selection.dtype, rungs[0].problem)
-                ready: list[Runnable] = []
-                for rung in rungs:
-                    applied = selection.parameters(rung, space.size.label, overrides)
-                    record = _record(rung, problem, size, selection.dtype, applied)
-                    try:
-                        runnable = Runnable(rung, space, applied)
-                        runnable.verify()
-                    except ToolkitError as error:
-                        _refused(record, error, collected)
-                        reporter.step(f"{rung.name} {size}: {error.message}")
-                        continue
-                    ready.append(runnable)
-                    collected.cases[record.marker] = replace(record, parameters=dict(runnable.parameters), state="timed")
-                if not ready:
-                    continue
-                baseline = _baseline(problem, ready, space)
-                budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
-                tick = partial(_told, reporter, size)
-                measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=tick)
-                collected.timings.extend(measured.values())
-                costs = timing.measure_costs(ready[0])
-                if costs is not None:
-                    collected.costs.update({f"{label} {problem.family} {size}{options}": seconds for label, seconds in asdict(costs).items()})
-                del ready, baseline, space
-                cp.get_default_memory_pool().free_all_blocks()
+    groups = list(_untimed(selections, overrides, collected))
+    reporter.stage("Verify and time", sum(len(group.rungs) for group in groups))
+    for group in groups:
+        try:
+            _time_group(group, overrides, cache, reporter, collected, seconds)
+        except ToolkitError:
+            raise
+        except Exception as error:
+            problem = launch.explained(error, f"{group.selection.problem.family} at {group.size}")
+            if problem is None:
+                raise
+            reporter.note(f"{problem.message}; this size is not timed")
+            (collected.failures if isinstance(problem, KernelProblem) else collected.refused).append(problem)
+        if saved is not None:
+            saved()
+        if collected.failures and not _context_works():
+            reporter.note("a kernel broke the GPU's context of this process: what is left is not timed")
+            collected.context_lost = True
+            return
+        cp.get_default_memory_pool().free_all_blocks()
     if collected.refused and not collected.timings and not collected.failures:
         raise collected.refused[0]
+
+
+def _untimed(selections: Sequence[Selection], overrides: Mapping[str, int], collected: Collected) -> Iterator[_Group]:
+    timed = {(timing.family, timing.rung, timing.size, timing.dtype) for timing in collected.timings}
+    for selection in selections:
+        for size in selection.sizes:
+            label = selection.problem.parse_size(size).label
+            for options, rungs in by_options(selection.rungs).items():
+                left = []
+                for rung in rungs:
+                    known = collected.cases.get(marker_of(rung, label, selection.dtype))
+                    final = known is not None and known.state in FINAL
+                    if not final and (rung.family, rung.name, label, selection.dtype) not in timed:
+                        left.append(rung)
+                if left:
+                    yield _Group(selection, size, options, tuple(left))
+
+
+def _time_group(
+    group: _Group, overrides: Mapping[str, int], cache: str | None, reporter: Reporter, collected: Collected, seconds: float | None
+) -> None:
+    from ncu_toolkit import timing
+
+    selection, size = group.selection, group.size
+    problem = selection.problem
+    mode: Any = cache or ("warm" if problem.rate == "flop" else "flushed")
+    space = launch.Workspace(problem, problem.parse_size(size), selection.dtype, group.rungs[0].problem)
+    ready: list[Any] = []
+    records = []
+    for rung in group.rungs:
+        applied = selection.parameters(rung, space.size.label, overrides)
+        record = record_of(rung, problem, size, selection.dtype, applied)
+        try:
+            runnable = launch.Runnable(rung, space, applied)
+            runnable.verify()
+        except Exception as error:
+            told = error if isinstance(error, ToolkitError) else launch.explained(error, f"'{rung.name}' at {size}")
+            if told is None:
+                raise
+            _refused(record, told, collected)
+            reporter.step(f"{rung.name} {size}: {told.message}")
+            continue
+        ready.append(runnable)
+        records.append(replace(record, parameters=dict(runnable.parameters), state="timed"))
+    if not ready:
+        return
+    try:
+        baseline = _baseline(problem, ready, space)
+    except EnvironmentProblem as error:
+        reporter.note(f"the baseline is not timed at {size}: {error.message}")
+        baseline = None
+    budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
+    measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=partial(_told, reporter, size))
+    collected.timings.extend(measured.values())
+    collected.cases.update({record.marker: record for record in records})
+    costs = timing.measure_costs(ready[0])
+    if costs is not None:
+        collected.costs.update({f"{label} {problem.family} {size}{group.options}": spent for label, spent in asdict(costs).items()})
+
+
+def _context_works() -> bool:
+    """Whether this process can still use the GPU: a kernel that read or wrote where it must not takes the whole context with it."""
+    try:
+        gpu.synchronize("the GPU")
+    except KernelProblem:
+        return False
+    return True
+
+
+def measure_ceilings(collected: Collected, reporter: Reporter) -> None:
+    """Measure what the device reaches, once a run; where that fails the run goes without."""
+    from ncu_toolkit import timing
+
+    if collected.ceilings != Ceilings() or collected.context_lost:
+        return
+    try:
+        collected.ceilings = timing.measure_ceilings()
+    except Exception as error:
+        problem = error if isinstance(error, ToolkitError) else launch.explained(error, "the measurement of what the device reaches")
+        if problem is None:
+            raise
+        reporter.note(f"the device's ceilings are not measured: {problem.message}")
 
 
 def _told(reporter: Reporter, size: str, name: str) -> None:
     reporter.step(f"{name} {size}")
 
 
-def _by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
+def by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
     """Rungs grouped by the operation they compute (a family may hold several), in order; the key is "" or " (op)"."""
     groups: dict[str, list[Rung]] = {}
     for rung in rungs:
@@ -243,8 +339,6 @@ def _by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
 
 def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:
     """The runnable of the group's baseline: among those being timed, else bound for this purpose; None where there is none."""
-    from ncu_toolkit.launch import Runnable, Workspace
-
     name = next((runnable.rung.baseline for runnable in ready if runnable.rung.baseline), problem.baseline)
     if not name:
         return None
@@ -252,13 +346,13 @@ def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:
         if runnable.rung.name == name:
             return runnable
     rung = find_rung(f"{problem.family}/{name}")
-    own = space if dict(rung.problem) == dict(ready[0].rung.problem) else Workspace(problem, space.size, space.dtype, rung.problem)
-    bound = Runnable(rung, own)
+    own = space if dict(rung.problem) == dict(ready[0].rung.problem) else launch.Workspace(problem, space.size, space.dtype, rung.problem)
+    bound = launch.Runnable(rung, own)
     bound.verify()
     return bound
 
 
-def _record(rung: Rung, problem: Problem, size: str, dtype: str, overrides: Mapping[str, int]) -> CaseRecord:
+def record_of(rung: Rung, problem: Problem, size: str, dtype: str, overrides: Mapping[str, int]) -> CaseRecord:
     parsed = problem.parse_size(size)
     return CaseRecord(
         family=rung.family,
@@ -270,110 +364,19 @@ def _record(rung: Rung, problem: Problem, size: str, dtype: str, overrides: Mapp
         state="planned",
         flops=problem.flops(parsed, rung.problem),
         compulsory_bytes=problem.compulsory_bytes(parsed, dtype, rung.problem),
+        source=build.source_digest(rung),
     )
+
+
+def marker_of(rung: Rung, size: str, dtype: str) -> str:
+    """The marker of a rung's case at a size given as its label."""
+    return store.marker(rung.family, rung.name, size, dtype)
 
 
 def _refused(record: CaseRecord, error: ToolkitError, collected: Collected) -> None:
     state = "failed" if isinstance(error, KernelProblem) else "skipped"
     collected.cases[record.marker] = replace(record, state=state, message=str(error))
     (collected.failures if state == "failed" else collected.refused).append(error)
-
-
-def profile_all(
-    selections: Sequence[Selection], overrides: Mapping[str, int], folder: Path, reporter: Reporter, collected: Collected,
-    *, timeout: float = DEFAULT_TIMEOUT, set_name: str = SET_NAME, cache_control: str = "all", stem: str = "profile",
-) -> None:  # fmt: skip
-    """Profile every case in one ncu run, restricted to the launches under study; wrong rungs are left out.
-
-    On Ctrl-C the current case is finished, the report is written and kept.
-    """
-    ncu = collect.find_ncu()
-    planned = _plan(selections, overrides, collected)
-    if not planned:
-        return
-    plan_path, progress, stop = folder / f"{stem}-plan.json", folder / f"{stem}-progress.jsonl", folder / f"{stem}-stop"
-    write_plan(Plan(tuple(planned), str(progress.resolve()), str(stop.resolve())), plan_path)
-    sections = [section_folder()]
-    if ncu.stock_sections is not None:
-        sections.append(ncu.stock_sections)
-    elif set_name != SET_NAME:
-        raise EnvironmentProblem(
-            f"ncu's own section files are not found beside '{ncu.path}', and the set '{set_name}' is in them",
-            "Set NCU to the ncu of an installation that has them",
-        )
-    request = collect.Request(
-        output=folder / stem,
-        command=(sys.executable, "-m", "ncu_toolkit.target", str(plan_path)),
-        section_folders=tuple(sections),
-        set_name=set_name,
-        cache_control=cache_control,
-    )
-    words = collect.argv(ncu, request)
-    collected.commands.append(" ".join(words))
-    reporter.stage("Profile", len(planned))
-    gpu.cupy().get_default_memory_pool().free_all_blocks()
-    seen = 0
-
-    def tick() -> None:
-        nonlocal seen
-        done = [step for step in read_progress(progress) if step.state != "started"]
-        for step in done[seen:]:
-            reporter.step(planned[step.case].label + ("" if step.state == "profiled" else f": {step.state}"))
-        seen = len(done)
-
-    package_parent = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
-    outcome = collect.run(
-        words, folder / stem, folder / f"{stem}.log", timeout=timeout, tick=tick, request_stop=stop.touch, environment={"PYTHONPATH": path}
-    )
-    collected.costs[f"profiling ({set_name})"] = outcome.seconds
-    collected.interrupted = outcome.interrupted
-    stop.unlink(missing_ok=True)
-    _settle(planned, progress, collected)
-    if outcome.report is not None:
-        collected.reports.append(outcome.report.name)
-        if outcome.problem is not None:
-            reporter.note(f"{outcome.problem.message}; what was profiled before is kept")
-            collected.failures.append(outcome.problem)
-        return
-    if outcome.problem is not None:
-        raise outcome.problem
-    if outcome.interrupted:
-        return
-    failed = next((error for error in collected.failures), None)
-    raise failed or EnvironmentProblem("ncu ended without writing a report", f"Its output is in {folder / f'{stem}.log'}")
-
-
-def _plan(selections: Sequence[Selection], overrides: Mapping[str, int], collected: Collected) -> list[PlannedCase]:
-    planned = []
-    for selection in selections:
-        for size in selection.sizes:
-            for rungs in _by_options(selection.rungs).values():
-                for rung in rungs:
-                    applied = selection.parameters(rung, selection.problem.parse_size(size).label, overrides)
-                    record = _record(rung, selection.problem, size, selection.dtype, applied)
-                    known = collected.cases.setdefault(record.marker, record)
-                    if known.state not in ("failed", "skipped"):
-                        planned.append(PlannedCase(rung.family, rung.name, record.size, selection.dtype, applied))
-    return planned
-
-
-def _settle(planned: Sequence[PlannedCase], progress: Path, collected: Collected) -> None:
-    """Carry the outcome of each planned case over from the progress file."""
-    ended: dict[int, Step] = {step.case: step for step in read_progress(progress)}
-    for index, case in enumerate(planned):
-        record = collected.cases[case.marker]
-        step = ended.get(index)
-        if step is None or step.state == "stopped":
-            collected.cases[case.marker] = replace(record, state="not run", message="the ladder was stopped before it")
-        elif step.state == "started":
-            collected.cases[case.marker] = replace(record, state="failed", message="the program ended while this case ran")
-        elif step.state == "profiled":
-            collected.cases[case.marker] = replace(record, state="profiled")
-        else:
-            collected.cases[case.marker] = replace(record, state=step.state, message=step.message)
-            if step.state == "failed":
-                collected.failures.append(KernelProblem(step.message))
 
 
 def section_folder() -> Path:
@@ -389,21 +392,30 @@ def section_folder() -> Path:
     raise EnvironmentProblem("the section files are missing from the installation", "Reinstall ncu-toolkit")
 
 
+def machine(collected: Collected) -> dict[str, str]:
+    """Labels and values that say on what this run is made, looked at once a session."""
+    if not collected.environment:
+        collected.device = gpu.device()
+        collected.environment = {**gpu.environment(), "Compiler": toolchain_description()}
+    return collected.environment
+
+
 def save(folder: Path, title: str, created: str, collected: Collected) -> Manifest:
-    """Write what is collected so far; called after every stage, so that nothing finished is lost."""
+    """Write what is collected so far; called after every step that ends with something finished, so that none of it is lost."""
     manifest = Manifest(
         id=folder.name,
         title=title,
         created=created,
         tool_version=__version__,
-        device=gpu.device(),
-        environment={**gpu.environment(), "Compiler": toolchain_description()},
+        environment=machine(collected),
+        device=collected.device,
         commands=tuple(collected.commands),
         cases=tuple(collected.cases.values()),
         ceilings=collected.ceilings,
         skipped=tuple(collected.skipped),
         report_files=tuple(collected.reports),
         costs=collected.costs,
+        asked=collected.asked,
     )
     store.save(folder, manifest, collected.timings)
     return manifest

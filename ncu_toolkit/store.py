@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,11 @@ MAIN_LAUNCH_SHARE: Final = 0.9
 
 @dataclass(frozen=True)
 class CaseRecord:
-    """One case of a run and how it ended: profiled, timed, failed or skipped, with the reason."""
+    """One case of a run and how it ended, with the reason.
+
+    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot run here), not run (it was not its turn yet
+    when the run ended).
+    """
 
     family: str
     rung: str
@@ -46,10 +51,29 @@ class CaseRecord:
     message: str = ""
     flops: float | None = None
     compulsory_bytes: float | None = None
+    report: str = ""
+    """The report that holds its launches; empty where any of the run's may."""
+    source: str = ""
+    """Digest of the kernel's code (build.source_digest)."""
 
     @property
     def marker(self) -> str:
-        return f"{NVTX_PREFIX}:{self.family}/{self.rung}:{self.size}:{self.dtype}"
+        return marker(self.family, self.rung, self.size, self.dtype)
+
+
+def marker(family: str, rung: str, size: str, dtype: str) -> str:
+    """The NVTX range that a case's launches are found by."""
+    return f"{NVTX_PREFIX}:{family}/{rung}:{size}:{dtype}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a ladder's run was asked for beside its cases: what `profile --resume` goes on with."""
+
+    timing: bool = True
+    cache_control: str = "all"
+    redact: bool = False
+    redact_source: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +94,7 @@ class Manifest:
     costs: Mapping[str, float] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each raw report by its name, as hexadecimal digits."""
+    asked: Asked | None = None
 
 
 def write_json(path: Path, kind: str, payload: Any) -> None:
@@ -119,6 +144,11 @@ def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
     raise EnvironmentProblem(f"'{reports}' already holds 100 runs of this second", "Try again")
 
 
+def discard(folder: Path) -> None:
+    """Remove the folder of a run in which nothing was measured."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def save(folder: Path, manifest: Manifest, timings: Iterable[Timing]) -> None:
     """Write a run's manifest and timings into its folder."""
     write_json(folder / TIMINGS, "timings", list(timings))
@@ -156,6 +186,10 @@ def load_run(folder: Path, *, live: bool) -> Run:
         if Path(name).name != name:
             raise InputProblem(f"'{folder / MANIFEST}' names a report outside its folder: '{name}'", "The manifest was edited; make the run again")
         profiles.extend(ncu_rep.load_profiles(folder / name))
+    again = _superseded(profiles, manifest.cases)
+    if again:
+        known = {case.marker: case for case in manifest.cases}
+        profiles = [p for p in profiles if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)]
     tied = _with_rules(folder, tie(profiles, manifest.cases))
     timings = load_timings(folder)
     device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
@@ -170,6 +204,7 @@ def load_run(folder: Path, *, live: bool) -> Run:
     versions = sorted({profile.origin.ncu_version for profile in tied if profile.origin.ncu_version})
     if versions:
         environment["Nsight Compute"] = ", ".join(versions)
+        environment.pop("ncu", None)  # what the reports themselves say
     environment["ncu-toolkit"] = manifest.tool_version
     return Run(
         id=manifest.id,
@@ -182,23 +217,23 @@ def load_run(folder: Path, *, live: bool) -> Run:
         profiles=tied,
         timings=timings,
         ceilings=manifest.ceilings,
-        skipped=(*manifest.skipped, *lost),
+        skipped=(*manifest.skipped, *lost, *again),
         report_files=manifest.report_files,
         costs=manifest.costs,
     )
 
 
 def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profile, ...]:
-    """Give every profile the context of its case, found by the NVTX range it was launched in."""
+    """Give every profile the context of its case, found by the NVTX range it was launched in, in the report that the case names."""
     by_marker = {case.marker: case for case in cases}
     groups: dict[str, list[int]] = {}
     for index, profile in enumerate(profiles):
-        marker = next((name for name in profile.launch.nvtx if name in by_marker), None)
-        if marker is not None:
-            groups.setdefault(marker, []).append(index)
+        name = next((name for name in profile.launch.nvtx if name in by_marker), None)
+        if name is not None and _holds(by_marker[name], profile):
+            groups.setdefault(name, []).append(index)
     tied = list(profiles)
-    for marker, indices in groups.items():
-        case = by_marker[marker]
+    for name, indices in groups.items():
+        case = by_marker[name]
         times = [profiles[i].duration_us or 0.0 for i in indices]
         total = sum(times)
         repeats = _repeats(case)
@@ -221,6 +256,23 @@ def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profi
                 ),
             )
     return tuple(tied)
+
+
+def _holds(case: CaseRecord, profile: Profile) -> bool:
+    """Whether a launch in a case's range is of the report that holds the case; a recording's reports are compressed under the same name."""
+    return case.report.removesuffix(".xz") in ("", profile.origin.file.removesuffix(".xz"))
+
+
+def _superseded(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Skipped, ...]:
+    """Launches of cases that were broken off and collected again: which report holds the ones that count."""
+    by_marker = {case.marker: case for case in cases}
+    found: dict[Skipped, None] = {}
+    for profile in profiles:
+        for name in profile.launch.nvtx:
+            case = by_marker.get(name)
+            if case is not None and not _holds(case, profile):
+                found[Skipped(f"{case.family}/{case.rung} at {case.size} in {profile.origin.file}", f"collected again in {case.report}")] = None
+    return tuple(found)
 
 
 def _repeats(case: CaseRecord) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,11 +48,16 @@ class Plan:
     progress: str
     stop: str
     seed: int = 1
+    seconds: float | None = None
+    """No further case is begun after this long, so that ncu writes what it has; None for all cases in one process."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of progress. `state`: started, profiled, failed (wrong result or launch error), skipped (cannot run here), stopped."""
+    """One line of progress.
+
+    `state`: started, profiled, failed (wrong result or launch error), skipped (cannot run here), stopped (asked to), paused (the time is up).
+    """
 
     case: int
     state: str
@@ -85,17 +91,21 @@ def run_plan(plan: Plan) -> None:
     """Run every case; one that fails is reported and the rest goes on."""
     from ncu_toolkit import gpu
     from ncu_toolkit.ladder import find_rung
-    from ncu_toolkit.launch import Runnable, Workspace
+    from ncu_toolkit.launch import Runnable, Workspace, explained
     from ncu_toolkit.problems import problem_for
 
     gpu.disable_tf32()
     cp = gpu.cupy()
     progress = Path(plan.progress)
+    began = time.monotonic()
     space: Workspace | None = None
     key: tuple[Any, ...] = ()
     for index, case in enumerate(plan.cases):
         if Path(plan.stop).exists():
             _note(progress, Step(index, "stopped"))
+            return
+        if index and plan.seconds is not None and time.monotonic() - began > plan.seconds:
+            _note(progress, Step(index, "paused"))
             return
         _note(progress, Step(index, "started"))
         try:
@@ -112,11 +122,30 @@ def run_plan(plan: Plan) -> None:
             _profile(runnable, case, cp)
         except KernelProblem as error:
             _note(progress, Step(index, "failed", str(error), error.exit_code))
+            if not _context_works():
+                _note(progress, Step(index + 1, "paused"))
+                return
         except ToolkitError as error:
             _note(progress, Step(index, "skipped", str(error), error.exit_code))
+        except Exception as error:
+            told = explained(error, case.label)
+            if told is None or isinstance(told, KernelProblem):
+                raise  # the GPU's context is lost: this process can do no more, the next one goes on
+            _note(progress, Step(index, "skipped", str(told), told.exit_code))
         else:
             facts = {"worst": worst, "parameters": dict(runnable.parameters)}
             _note(progress, Step(index, "profiled", facts=facts))
+
+
+def _context_works() -> bool:
+    """Whether this process can go on: a kernel that touched memory it must not breaks the context, and whatever follows would fail with it."""
+    from ncu_toolkit import gpu
+
+    try:
+        gpu.synchronize("the GPU")
+    except KernelProblem:
+        return False
+    return True
 
 
 def _profile(runnable: Any, case: PlannedCase, cp: Any) -> None:

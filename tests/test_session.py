@@ -8,39 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import fake_gpu
+import ladder_runs
 import pytest
 from fake_gpu import FakeCupy
+from ladder_runs import Quiet, chosen
 
-from ncu_toolkit import build, collect, session, store, timing
-from ncu_toolkit.collect import Outcome
+from ncu_toolkit import build, session, store
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, UsageProblem
 from ncu_toolkit.ladder import find_family, find_rung
-from ncu_toolkit.model import Timing
 from ncu_toolkit.problems import problem_for
-from ncu_toolkit.session import Collected, Selection, parse_sizes, select, with_predecessors
-from ncu_toolkit.target import Step, _note, read_plan
+from ncu_toolkit.session import Collected, parse_sizes, select, with_predecessors
 
 PROBLEM = problem_for("gemm_fp32")
-
-
-class Quiet:
-    """A reporter that remembers."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def stage(self, title: str, total: int) -> None:
-        self.said.append(f"{title} {total}")
-
-    def step(self, label: str) -> None:
-        self.said.append(label)
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-
-def chosen(*kernels: str, families: tuple[str, ...] = (), sizes: str | None = "64", dtype: str | None = None) -> tuple[Selection, ...]:
-    return select(kernels, families, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
 
 
 def test_kernels_and_families() -> None:
@@ -114,22 +93,7 @@ def test_predecessors_come_along_in_order() -> None:
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
-    fake = fake_gpu.install(monkeypatch, tmp_path)
-    for rung in find_family("gemm_fp32").rungs:
-        for spec in rung.launches:
-            fake.behaviours[spec.kernel] = fake_gpu.product
-
-    def measure(ready: Any, baseline: Any, cache: str, seconds: float, tick: Any) -> dict[str, Timing]:
-        for runnable in ready:
-            tick(runnable.rung.name)
-        return {
-            r.rung.name: Timing("gemm_fp32", r.rung.name, r.workspace.size.label, "float32", {}, {}, (1.0,), "warm", 1.0, 1.0, 0.0) for r in ready
-        }
-
-    monkeypatch.setattr(timing, "measure_ladder", measure)
-    monkeypatch.setattr(timing, "measure_costs", lambda runnable: timing.Costs(1.0, 2.0, 3.0, 4.0))
-    monkeypatch.setattr(session, "_baseline", lambda *arguments: None)
-    return fake
+    return ladder_runs.install(monkeypatch, tmp_path)
 
 
 def test_rungs_that_this_gpu_cannot_run_are_listed(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,90 +140,6 @@ def test_a_build_that_fails_stops_before_anything_is_measured(cupy: FakeCupy, mo
         session.build_all(chosen("naive"), {}, Quiet(), Collected())
 
 
-class FakeNcu:
-    """Stands in for `collect.run`: writes the progress a target would, and the outcome asked for."""
-
-    def __init__(self, steps: list[Step], report: bool, problem: Any = None, interrupted: bool = False) -> None:
-        self.steps, self.report, self.problem, self.interrupted = steps, report, problem, interrupted
-        self.words: list[str] = []
-
-    def __call__(self, words: list[str], output: Path, log: Path, *, timeout: float, tick: Any, request_stop: Any, environment: Any) -> Outcome:
-        self.words = words
-        plan = read_plan(Path(words[-1]))
-        for step in self.steps:
-            _note(Path(plan.progress), step)
-            tick()
-        report = output.with_name(output.name + ".ncu-rep")
-        if self.report:
-            report.write_bytes(b"NVR\0")
-        return Outcome(tuple(words), 0, 1.5, log, report if self.report else None, self.problem, self.interrupted)
-
-
-def profile(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, ncu: FakeNcu, *kernels: str, collected: Collected | None = None
-) -> tuple[Collected, Quiet]:
-    monkeypatch.setattr(collect, "find_ncu", lambda: collect.Ncu("/nowhere/ncu", "2025.3.1.0"))
-    monkeypatch.setattr(collect, "run", ncu)
-    collected, reporter = collected or Collected(), Quiet()
-    session.profile_all(chosen(*kernels), {}, folder, reporter, collected)
-    return collected, reporter
-
-
-def state(collected: Collected, rung: str) -> str:
-    return collected.cases[f"ncu-toolkit:gemm_fp32/{rung}:64:float32"].state
-
-
-def test_a_ladder_is_profiled_in_one_run(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ncu = FakeNcu([Step(0, "started"), Step(0, "profiled"), Step(1, "started"), Step(1, "profiled")], report=True)
-    collected, reporter = profile(monkeypatch, tmp_path, ncu, "naive", "coalesced")
-    assert (state(collected, "naive"), state(collected, "coalesced")) == ("profiled", "profiled")
-    assert collected.reports == ["profile.ncu-rep"]
-    assert collected.commands == [" ".join(ncu.words)]
-    assert reporter.said == ["Profile 2", "gemm_fp32/naive at 64", "gemm_fp32/coalesced at 64"]
-    assert collected.failures == []
-
-
-def test_rungs_that_failed_while_timed_are_not_profiled(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cupy.behaviours["naive"] = fake_gpu.forgetful
-    collected = Collected()
-    session.time_all(chosen("naive", "coalesced"), {}, None, Quiet(), collected)
-    ncu = FakeNcu([Step(0, "started"), Step(0, "profiled")], report=True)
-    profile(monkeypatch, tmp_path, ncu, "naive", "coalesced", collected=collected)
-    assert [case.rung for case in read_plan(Path(ncu.words[-1])).cases] == ["coalesced"]
-    assert (state(collected, "naive"), state(collected, "coalesced")) == ("failed", "profiled")
-
-
-def test_an_interrupt_keeps_what_is_finished(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ncu = FakeNcu([Step(0, "started"), Step(0, "profiled"), Step(1, "stopped")], report=True, interrupted=True)
-    collected, _ = profile(monkeypatch, tmp_path, ncu, "naive", "coalesced", "flat_index")
-    assert collected.interrupted
-    assert [state(collected, rung) for rung in ("naive", "coalesced", "flat_index")] == ["profiled", "not run", "not run"]
-    assert collected.reports == ["profile.ncu-rep"]
-
-
-def test_a_crash_in_a_case_is_that_cases_failure(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    crash = KernelProblem("the profiled program ended with exit code 139")
-    ncu = FakeNcu([Step(0, "started"), Step(0, "profiled"), Step(1, "started")], report=True, problem=crash)
-    collected, reporter = profile(monkeypatch, tmp_path, ncu, "naive", "coalesced")
-    assert (state(collected, "naive"), state(collected, "coalesced")) == ("profiled", "failed")
-    assert collected.failures == [crash]
-    assert any("what was profiled before is kept" in line for line in reporter.said)
-
-
-def test_a_wrong_result_under_ncu_is_a_failure(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ncu = FakeNcu([Step(0, "started"), Step(0, "failed", "wrong", 5)], report=False)
-    with pytest.raises(KernelProblem, match="wrong"):
-        profile(monkeypatch, tmp_path, ncu, "naive")
-
-
-def test_no_report_raises_what_ncu_said(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ncu = FakeNcu([], report=False, problem=EnvironmentProblem("ERR_NVGPUCTRPERM"))
-    with pytest.raises(EnvironmentProblem, match="ERR_NVGPUCTRPERM"):
-        profile(monkeypatch, tmp_path, ncu, "naive")
-    with pytest.raises(EnvironmentProblem, match="without writing a report"):
-        profile(monkeypatch, tmp_path, FakeNcu([], report=False), "naive")
-
-
 def test_what_is_saved_can_be_loaded(cupy: FakeCupy, tmp_path: Path) -> None:
     collected = Collected()
     session.time_all(chosen("naive"), {}, None, Quiet(), collected)
@@ -278,3 +158,71 @@ def test_a_baseline_of_the_same_operation_is_found(monkeypatch: pytest.MonkeyPat
 
 def test_section_files_are_there() -> None:
     assert list(session.section_folder().glob("*.section"))
+
+
+def test_what_is_timed_already_is_not_timed_again(cupy: FakeCupy) -> None:
+    collected, saved = Collected(), []
+    session.time_all(chosen("naive", "coalesced", sizes="5"), {}, None, Quiet(), collected, saved=lambda: saved.append(len(collected.timings)))
+    cupy.events.clear()
+    session.time_all(
+        chosen("naive", "coalesced", "flat_index", sizes="5,6"), {}, None, Quiet(), collected, saved=lambda: saved.append(len(collected.timings))
+    )
+    assert [(item.rung, item.size) for item in collected.timings] == [
+        ("naive", "5"), ("coalesced", "5"), ("flat_index", "5"), ("naive", "6"), ("coalesced", "6"), ("flat_index", "6"),
+    ]  # fmt: skip
+    assert saved == [2, 3, 6], "each size is saved when it is done"
+
+
+class CuPyError(Exception):
+    """As CuPy raises it: told by its module."""
+
+
+CuPyError.__module__ = "cupy_backends.cuda.api.runtime"
+
+
+class OutOfMemoryError(Exception):
+    """As CuPy raises it: told by its name."""
+
+
+def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy) -> None:
+    def full(arguments: object) -> None:
+        raise OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes")
+
+    cupy.behaviours["naive"] = full
+    with pytest.raises(EnvironmentProblem, match="GPU ran out of memory at 'naive' at 5") as refused:
+        session.time_all(chosen("naive", sizes="5"), {}, None, Quiet(), Collected())
+    assert "smaller --size" in refused.value.remedy
+    collected = Collected()
+    session.time_all(chosen("naive", "coalesced", sizes="5"), {}, None, Quiet(), collected)
+    assert [item.rung for item in collected.timings] == ["coalesced"]
+
+
+def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[bool] = []
+
+    def illegal(arguments: object) -> None:
+        broken.append(True)
+        raise CuPyError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    def synchronize(what: str) -> None:
+        if broken:
+            raise KernelProblem(f"{what} failed on the GPU")
+
+    cupy.behaviours["coalesced"] = illegal
+    monkeypatch.setattr(session.gpu, "synchronize", synchronize)
+    collected, reporter = Collected(), Quiet()
+    session.time_all(chosen("naive", sizes="5"), {}, None, reporter, collected)
+    session.time_all(chosen("coalesced", "flat_index", sizes="5,6"), {}, None, reporter, collected)
+    assert [item.rung for item in collected.timings] == ["naive"]
+    assert collected.context_lost
+    assert "illegal memory access" in collected.cases["ncu-toolkit:gemm_fp32/coalesced:5:float32"].message
+    assert any("broke the GPU's context" in line for line in reporter.said)
+
+
+def test_other_errors_are_not_taken_for_the_gpus(cupy: FakeCupy) -> None:
+    def defect(arguments: object) -> None:
+        raise KeyError("a defect")
+
+    cupy.behaviours["naive"] = defect
+    with pytest.raises(KeyError):
+        session.time_all(chosen("naive", sizes="5"), {}, None, Quiet(), Collected())

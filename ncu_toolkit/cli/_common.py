@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -108,6 +111,24 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
     return values
 
 
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP, as CI and closed terminals send them, end what is under way like Ctrl-C: in order, with what is finished kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Progress:
     """A session's reporter as progress bars on a terminal, or as plain lines where none listens."""
 
@@ -152,6 +173,10 @@ class Progress:
                 self._console.print(f"{self._title}: {self._done} of {self._total} ({label})", markup=False)
             return
         self._bars.update(self._task, advance=1, label=label)
+
+    def doing(self, label: str) -> None:
+        if not self._bars.disable:
+            self._bars.update(self._task, label=f"{label} …")
 
     def note(self, text: str) -> None:
         self._console.print(f"note: {text}", markup=False)

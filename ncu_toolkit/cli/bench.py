@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit import gpu, session, store, units
-from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
+from ncu_toolkit.cli._common import Progress, choose_options, console, interruptible, output_option, parse_params, split, tuned_option
 from ncu_toolkit.cli.profile import what
 from ncu_toolkit.problems import problem_for
 from ncu_toolkit.session import Collected
@@ -50,19 +50,28 @@ def command(
     gpu.cupy()
     collected = Collected()
     chosen = session.runnable_here(chosen, collected)
-    folder = store.new_run_folder(reports, f"bench {what(names, chosen)}")
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    folder: Path | None = None
+
+    def saved() -> Path:
+        nonlocal folder
+        if folder is None:  # made when there is something to put into it
+            folder = store.new_run_folder(reports, f"bench {what(names, chosen)}")
+        session.save(folder, title, created, collected)
+        return folder
+
     title = f"Timing of {what(names, chosen)} on {gpu.device().name}"
     with Progress() as progress:
         session.build_all(chosen, overrides, progress, collected)
         try:
-            session.time_all(chosen, overrides, cache, progress, collected)
-            from ncu_toolkit.timing import measure_ceilings
-
-            collected.ceilings = measure_ceilings()
+            with interruptible():
+                session.time_all(chosen, overrides, cache, progress, collected, saved=saved)
+                session.measure_ceilings(collected, progress)
         except KeyboardInterrupt:
+            if not collected.measured:
+                raise
             collected.interrupted = True
-        session.save(folder, title, created, collected)
+        folder = saved()
     table = frames.timings_frame(collected.timings)
     csv = table.to_csv(index=False)
     store.write_atomic(folder / "timings.csv", csv.encode())

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, programs, session, store
-from ncu_toolkit.cli._common import Progress, choose_options, console, output_option, parse_params, split, tuned_option
+from ncu_toolkit import gpu, profiling, programs, resume, session, store
+from ncu_toolkit.cli._common import (
+    DEFAULT_REPORTS,
+    Progress,
+    choose_options,
+    console,
+    interruptible,
+    output_option,
+    parse_params,
+    split,
+    tuned_option,
+)
 from ncu_toolkit.collect import find_ncu
-from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.errors import ToolkitError, UsageProblem
+from ncu_toolkit.redact import redact_commands, redact_folder, redact_in_place
+from ncu_toolkit.resume import held
 from ncu_toolkit.sections import SET_NAME
 from ncu_toolkit.session import Collected, Selection, with_predecessors
+from ncu_toolkit.store import Asked
 
 
 @click.command("profile")
@@ -63,11 +78,24 @@ from ncu_toolkit.session import Collected, Selection, with_predecessors
     metavar="NAME",
     help="Of a program: ncu's section set; 'full' feeds ncu's own rules too.",
 )
+@click.option(
+    "--resume",
+    "resumed",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[RUN]",
+    help="Go on with a ladder's run that stopped part-way: by the name of its folder, or the newest unfinished one.",
+)
+@click.option("--redact", is_flag=True, help="Keep the raw report without host names, users, addresses, command lines and folders.")
+@click.option("--redact-source", is_flag=True, help="As --redact, and also without embedded source code.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
+@click.pass_context
 def command(
-    kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
-    reports: Path, tuned: bool, alone: bool, no_timing: bool, cache_control: str, timeout: float,
-    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, program: tuple[str, ...],
+    ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None,
+    params: tuple[str, ...], reports: Path, tuned: bool, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, resumed: str | None,
+    redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Verify, time and profile kernels of a ladder, or any program, and write their report.
 
@@ -76,10 +104,16 @@ def command(
     Each kernel is held against a reference before anything is measured. The rung that a kernel is compared with is profiled too, so that
     its page says what the step changed. The raw report stays beside the pages, for the Nsight Compute GUI.
     """
+    if resumed is not None:
+        _refuse_others(ctx)
+        _resume(resumed, reports, timeout, redact, redact_source)
+        return
     if program:
         if kernels or families or everything or sizes or dtype or params:
             raise UsageProblem("a ladder and a program cannot be profiled at once", "Use --kernel-filter for the kernels of a program")
-        selection = programs.Selection(kernel_filter, launch_skip, launch_count, nvtx, ranges, cache_control, set_name)
+        selection = programs.Selection(
+            kernel_filter, launch_skip, launch_count, nvtx, ranges, cache_control, set_name, redact or redact_source, redact_source
+        )
         _profile_program(program, selection, reports, timeout)
         return
     names = split(kernels) if kernels else ()
@@ -89,23 +123,85 @@ def command(
     if not alone:
         chosen = tuple(with_predecessors(selection) for selection in chosen)
     gpu.cupy()
-    find_ncu()
-    collected = Collected()
+    ncu = find_ncu()
+    collected = Collected(asked=Asked(not no_timing, cache_control, redact or redact_source, redact_source))
     chosen = session.runnable_here(chosen, collected)
-    folder = store.new_run_folder(reports, what(names, chosen))
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     title = f"{what(names, chosen)} on {gpu.device().name}"
     with Progress() as progress:
         session.build_all(chosen, overrides, progress, collected)
-        if not no_timing:
-            session.time_all(chosen, overrides, None, progress, collected)
-            from ncu_toolkit.timing import measure_ceilings
-
-            collected.ceilings = measure_ceilings()
-            session.save(folder, title, created, collected)
-        session.profile_all(chosen, overrides, folder, progress, collected, timeout=timeout, cache_control=cache_control)
-        session.save(folder, title, created, collected)
+        session.machine(collected)["ncu"] = ncu.version
+        profiling.plan_all(chosen, overrides, collected)
+        folder = store.new_run_folder(reports, what(names, chosen))
+        with held(folder) as lock:
+            _collect(chosen, overrides, folder, title, created, progress, collected, timeout, lock)
     finish(folder, reports, collected)
+
+
+def _collect(
+    chosen: tuple[Selection, ...], overrides: dict[str, int], folder: Path, title: str, created: str, progress: Progress, collected: Collected,
+    timeout: float, lock: int,
+) -> None:  # fmt: skip
+    """Time and profile what the run lacks, and keep every step of it. What went wrong is in `collected` where there is something to show."""
+    asked = collected.asked or Asked()
+    saved = partial(session.save, folder, title, created, collected)
+    try:
+        saved()
+        with interruptible():
+            if asked.timing:
+                session.time_all(chosen, overrides, None, progress, collected, saved=saved)
+                session.measure_ceilings(collected, progress)
+                saved()
+            profiling.profile_all(
+                chosen, overrides, folder, progress, collected,
+                timeout=timeout, cache_control=asked.cache_control, saved=saved, keep_open=(lock,),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        collected.interrupted = True
+        if not collected.measured:
+            store.discard(folder)
+            raise
+    except ToolkitError as error:
+        if not collected.measured:
+            if str(folder) not in str(error):  # it points to a log there
+                store.discard(folder)
+            raise
+        if error not in collected.failures:
+            collected.failures.append(error)
+    if asked.redact:
+        collected.commands[:] = redact_commands(collected.commands)
+        redact_folder(folder)
+    saved()
+
+
+def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_source: bool) -> None:
+    gpu.cupy()
+    folder = resume.find(name, reports)
+    with Progress() as progress, held(folder) as lock:
+        run = resume.open_run(folder, progress)
+        progress.note(run.said)
+        asked = run.collected.asked or Asked()
+        if (redact or redact_source) and not (asked.redact and asked.redact_source >= redact_source):
+            run.collected.asked = replace(asked, redact=True, redact_source=asked.redact_source or redact_source)
+            for report in run.collected.reports:
+                redact_in_place(folder / report, remove_source=run.collected.asked.redact_source)
+                session.save(folder, run.manifest.title, run.manifest.created, run.collected)
+        session.build_all(run.selections if run.left else (), {}, progress, run.collected)
+        manifest = run.manifest
+        _collect(run.selections, {}, folder, manifest.title, manifest.created, progress, run.collected, timeout, lock)
+    finish(folder, folder.parent, run.collected)
+
+
+#: What goes with --resume: the rest of the run is as it was asked for.
+_WITH_RESUME = frozenset({"resumed", "reports", "timeout", "redact", "redact_source"})
+
+
+def _refuse_others(ctx: click.Context) -> None:
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name not in _WITH_RESUME:
+            shown = parameter.opts[0] if isinstance(parameter, click.Option) else "a program"
+            raise UsageProblem(f"{shown} does not go with --resume", "The run goes on as it was asked for; start a new one for something else")
 
 
 def _profile_program(program: tuple[str, ...], selection: programs.Selection, reports: Path, timeout: float) -> None:
@@ -143,12 +239,11 @@ def finish(folder: Path, reports: Path, collected: Collected) -> None:
     screen = console()
     screen.print(summary(run))
     screen.print(f"Report: {reports / 'index.html'}", markup=False)
+    left = sum(case.state in resume.OPEN for case in collected.cases.values())
+    if left:
+        where = "" if reports == Path(DEFAULT_REPORTS) else f" --output {shlex.quote(str(reports))}"
+        screen.print(f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {folder.name}{where}", markup=False)
     if collected.interrupted:
-        missing = [case for case in collected.cases.values() if case.state == "not run"]
-        rungs = ",".join(dict.fromkeys(case.rung for case in missing))
-        sizes = ",".join(dict.fromkeys(case.size for case in missing))
-        if missing:
-            screen.print(f"Interrupted. The rest: ncu-toolkit profile --kernel {rungs} --size {sizes}", markup=False)
         raise KeyboardInterrupt
     if collected.failures:
         raise collected.failures[0]

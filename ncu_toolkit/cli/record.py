@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, scrub, session, store
+from ncu_toolkit import gpu, profiling, scrub, session, store
 from ncu_toolkit.cli._common import Progress, console, split
 from ncu_toolkit.collect import find_ncu
 from ncu_toolkit.errors import ToolkitError, UsageProblem
@@ -70,11 +70,9 @@ def command(
     with Progress() as progress:
         session.build_all(to_profile, {}, progress, collected)
         session.time_all(to_time, {}, None, progress, collected, seconds)
-        from ncu_toolkit.timing import measure_ceilings
-
-        collected.ceilings = measure_ceilings()
+        session.measure_ceilings(collected, progress)
         session.save(target, title, created, collected)
-        session.profile_all(to_profile, {}, target, progress, collected, timeout=timeout)
+        profiling.profile_all(to_profile, {}, target, progress, collected, timeout=timeout, part_seconds=None)
         session.save(target, title, created, collected)
         if stock_rules:
             try:
@@ -106,13 +104,17 @@ def _stock(chosen: tuple[Selection, ...], target: Path, progress: Progress, coll
     """A second run with Nsight Compute's full set; only its rules' verdicts are kept, in rules.json."""
     from ncu_toolkit import ncu_rep
 
-    before = list(collected.reports)
-    session.profile_all(chosen, {}, target, progress, collected, timeout=timeout, set_name="full", stem="stock")
-    for name in [name for name in collected.reports if name not in before]:
-        tied = store.tie(ncu_rep.load_profiles(target / name, instructions=False), tuple(collected.cases.values()))
-        store.save_rules(target, tied)
+    apart = Collected(cases={marker: replace(case, state="timed", report="") for marker, case in collected.cases.items() if case.state == "profiled"})
+    profiling.profile_all(chosen, {}, target, progress, apart, timeout=timeout, set_name="full", stem="stock", part_seconds=None)
+    profiles = [profile for name in apart.reports for profile in ncu_rep.load_profiles(target / name, instructions=False)]
+    if profiles:
+        store.save_rules(target, store.tie(profiles, tuple(apart.cases.values())))
+    for name in apart.reports:
         (target / name).unlink()
-        collected.reports.remove(name)
+    collected.commands += apart.commands
+    collected.failures += apart.failures
+    collected.costs.update(apart.costs)
+    collected.interrupted = collected.interrupted or apart.interrupted
 
 
 def _pack(target: Path) -> None:

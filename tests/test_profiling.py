@@ -1,0 +1,228 @@
+"""A ladder under ncu in parts: what is kept, what goes on and what ends when a part goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fake_gpu
+import ladder_runs
+import pytest
+from fake_gpu import FakeCupy
+from ladder_runs import Ncu, Quiet, chosen, marker
+
+from ncu_toolkit import collect, framing, profiling, session, store
+from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError
+from ncu_toolkit.session import Collected
+from ncu_toolkit.store import Asked
+from ncu_toolkit.target import read_plan
+
+RUNGS = ("naive", "coalesced", "b_transposed", "flat_index")
+#: Longer than the stand-in takes for all of them, and shorter than for two.
+ALL, ONE = 60.0, 0.05
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
+    (tmp_path / "code").mkdir()
+    return ladder_runs.install(monkeypatch, tmp_path / "code")
+
+
+@pytest.fixture
+def ncu(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
+    return Ncu(monkeypatch, tmp_path / "ncu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    path.mkdir()
+    return path
+
+
+def profile(
+    folder: Path, *rungs: str, seconds: float | None = ALL, collected: Collected | None = None, timeout: float = 60
+) -> tuple[Collected, Quiet]:
+    collected, reporter = collected or Collected(), Quiet()
+    profiling.profile_all(chosen(*rungs, sizes="1024"), {}, folder, reporter, collected, timeout=timeout, part_seconds=seconds)
+    return collected, reporter
+
+
+def states(collected: Collected) -> list[str]:
+    return [collected.cases[marker(rung)].state for rung in RUNGS]
+
+
+def launches(folder: Path, name: str) -> int:
+    return framing.parse((folder / name).read_bytes()).declared_launches
+
+
+def test_a_ladder_in_one_part(ncu: Ncu, folder: Path) -> None:
+    collected, reporter = profile(folder, *RUNGS)
+    assert states(collected) == ["profiled"] * 4
+    assert collected.reports == ["profile.ncu-rep"]
+    assert launches(folder, "profile.ncu-rep") == 4
+    assert reporter.said == ["Profile 4", *(f"gemm_fp32/{rung} at 1024" for rung in RUNGS)]
+    assert collected.failures == []
+    assert len(collected.commands) == 1
+    assert "--profile-from-start off" in collected.commands[0]
+
+
+def test_parts_have_reports_of_their_own_and_make_one_run(ncu: Ncu, folder: Path) -> None:
+    saved: list[int] = []
+    collected = Collected()
+    profiling.profile_all(
+        chosen(*RUNGS, sizes="1024"), {}, folder, Quiet(), collected, part_seconds=ONE, saved=lambda: saved.append(len(collected.reports))
+    )
+    assert states(collected) == ["profiled"] * 4
+    assert collected.reports == ["profile.ncu-rep", *(f"profile-{n}.ncu-rep" for n in (2, 3, 4))]
+    assert saved == [1, 2, 3, 4], "what there is is saved after each part"
+    assert ncu.ran == list(RUNGS), "nothing is done twice"
+    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    run = store.load_run(folder, live=True)
+    assert [profile.context.rung for profile in run.profiles if profile.context] == list(RUNGS)
+    assert [profile.origin.file for profile in run.profiles] == collected.reports
+
+
+def test_nothing_is_written_over(ncu: Ncu, folder: Path) -> None:
+    for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json"):
+        (folder / name).write_text("mine")
+    collected, _ = profile(folder, "naive")
+    assert collected.reports == ["profile-4.ncu-rep"]
+    assert {(folder / name).read_text() for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json")} == {"mine"}
+
+
+@pytest.mark.parametrize("seconds", [ONE, ALL])
+def test_a_crash_costs_the_case_that_crashed(ncu: Ncu, folder: Path, seconds: float) -> None:
+    ncu.at("b_transposed", "crash")
+    collected, _ = profile(folder, *RUNGS, seconds=seconds)
+    assert states(collected) == ["profiled", "profiled", "failed", "profiled"]
+    assert "ended while this case ran" in collected.cases[marker("b_transposed")].message
+    assert [type(error) for error in collected.failures] == [KernelProblem]
+    assert ncu.ran == list(RUNGS)
+
+
+def test_an_ncu_that_is_killed_ends_the_ladder_and_keeps_what_was_finished(ncu: Ncu, folder: Path) -> None:
+    ncu.at("b_transposed", "kill")
+    collected, reporter = profile(folder, *RUNGS, seconds=ONE)
+    assert states(collected) == ["profiled", "profiled", "not run", "not run"]
+    assert any("signal 9" in line and "is kept" in line for line in reporter.said)
+    assert [error.exit_code for error in collected.failures] == [EnvironmentProblem.exit_code]
+
+
+def test_a_kill_of_ncu_before_anything_is_finished_is_raised(ncu: Ncu, folder: Path) -> None:
+    ncu.at("naive", "kill")
+    with pytest.raises(EnvironmentProblem, match="signal 9"):
+        profile(folder, *RUNGS)
+
+
+@pytest.mark.parametrize(
+    ("says", "cause"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM", "ERR_NVGPUCTRPERM"),
+        ("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL", "another profiler holds"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+    ],
+)
+def test_what_holds_for_every_case_ends_the_ladder(ncu: Ncu, folder: Path, says: str, cause: str) -> None:
+    ncu.at("naive", f"say:{says}")
+    with pytest.raises(EnvironmentProblem, match=cause) as refused:
+        profile(folder, *RUNGS, seconds=ONE)
+    assert refused.value.remedy
+    assert ncu.ran == ["naive"], "the others would fail alike"
+
+
+def test_out_of_memory_costs_the_case_that_ran_out(ncu: Ncu, folder: Path) -> None:
+    ncu.at("coalesced", "say:cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 1 bytes")
+    collected, _ = profile(folder, *RUNGS, seconds=ONE)
+    assert states(collected) == ["profiled", "skipped", "profiled", "profiled"]
+    assert "smaller --size" in collected.cases[marker("coalesced")].message
+    assert collected.failures == []
+
+
+def test_a_ladder_that_takes_too_long_keeps_what_was_finished(ncu: Ncu, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
+    ncu.at("coalesced", "hang")
+    collected, reporter = profile(folder, *RUNGS, timeout=4)
+    assert states(collected) == ["profiled", "profiled", "not run", "not run"], "the case under way was finished when it was asked to stop"
+    assert any("not profiled within 4 s" in line for line in reporter.said)
+    assert "--resume" in collected.failures[0].remedy
+
+
+def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
+    class Interrupting(Quiet):
+        left = 1
+
+        def doing(self, label: str) -> None:
+            if "coalesced" in label and self.left:
+                self.left -= 1
+                raise KeyboardInterrupt
+
+    ncu.at("coalesced", "hang")
+    collected = Collected()
+    profiling.profile_all(chosen(*RUNGS, sizes="1024"), {}, folder, Interrupting(), collected, part_seconds=ALL)
+    assert collected.interrupted
+    assert states(collected) == ["profiled", "profiled", "not run", "not run"]
+    assert not list(folder.glob("*-stop"))
+
+
+def test_a_report_that_was_cut_off_keeps_its_whole_launches(ncu: Ncu, folder: Path) -> None:
+    ncu.at("coalesced", "cut")
+    collected, reporter = profile(folder, "naive", "coalesced")
+    assert [collected.cases[marker(rung)].report for rung in ("naive", "coalesced")] == ["profile.ncu-rep", "profile-2.ncu-rep"]
+    assert ncu.ran == ["naive", "coalesced", "coalesced"], "only what was lost is done again"
+    assert any("was cut off; its 1 whole launches are kept" in line for line in reporter.said)
+    assert (folder / f"profile.ncu-rep{profiling.CUT}").is_file()
+    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    assert len(store.load_run(folder, live=True).profiles) == 2
+
+
+def test_rungs_that_failed_while_timed_are_not_profiled(cupy: FakeCupy, ncu: Ncu, folder: Path) -> None:
+    cupy.behaviours["naive"] = fake_gpu.forgetful
+    collected = Collected()
+    session.time_all(chosen("naive", "coalesced", sizes="1024"), {}, None, Quiet(), collected)
+    profile(folder, "naive", "coalesced", collected=collected)
+    assert [case.rung for case in read_plan(folder / "profile-plan.json").cases] == ["coalesced"]
+    assert states_of(collected, "naive", "coalesced") == ["failed", "profiled"]
+
+
+def states_of(collected: Collected, *rungs: str) -> list[str]:
+    return [collected.cases[marker(rung)].state for rung in rungs]
+
+
+def test_no_report_without_a_reason_is_an_error(ncu: Ncu, folder: Path) -> None:
+    ncu.at("naive", "say:nothing of use")
+    with pytest.raises(ToolkitError, match="exit code 1") as refused:
+        profile(folder, "naive")
+    assert str(folder / "profile.log") in str(refused.value)
+
+
+def test_a_launch_broken_off_and_collected_again_counts_once(ncu: Ncu, folder: Path) -> None:
+    """A case of several launches can crash between them: what the first report holds of it is not counted with the second's."""
+    collected, _ = profile(folder, "naive", "coalesced")
+    (folder / "profile-2.ncu-rep").write_bytes((folder / "profile.ncu-rep").read_bytes())
+    collected.reports.append("profile-2.ncu-rep")
+    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    run = store.load_run(folder, live=True)
+    assert [profile.origin.file for profile in run.profiles] == ["profile.ncu-rep"] * 2
+    assert [profile.context.launch_count for profile in run.profiles if profile.context] == [1, 1]
+    assert [(skipped.what, skipped.reason) for skipped in run.skipped] == [
+        (f"gemm_fp32/{rung} at 1024 in profile-2.ncu-rep", "collected again in profile.ncu-rep") for rung in ("naive", "coalesced")
+    ]
+
+
+def test_the_kept_report_is_redacted(ncu: Ncu, folder: Path) -> None:
+    collected = Collected(asked=Asked(redact=True, redact_source=True))
+    profile(folder, "naive", collected=collected)
+    plain = Collected()
+    other = folder.parent / "other"
+    other.mkdir()
+    profile(other, "naive", collected=plain)
+    kept, raw = ((place / "profile.ncu-rep").read_bytes() for place in (folder, other))
+    assert len(kept) == len(raw)
+    assert b"blockIdx" in raw
+    assert b"blockIdx" not in kept
+
+
+def test_markers_are_found_whole() -> None:
+    assert profiling.holds(b"..ncu-toolkit:a/b:8:float16\x12", "ncu-toolkit:a/b:8:float16")
+    assert not profiling.holds(b"..ncu-toolkit:a/b:8:float16x", "ncu-toolkit:a/b:8:float16")
+    assert not profiling.holds(b"..ncu-toolkit:a/b:8:float1", "ncu-toolkit:a/b:8:float16")
