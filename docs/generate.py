@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import calibrate, metrics, store, units
+from ncu_toolkit import calibrate, glossary, metrics, store, units
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.ladder import Rung, find_family, load_families
@@ -49,6 +49,7 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     return {
         calibrated: held,
         DOCS / "commands.md": commands(),
+        DOCS / "glossary.md": f"{_NOTE}\n{glossary.markdown()}",
         DOCS / "metrics.md": metric_table(),
         DOCS / "rungs.md": rung_figures(recorded),
         **pages,

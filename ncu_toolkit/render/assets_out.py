@@ -16,6 +16,8 @@ from ncu_toolkit.errors import EnvironmentProblem
 from ncu_toolkit.store import write_atomic
 
 FOLDER: Final = "assets"
+#: The glossary's page, beside the front page.
+GLOSSARY: Final = "glossary.html"
 PLOTLY: Final = "plotly.min.js"
 #: In this order: the theme is known before the first paint; charts need Plotly.
 EARLY: Final = ("theme.js",)
@@ -63,6 +65,7 @@ def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
         "policy": _POLICY.format(scripts="'self'", styles="'self'"),
         "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{late}'),
         "tail": Markup(""),
+        "glossary": f"{up}{GLOSSARY}",
     }
 
 
@@ -76,6 +79,7 @@ def inlined() -> dict[str, str | Markup]:
         "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
         "head": Markup(f"{early}<style>{style}</style>"),
         "tail": Markup(late),
+        "glossary": "#page-glossary",
     }
 
 

@@ -14,9 +14,10 @@ from markupsafe import Markup
 
 from ncu_toolkit import units
 from ncu_toolkit.render import json as json_out
-from ncu_toolkit.render.assets_out import inlined, linked, write_assets
+from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary
+from ncu_toolkit.render.glossary_view import cell_term, columns_explained, groups, term_note, term_of, with_entries
 from ncu_toolkit.render.index_view import index_view
 from ncu_toolkit.render.run_view import run_view
 from ncu_toolkit.render.safe import csv_rows, script_json, slug, visible
@@ -57,6 +58,7 @@ def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
     if standalone:
         return _write_standalone(view, folder, firsts)
     write_assets(folder.parent)
+    _write_glossary(folder.parent)
     for table in _sortable(view):
         write_atomic(folder / f"{slug(table.key)}.csv", table_csv(table).encode())
     up = "../"
@@ -96,6 +98,7 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
     """
     reports.mkdir(parents=True, exist_ok=True)
     write_assets(reports)
+    _write_glossary(reports)
     laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
     named = [(folder, book) for (folder, _), book in zip(runs, laid_out, strict=True)]
     view = index_view(named)
@@ -170,6 +173,7 @@ def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Pa
         link=link,
         csv=lambda table: f"#{slug(table.key)}",
         first_panel=lambda f: firsts[f.name],
+        groups=groups(),
         **parts,
     )
     return folder / STANDALONE
@@ -233,12 +237,19 @@ def _environment() -> Environment:
     )
     environment.filters["slug"] = slug
     environment.globals["json_block"] = _json_block
-    environment.globals["reasons_of"] = reasons_of
+    environment.globals.update(reasons_of=reasons_of, term_of=term_of, cell_term=cell_term, columns_explained=columns_explained, term_note=term_note)
     return environment
 
 
 def _write(path: Path, template: str, **values: Any) -> None:
-    write_atomic(path, _environment().get_template(template).render(**values).encode("utf-8", "backslashreplace"))
+    page = _environment().get_template(template).render(**values)
+    write_atomic(path, with_entries(page, values["glossary"]).encode("utf-8", "backslashreplace"))
+
+
+def _write_glossary(reports: Path) -> None:
+    """The glossary's page beside the front page."""
+    crumbs = [("Ladders", "index.html"), ("Glossary", "")]
+    _write(reports / GLOSSARY, "glossary.html", title="Glossary", crumbs=crumbs, groups=groups(), **linked("", charts=False))
 
 
 __all__ = ["STANDALONE", "table_csv", "write_index", "write_run"]

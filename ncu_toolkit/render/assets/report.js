@@ -133,6 +133,10 @@
   }
 
   // Reasons and meanings: the browser's own tooltips neither show on touch nor quickly; this shows the same text at once.
+  for (const term of all("button.term")) {
+    const entry = document.getElementById(term.getAttribute("popovertarget"));
+    if (entry) term.title = entry.querySelector("p").textContent;
+  }
   const balloon = document.createElement("div");
   balloon.id = "balloon";
   balloon.setAttribute("role", "tooltip");

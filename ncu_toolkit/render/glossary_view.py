@@ -1,0 +1,79 @@
+"""The glossary in pages: which words of a page open an entry, the entries themselves, and the glossary's own page.
+
+An entry is an HTML popover that its word's button opens: by mouse, key or touch, without a script, and as text to every reader. Each page carries
+the entries that it uses, once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from ncu_toolkit import glossary, units
+from ncu_toolkit.glossary import Term, find, terms
+from ncu_toolkit.render.views import Cell, Column, Table
+
+#: Where base.html takes the entries of a page. Nothing from a report can spell it: its angle brackets would be escaped.
+PLACE: Final = "<!--terms-->"
+#: Tables without sorting whose cells may be terms, by key. In others a cell is a name from the report, which only looks like one.
+_TABLES: Final = frozenset({"stalls", "traffic", "occupancy", "bounds", "considered", "metrics", "evidence", "static-findings", "static-facts"})
+#: Columns of sortable tables whose cells' values are ids.
+_COLUMNS: Final = frozenset({"stall", "bottleneck", "removes", "verdict"})
+_OPENER: Final = re.compile(r'popovertarget="g-([a-z0-9-]+)"')
+
+
+def term_of(words: str) -> str:
+    """Key of the entry for words as shown; a title is also tried without what follows a colon. "" where there is none."""
+    return find(words) or (find(words.partition(":")[0]) if ":" in words else "")
+
+
+def cell_term(table: Table, column: Column, cell: Cell) -> str:
+    """Key of the entry that a cell names, "" where it names none."""
+    if table.sortable:
+        return find(str(cell.value)) if column.key in _COLUMNS and isinstance(cell.value, str) else ""
+    if column.label == "Kind" and table.key == "mix":
+        return find(f"Instructions: {cell.text}")
+    if table.key == "bounds" and column is table.columns[0]:
+        return find(f"resource:{cell.text}")
+    if table.key not in _TABLES or column.numeric:
+        return ""
+    return find(cell.text) or (find(cell.title) if column is table.columns[0] else "")
+
+
+def columns_explained(table: Table) -> list[tuple[str, str]]:
+    """(heading, paragraph) of a sortable table's columns that have an entry: their headings sort, so they cannot open it."""
+    if not table.sortable:
+        return []
+    return [(column.label, terms()[key].text) for column in table.columns if (key := find(column.label))]
+
+
+def groups() -> list[tuple[str, str, list[Term]]]:
+    """(group, heading, entries) of the glossary's page."""
+    return [(group, heading, [term for term in terms().values() if term.group == group]) for group, heading in glossary.GROUPS.items()]
+
+
+def term_note(term: Term) -> Markup:
+    """Unit and source of an entry."""
+    parts = []
+    if term.unit:
+        title = next((entry.title for entry in terms().values() if entry.group == "unit" and term.unit in entry.words), term.unit)
+        parts.append(f"Unit: {title.lower()}.")
+    if term.group == "metric":
+        parts.append(f"In Nsight Compute: {term.source}.")
+    elif term.source:
+        parts.append(f"Source: {term.source.rstrip('.')}.")
+    return Markup(' <span class="muted">{}</span>').format(" ".join(parts)) if parts else Markup("")
+
+
+def with_entries(page: str, href: str) -> str:
+    """A page with the entries that its words open put in their place. `href` leads to the glossary: a page's address, or "#page-glossary"."""
+    used = sorted({key for key in _OPENER.findall(page) if key in terms()})
+    base = "" if href.startswith("#") else href
+    drawn = (
+        f'<aside popover class="entry" id="g-{key}" aria-label="{escape(terms()[key].title)}"><h4>{escape(terms()[key].title)}</h4>'
+        f'<p>{escape(terms()[key].text)}{term_note(terms()[key])}</p><p class="more"><a href="{base}#term-{key}">In the glossary</a></p></aside>\n'
+        for key in used
+    )
+    return page.replace(PLACE, "".join(drawn).replace(units.THIN_SPACE, "\u202f"), 1)

@@ -1,0 +1,88 @@
+"""The glossary is complete, holds nothing that no report shows, and opens where its words stand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import render_fixture
+
+from ncu_toolkit import attribution, derived, glossary, metrics, time_model
+from ncu_toolkit.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
+from ncu_toolkit.render.book import open_book
+from ncu_toolkit.render.columns import COLUMNS
+from ncu_toolkit.render.glossary_view import with_entries
+from ncu_toolkit.render.html import write_index, write_run
+from ncu_toolkit.rules import bottleneck_ids
+
+#: Figures whose paragraph is the registry's own: one for each opcode.
+COUNTED = {name for name in metrics.REGISTRY if name.startswith(("stall_", "threads_"))}
+#: Headings that are plain words.
+PLAIN = {"claim"}
+
+
+def test_every_term_of_the_renderer_has_an_entry() -> None:
+    assert set(STALLS) == set(metrics.STALL_REASONS)
+    assert set(METRICS) == (set(metrics.REGISTRY) - COUNTED) | set(derived.DERIVED)
+    assert set(UNITS) - {"points"} == set(metrics.UNITS) | {figure.unit for figure in derived.DERIVED.values()}
+    assert set(KINDS) == set(attribution.KINDS) | {"other"}
+    assert set(time_model.RESOURCES) | {"waiting"} <= set(CONCEPTS)
+    shown = [metrics.REGISTRY[name].label for name in metrics.REGISTRY] + [figure.label for figure in derived.DERIVED.values()]
+    shown += [*metrics.REGISTRY, *derived.DERIVED, *bottleneck_ids(), *(reason.replace("_", " ") for reason in metrics.STALL_REASONS)]
+    shown += [f"stall_share:{reason}" for reason in metrics.STALL_REASONS] + [f"kind_share:{kind}" for kind in KINDS]
+    shown += [f"resource:{name.replace('_', ' ')}" for name in time_model.RESOURCES]
+    shown += [spec.column.label for spec in COLUMNS if spec.column.key not in PLAIN]
+    assert [words for words in shown if not glossary.find(words)] == []
+    for words in shown:
+        assert glossary.find(words) in glossary.terms()
+
+
+def test_no_entry_is_left_over() -> None:
+    known = set(metrics.REGISTRY) | set(derived.DERIVED)
+    assert set(ALIASES.values()) <= known
+    assert len(glossary.terms()) == len({term.key for term in glossary._all()}) == len(list(glossary._all()))
+
+
+@pytest.mark.parametrize("term", glossary.terms().values(), ids=lambda term: term.key)
+def test_an_entry_is_a_paragraph(term: glossary.Term) -> None:
+    assert re.fullmatch(r"[a-z0-9-]+", term.key)
+    assert term.group in glossary.GROUPS
+    assert len(term.text) >= 40
+    assert term.text.endswith((".", ")"))
+    assert "\n" not in term.text
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reports")
+    run = render_fixture.run()
+    run = replace(run, profiles=run.profiles[:3], timings=run.timings[:3])
+    book = open_book(run, render_fixture.diagnosis)
+    write_run(run, folder / "fixture", book=book)
+    write_run(run, folder / "fixture", book=book, standalone=True)
+    write_index(folder, [("fixture", run)], books=[book])
+    return folder
+
+
+def test_every_word_that_opens_an_entry_has_it_on_its_page(reports: Path) -> None:
+    """Each button's entry is on the page once, and the entry's link leads to the glossary; every page links the glossary."""
+    listed = set(re.findall(r'<dt id="term-([a-z0-9-]+)"', (reports / "glossary.html").read_text()))
+    assert listed == set(glossary.terms())
+    for path in reports.rglob("*.html"):
+        text = path.read_text()
+        opened = set(re.findall(r'popovertarget="g-([a-z0-9-]+)"', text))
+        drawn = re.findall(r'<aside popover class="entry" id="g-([a-z0-9-]+)"', text)
+        assert sorted(opened) == sorted(drawn), path
+        assert 'class="glossary" href="' in text
+        assert "<!--terms-->" not in text
+        if path.name.startswith("gemm"):
+            assert {"stall-selected", "metric-duration", "bottleneck-low-occupancy", "concept-issue"} <= opened, path
+
+
+def test_names_from_a_report_open_nothing() -> None:
+    """Text from a report cannot place or open an entry."""
+    assert with_entries("<!--terms--><p>popovertarget=&#34;g-stall-wait&#34; &lt;!--terms--&gt;</p>", "x.html").startswith("<p>")
+    assert "aside" not in with_entries('<!--terms--><script>"popovertarget=\\"g-stall-wait\\""</script>', "x.html")
+    assert "aside" not in with_entries('<!--terms--><b popovertarget="g-nothing-known">', "x.html")
