@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -16,6 +17,8 @@ from ncu_toolkit.session import Reporter
 from ncu_toolkit.timing import Stopwatch
 from ncu_toolkit.tune import Parameters, Round, Search, Searcher, Trial
 
+#: Compilations between two looks at the clock, for each that runs at a time.
+BATCH: Final = 4
 #: Seconds between two writes of the state; what is lost when the program is killed is measured again.
 SAVE_EVERY: Final = 2.0
 
@@ -67,9 +70,11 @@ def run(request: Request, reporter: Reporter) -> Search:
     if search.finished:
         reporter.note("this search was finished before: its result is shown again, --restart measures anew")
     else:
-        search = _compile(search, rung, problem, request, reporter)
+        deadline = None if request.seconds is None else started + request.seconds
+        search = _compile(search, rung, problem, request, deadline, reporter)
         tune.save(search)
-        search = _time(search, rung, problem, request, started, reporter)
+        if not any(trial.state == "new" for trial in search.trials):
+            search = _time(search, rung, problem, deadline, reporter)
     if search.finished:
         tuned.store(device.name, [entry_of(search)])
     return search
@@ -85,8 +90,11 @@ def entry_of(search: Search) -> tuned.TunedEntry:
     )  # fmt: skip
 
 
-def _compile(search: Search, rung: Rung, problem: Problem, request: Request, reporter: Reporter) -> Search:
-    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached, so an interrupted build goes on."""
+def _compile(search: Search, rung: Rung, problem: Problem, request: Request, deadline: float | None, reporter: Reporter) -> Search:
+    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached, so an interrupted build goes on.
+
+    What `deadline` (of time.monotonic) leaves no time for stays new.
+    """
     device = gpu.device()
     trials = list(search.trials)
     requests: dict[int, build.BuildRequest] = {}
@@ -102,10 +110,7 @@ def _compile(search: Search, rung: Rung, problem: Problem, request: Request, rep
             continue
         requests[index] = build.BuildRequest(rung, device.arch, trial.parameters, problem.macros(search.dtype))
     reporter.stage("Build", len(requests))
-    outcomes = build.build_many(
-        list(requests.values()), lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label), request.jobs
-    )
-    for index, outcome in zip(requests, outcomes, strict=True):
+    for index, outcome in _built(requests, request.jobs, deadline, reporter):
         trial = trials[index]
         if outcome.cubin is None:
             if isinstance(outcome.error, EnvironmentProblem):
@@ -117,15 +122,30 @@ def _compile(search: Search, rung: Rung, problem: Problem, request: Request, rep
     return replace(search, trials=tuple(trials))
 
 
+def _built(
+    requests: Mapping[int, build.BuildRequest], jobs: int | None, deadline: float | None, reporter: Reporter
+) -> Iterator[tuple[int, build.BuildOutcome]]:
+    """Each request's outcome, compiled in batches until the deadline."""
+    indices = list(requests)
+    batch = BATCH * (jobs or os.cpu_count() or 1) if deadline is not None else max(1, len(indices))
+    for start in range(0, len(indices), batch):
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        part = indices[start : start + batch]
+        outcomes = build.build_many(
+            [requests[index] for index in part], lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label), jobs
+        )
+        yield from zip(part, outcomes, strict=True)
+
+
 def _names(problem: Problem, search: Search, rung: Rung) -> dict[str, float]:
     size = problem.parse_size(search.size)
     scalars = problem.scalars(size, search.dtype, rung.problem)
     return {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
 
 
-def _time(search: Search, rung: Rung, problem: Problem, request: Request, started: float, reporter: Reporter) -> Search:
+def _time(search: Search, rung: Rung, problem: Problem, deadline: float | None, reporter: Reporter) -> Search:
     """The rounds, with the state written every SAVE_EVERY seconds and whenever they end, for whatever reason."""
-    deadline = None if request.seconds is None else started + request.seconds
     bench = _Bench(rung, problem, search, deadline)
     written = time.monotonic()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -352,6 +353,30 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     again = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, restart=True, jobs=2), Quiet())
     assert len(asked) == 2 * len(usable)
     assert again.finished
+
+
+def test_a_time_limit_ends_the_build_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What there was no time to compile stays for the next call, nothing is timed before all is compiled, and the page can be drawn all the same."""
+    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
+    clock = itertools.count()
+    monkeypatch.setattr(tune_run.time, "monotonic", lambda: float(next(clock)))
+    compiled: list[int] = []
+
+    def build_many(requests: list[build.BuildRequest], *_: object) -> list[build.BuildOutcome]:
+        compiled.append(len(requests))
+        return [build.BuildOutcome(request, error=KernelProblem("does not compile")) for request in requests]
+
+    monkeypatch.setattr(build, "build_many", build_many)
+    stopped = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, seconds=2, jobs=1), Quiet())
+    assert compiled == [tune_run.BATCH] * 2
+    assert [trial.state for trial in stopped.trials].count("pruned") == 2 * tune_run.BATCH
+    assert not stopped.finished
+    assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
+    monkeypatch.setattr(tune_run, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
+    with pytest.raises(KernelProblem, match="does not compile"):
+        tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
+    assert sum(compiled) == 40
 
 
 class Watch:
