@@ -50,3 +50,5 @@ class Run:
     """Raw report files beside the pages, relative to the run's folder (may be compressed)."""
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds spent outside kernels: build, allocation, initialisation, transfer, profiling."""
+    curve: tuple[Timing, ...] = ()
+    """Timings of a few rungs over many sizes, made in a run of their own; they take part in the curve over sizes and nowhere else."""

@@ -27,6 +27,8 @@ from ncu_toolkit.target import NVTX_PREFIX
 
 MANIFEST: Final = "run.json"
 TIMINGS: Final = "timings.json"
+#: Timings of a few rungs over many sizes, from a run of `bench` of their own: its timings.json under this name, beside a recording.
+CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
 RULES: Final = "rules.json"
 #: A launch that takes at least this fraction of its case's time carries the problem's useful work (the rest are finishing passes).
@@ -166,9 +168,9 @@ def load_manifest(folder: Path) -> Manifest:
     return from_plain(Manifest, read_json(folder / MANIFEST, "run"), str(folder / MANIFEST))
 
 
-def load_timings(folder: Path) -> tuple[Timing, ...]:
-    """A run's timings; none where it has no such file."""
-    path = folder / TIMINGS
+def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
+    """A run's timings; none where it has no such file. `name` may be CURVE."""
+    path = folder / name
     if not path.is_file():
         return ()
     return tuple(from_plain(Timing, item, f"{path}[{i}]") for i, item in enumerate(read_json(path, "timings")))
@@ -220,6 +222,7 @@ def load_run(folder: Path, *, live: bool) -> Run:
         skipped=(*manifest.skipped, *lost, *again),
         report_files=manifest.report_files,
         costs=manifest.costs,
+        curve=load_timings(folder, CURVE),
     )
 
 

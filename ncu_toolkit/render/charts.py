@@ -38,7 +38,7 @@ def height_for(rows: int, extra: int = 110) -> int:
 
 def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
     """Rates by rung as horizontal bars, first rung on top. `lines` are (label, rate, dash) across all of them."""
-    factor, prefix = _prefix(max([bar.high for bar in bars] + [rate for _, rate, _ in lines], default=1.0))
+    factor, prefix = si_prefix(max([bar.high for bar in bars] + [rate for _, rate, _ in lines], default=1.0))
     data = []
     for kind in dict.fromkeys(bar.kind for bar in bars):
         colour, pattern, words = palette.KINDS.get(kind, palette.KINDS["step"])
@@ -251,7 +251,7 @@ _SIZES_SHOWN: Final = 6
 
 def by_size(series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]], unit: str) -> Figure:
     """Rate over size, a line for each rung: (label, kind, [(position, size text, rate)])."""
-    factor, prefix = _prefix(max((rate for _, _, points in series for _, _, rate in points), default=1.0))
+    factor, prefix = si_prefix(max((rate for _, _, points in series for _, _, rate in points), default=1.0))
     ticks = dict(sorted({position: text for _, _, points in series for position, text, _ in points}.items()))
     fastest = sorted((points[-1][2] for _, kind, points in series if kind == "step"), reverse=True)[:_SIZES_SHOWN]
     data = []
@@ -322,7 +322,7 @@ def what_if(label: str, values: Sequence[float], warps: Sequence[float], now: fl
     return {"data": data, "layout": layout}
 
 
-def _prefix(largest: float) -> tuple[float, str]:
+def si_prefix(largest: float) -> tuple[float, str]:
     """The SI factor that suits a chart's largest value."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if largest >= factor:

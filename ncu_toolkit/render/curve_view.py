@@ -1,0 +1,177 @@
+"""The curve over sizes: the fastest rungs of a ladder against the library, from 256 to 16384 say, both axes logarithmic."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ncu_toolkit import units
+from ncu_toolkit.model import Timing
+from ncu_toolkit.render import charts, palette
+from ncu_toolkit.render.book import Book, problem_of
+from ncu_toolkit.render.columns import NOT_TIMED, rate_unit
+from ncu_toolkit.render.safe import plot_text, slug, visible
+from ncu_toolkit.render.views import Cell, Chart, missing, number, plain_table, text
+
+#: Rungs drawn beside the baseline.
+RUNGS: Final = 3
+#: Sizes that make a curve.
+LEAST_SIZES: Final = 3
+_HEIGHT: Final = 440
+
+#: Timings of one rung by size label.
+Line = Mapping[str, Timing]
+
+
+def library_curve(book: Book, family: str, kind: str) -> Chart | None:
+    """The baseline and the rungs that are fastest at the largest size, over every size that both were timed at; None for too few sizes."""
+    problem = problem_of(family)
+    if problem is None or not problem.baseline:
+        return None
+    own = [timing for timing in book.run.curve if timing.family == family]
+    lines = _lines(own or [timing for timing in book.run.timings if timing.family == family])
+    base = lines.pop(problem.baseline, {})
+    rivals = {rung: line for rung, line in lines.items() if _comparable(book, family, rung) and len(line.keys() & base.keys()) >= LEAST_SIZES}
+    if not rivals:
+        return None
+    most = max(len(line.keys() & base.keys()) for line in rivals.values())
+    # a curve of few rungs over many sizes goes before all rungs over few sizes
+    full = {rung: line for rung, line in rivals.items() if len(line.keys() & base.keys()) == most}
+    sizes = sorted({size for line in full.values() for size in line.keys() & base.keys()}, key=lambda size: _volume(base[size]))
+    largest = sizes[-1]
+    top = sorted(full, key=lambda rung: full[rung][largest].median_us)[:RUNGS]
+    shown = {problem.baseline: base, **{rung: full[rung] for rung in top}}
+    unit = rate_unit(kind)
+    key = slug(f"{family}-curve")
+    summary = " ".join(_sentence(rung, problem.baseline, full[rung], base, sizes) for rung in top)
+    dtype = base[largest].dtype
+    return Chart(
+        key,
+        "Against the library, by size",
+        f"{summary} Unprofiled medians ({visible(dtype)}), bars from the 10th to the 90th percentile of the repeats.",
+        _figure(shown, problem.baseline, sizes, kind, unit),
+        plain_table(
+            f"{key}-data",
+            "Rate by size, and over the library's",
+            [
+                "Size",
+                visible(problem.baseline),
+                *(label for rung in top for label in (visible(rung), ("of the library", f"{visible(rung)}: the library's time over its own"))),
+            ],
+            [_row(size, base, [full[rung] for rung in top], kind, unit) for size in sizes],
+            numeric=range(1, 2 + 2 * len(top)),
+        ),
+        _HEIGHT,
+        wide=True,
+    )
+
+
+def _lines(own: Sequence[Timing]) -> dict[str, dict[str, Timing]]:
+    """Timings of the most timed element type by rung and size; of two states of the cache the flushed one."""
+    if not own:
+        return {}
+    dtype = statistics.mode(timing.dtype for timing in own)
+    found: dict[str, dict[str, Timing]] = {}
+    for timing in own:
+        line = found.setdefault(timing.rung, {})
+        known = line.get(timing.size)
+        if timing.dtype == dtype and timing.times_us and (known is None or timing.cache == "flushed"):
+            line[timing.size] = timing
+    return found
+
+
+def _comparable(book: Book, family: str, rung: str) -> bool:
+    """Whether a rung does what the family's baseline does, and is meant to be fast."""
+    info, problem = book.rungs.get((family, rung)), problem_of(family)
+    return info is not None and problem is not None and info.kind == "step" and info.baseline in ("", problem.baseline)
+
+
+def _volume(timing: Timing) -> float:
+    volume = 1.0
+    for extent in timing.dims.values():
+        volume *= extent
+    return volume
+
+
+def _rate(timing: Timing, kind: str, microseconds: float) -> float:
+    return (timing.flops if kind == "flop" else timing.compulsory_bytes) / (microseconds * 1e-6)
+
+
+def _of_library(timing: Timing, base: Timing) -> float:
+    """The library's time over the rung's: as interleaved with its repeats where it was."""
+    return (timing.baseline_us or base.median_us) / timing.median_us
+
+
+def _sentence(rung: str, baseline: str, line: Line, base: Line, sizes: Sequence[str]) -> str:
+    shares = [_of_library(line[size], base[size]) for size in sizes]
+    mean = statistics.geometric_mean(shares)
+    ends = f"{units.ratio(min(shares))} to {units.ratio(max(shares))}"
+    return f"{visible(rung)}: {units.ratio(mean)} {visible(baseline)} in the geometric mean over {len(sizes)} sizes ({ends})."
+
+
+def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> list[Cell]:
+    cells = [text(size), _rate_cell(base[size], kind, unit)]
+    for line in lines:
+        timing = line.get(size)
+        if timing is None:
+            cells += [missing(NOT_TIMED), missing(NOT_TIMED)]
+        else:
+            how = "interleaved with these repeats" if timing.baseline_us else "timed by itself"
+            cells += [_rate_cell(timing, kind, unit), number(_of_library(timing, base[size]), "ratio", title=f"the library {how}")]
+    return cells
+
+
+def _rate_cell(timing: Timing, kind: str, unit: str) -> Cell:
+    slow, fast = timing.quantile_us(0.9), timing.quantile_us(0.1)
+    clock = f", SM clock {timing.sm_clock_mhz:.0f} MHz" if timing.sm_clock_mhz else ""
+    slowed = f", slowed down: {timing.throttle}" if timing.throttle else ""
+    spread = f"10th to 90th percentile {units.duration(fast)} to {units.duration(slow)}, {len(timing.times_us)} runs, L2 {timing.cache}"
+    return number(_rate(timing, kind, timing.median_us), unit, title=f"{spread}{clock}{slowed}")
+
+
+def _figure(shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind: str, unit: str) -> dict[str, Any]:
+    rates = {rung: [_rate(line[size], kind, line[size].median_us) for size in sizes] for rung, line in shown.items()}
+    factor, prefix = charts.si_prefix(max(max(values) for values in rates.values()))
+    places = [_volume(shown[baseline][size]) for size in sizes]
+    data = []
+    for index, (rung, line) in enumerate(shown.items()):
+        low = [_rate(line[size], kind, line[size].quantile_us(0.9)) for size in sizes]
+        high = [_rate(line[size], kind, line[size].quantile_us(0.1)) for size in sizes]
+        colour = palette.GREY if rung == baseline else palette.SERIES[(index - 1) % len(palette.SERIES)]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": plot_text(rung),
+                "x": places,
+                "y": [rate / factor for rate in rates[rung]],
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [(top - rate) / factor for top, rate in zip(high, rates[rung], strict=True)],
+                    "arrayminus": [(rate - bottom) / factor for bottom, rate in zip(low, rates[rung], strict=True)],
+                    "thickness": 1.2,
+                    "width": 3,
+                },
+                "line": {"color": colour, "width": 3 if rung == baseline else 2},
+                "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 8},
+                "text": [f"{plot_text(size)}: {units.si(rate, unit)}" for size, rate in zip(sizes, rates[rung], strict=True)],
+                "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
+            }
+        )
+    layout = {
+        "height": _HEIGHT,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
+        "legend": charts.LEGEND,
+        "showlegend": True,
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "size"},
+            "tickvals": places,
+            "ticktext": [plot_text(size) for size in sizes],
+            "automargin": True,
+        },
+        "yaxis": {"type": "log", "title": {"text": f"{prefix}{unit}"}, "automargin": True},
+    }
+    return {"data": data, "layout": layout}

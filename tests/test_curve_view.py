@@ -1,0 +1,90 @@
+"""The curve over sizes against the library."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import recorded
+import render_fixture
+
+from ncu_toolkit import store
+from ncu_toolkit.model import Timing
+from ncu_toolkit.render.book import Book, open_book
+from ncu_toolkit.render.curve_view import library_curve
+from ncu_toolkit.runs import Run
+
+SIZES = ("256", "1024", "4096", "16384")
+
+
+def timed(rung: str, size: str, gflops: float, baseline_us: float | None = None) -> Timing:
+    n = int(size)
+    us = 2.0 * n**3 / gflops / 1e3
+    return Timing(
+        "gemm_fp32", rung, size, "float32", {"M": n, "N": n, "K": n}, {}, tuple(us * (1 + k / 100) for k in (-2, -1, 0, 1, 2)), "warm",
+        2.0 * n**3, 12.0 * n**2, 0.5, baseline_us,
+    )  # fmt: skip
+
+
+def book_of(curve: tuple[Timing, ...], run: Run | None = None) -> Book:
+    base = run or replace(render_fixture.run(), timings=())
+    return open_book(replace(base, curve=curve), render_fixture.diagnosis)
+
+
+def curve() -> tuple[Timing, ...]:
+    slow = 1000.0
+    return tuple(
+        timing
+        for index, size in enumerate(SIZES)
+        for timing in (
+            timed("cublas", size, 40_000.0),
+            timed("register_blocked", size, 40_000.0 * (0.9, 1.0, 1.1, 1.2)[index]),
+            timed("naive", size, slow),
+            timed("vectorized", size, 20_000.0),
+            timed("warp_tiled", size, 30_000.0),
+        )
+    )
+
+
+def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
+    chart = library_curve(book_of(curve()), "gemm_fp32", "flop")
+    assert chart is not None
+    names = [trace["name"] for trace in chart.figure["data"]]
+    assert names == ["cublas", "register_blocked", "warp_tiled", "vectorized"], "three rungs, the fastest first; naive is left out"
+    assert chart.figure["layout"]["xaxis"]["type"] == chart.figure["layout"]["yaxis"]["type"] == "log"
+    assert chart.figure["layout"]["xaxis"]["ticktext"] == list(SIZES)
+    assert chart.figure["data"][1]["y"] == pytest.approx([36, 40, 44, 48])
+    assert [row[0].text for row in chart.table.rows] == list(SIZES)
+    assert [row[3].value for row in chart.table.rows] == pytest.approx([0.9, 1.0, 1.1, 1.2])
+    mean = (0.9 * 1.0 * 1.1 * 1.2) ** 0.25
+    assert f"register_blocked: {mean:.2f}× cublas in the geometric mean over 4 sizes (0.900× to 1.20×)" in chart.summary
+    bars = chart.figure["data"][0]["error_y"]
+    assert bars["array"][0] == pytest.approx(40 / 0.984 - 40, rel=1e-3)
+    assert bars["arrayminus"][0] == pytest.approx(40 - 40 / 1.016, rel=1e-3)
+
+
+def test_the_interleaved_baseline_counts_where_there_is_one() -> None:
+    rows = tuple(replace(t, baseline_us=2 * t.median_us) if t.rung == "register_blocked" else t for t in curve())
+    chart = library_curve(book_of(rows), "gemm_fp32", "flop")
+    assert chart is not None
+    assert [row[3].value for row in chart.table.rows] == pytest.approx([2.0] * 4)
+
+
+def test_too_few_sizes_make_no_curve() -> None:
+    assert library_curve(book_of(tuple(t for t in curve() if t.size in SIZES[:2])), "gemm_fp32", "flop") is None
+    assert library_curve(book_of(tuple(t for t in curve() if t.rung != "cublas")), "gemm_fp32", "flop") is None
+
+
+def test_a_run_of_its_own_goes_before_the_run_s_timings() -> None:
+    run = replace(render_fixture.run(), timings=tuple(replace(t, times_us=(1e9,)) for t in curve()))
+    chart = library_curve(book_of(curve(), run), "gemm_fp32", "flop")
+    assert chart is not None
+    assert chart.figure["data"][1]["y"][0] == pytest.approx(36)
+
+
+def test_a_recording_may_carry_a_curve(tmp_path: Path) -> None:
+    folder = recorded.small_recording(tmp_path / "small")
+    assert store.load_run(folder, live=False).curve == ()
+    store.write_json(folder / store.CURVE, "timings", list(curve()))
+    assert store.load_run(folder, live=False).curve == curve()
