@@ -204,6 +204,25 @@ class Flow:
                 waiting |= {j for register in self.reads[i] for j in self.sources(i, register)}
         return False
 
+    def on_loaded_values(self) -> frozenset[int]:
+        """Instructions whose operands come, through registers, from memory or from other lanes: work on data.
+
+        What is left depends on nothing but indices and parameters. A result that a predicate carries is not followed.
+        """
+        users: dict[int, set[int]] = {}
+        for i, reads in enumerate(self.reads):
+            for register in reads:
+                for j in self.sources(i, register):
+                    users.setdefault(j, set()).add(i)
+        waiting = [i for i, row in enumerate(self.instructions) if kind(row.opcode) in _BRINGS_DATA and self.writes[i]]
+        found = set(waiting)
+        while waiting:
+            for j in users.get(waiting.pop(), ()):
+                if j not in found:
+                    found.add(j)
+                    waiting.append(j)
+        return frozenset(found)
+
     def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
         """Instructions whose results serve nothing but the addresses of `accesses`: they would go with them.
 
@@ -224,6 +243,8 @@ class Flow:
         return frozenset(i for i in range(len(self.instructions)) if i not in needed)
 
 
+#: Kinds whose result is data of the problem.
+_BRINGS_DATA: Final = ("global", "shared", "local", "atomic", "texture", "shuffle")
 #: Kinds that only compute a register from registers or memory, apart from what else they write.
 _PURE: Final = frozenset(("integer", "fp32", "fp64", "fp16", "special", "other", "constant"))
 

@@ -145,3 +145,21 @@ def test_a_full_unit_is_no_matter_of_warps_or_chains() -> None:
     found = findings(full, stalls={"selected": 1.0, "wait": 4.0, "long_scoreboard": 5.0}, launch={"grid": [264, 1, 1]})
     assert "instruction-dependency" not in found
     assert "grid-too-small" not in found
+
+
+def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
+    """Addresses from a thread's index, and a hash of what they bring: the same counts, another source."""
+
+    def named(operand: str) -> bool:
+        rows = [
+            {"sass": "S2R R0, SR_TID.X", "executed": 1_000_000},
+            {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000},
+            {"sass": f"IMAD R6, {operand}, 0x5, R6", "executed": 40_000_000},
+            {"sass": "STG.E [R8.64], R6", "executed": 1_000_000},
+        ]
+        opcodes = {"IMAD": 40_000_000, "LDG.E": 1_000_000, "STG.E": 1_000_000, "S2R": 1_000_000}
+        stalls = {"selected": 5.0, "not_selected": 5.0, "math_pipe_throttle": 2.0}
+        return "integer-arithmetic" in findings({"issue_active": 0.55}, stalls=stalls, instructions=rows, opcodes=opcodes)
+
+    assert named("R0")
+    assert not named("R4")

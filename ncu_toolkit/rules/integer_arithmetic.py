@@ -31,7 +31,7 @@ from typing import Final
 
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._support import BUSY, Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "integer-arithmetic"
@@ -51,10 +51,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     total = sum(row.warps for row in derived.rows(profile))
     divisions = _divisions(profile)
     integer = derived.executed(profile, ("integer",)) or 0.0
-    overhead = integer + (derived.executed(profile, ("special",)) or 0.0 if divisions else 0.0)
+    pipe, busy = model.busiest()
+    limits = pipe in ("alu", "fmaheavy") and busy >= BUSY.value
+    # Integers that come from memory are what some kernels compute with: worth a remark where they divide, or where their pipe is the limit.
+    on_data = None if limits else _on_data(profile)
+    overhead = integer + (derived.executed(profile, ("special",)) or 0.0) if divisions else integer * (1 - (on_data or 0.0))
     measured = fact(profile, "kind_share:integer", "", MANY, ">=")
     if not total or (overhead / total < MANY.value and not (divisions and overhead / total >= MANY.value / 2)):
-        return ruled_out(ID, "Integer instructions are less than half of what is executed.", measured)
+        return ruled_out(ID, "Integer instructions on indices are less than half of what is executed.", measured)
     useful = derived.executed(profile, USEFUL) or 0.0
     kept = min(overhead, ALLOWED_FOR_EACH * useful)
     gone = (overhead - kept) / total
@@ -77,9 +81,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "Unroll, so that several elements share one address computation.",
         ),
         "Fewer IMAD, LOP3, ISETP and SHF for the same loads; no I2F or F2I around the indices.",
-        confidence="high" if divisions else "low",
+        confidence="high" if divisions else "low" if on_data is None else "medium",
         locations=locate(profile, _cost, "integer instructions executed"),
     )
+
+
+def _on_data(profile: Profile) -> float | None:
+    """Part of the executed integer instructions that work on values from memory; None where instructions were not counted one by one."""
+    rows = [(i, row.executed) for i, row in enumerate(profile.instructions) if attribution.kind(row.opcode) == "integer" and row.executed]
+    total = sum(n for _, n in rows)
+    if not total:
+        return None
+    data = attribution.flow_of(profile.instructions).on_loaded_values()
+    return sum(n for i, n in rows if i in data) / total
 
 
 def _divisions(profile: Profile) -> bool:
@@ -99,5 +113,4 @@ def _on_fma(profile: Profile) -> float:
 
 
 def _cost(row: object) -> float:
-
     return float(getattr(row, "executed", 0) or 0) if attribution.kind(getattr(row, "opcode", "")) == "integer" else 0.0
