@@ -248,6 +248,31 @@ _CHECKS: Final[tuple[tuple[str, Callable[[], Check]], ...]] = (
 )
 
 
+#: Packages whose versions matter to a figure or to a page; CuPy is named after the CUDA release it is for.
+_PACKAGES: Final = ("ncu-report", "plotly", "pandas", "jinja2", "rich", "click", "numpy", "cuda-bindings", "nvidia-ml-py")
+
+
+def versions() -> dict[str, str]:
+    """What ncu-toolkit stands on, by name, with "not found" for what is missing; imports none of it."""
+    found = {"Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not found"
+    cupy = sorted({dist.metadata["Name"] for dist in importlib.metadata.distributions() if (dist.metadata["Name"] or "").lower().startswith("cupy")})
+    found |= {name: importlib.metadata.version(name) for name in cupy} or {"cupy": "not found"}
+    tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {"ncu": collect.find_ncu, "CUDA compiler": lambda: toolchain.find_tool("nvcc")}
+    for name, look in tools.items():
+        try:
+            found[name] = look().version
+        except ToolkitError:
+            found[name] = "not found"
+    driver = _driver()
+    found["driver"] = driver.found if driver.state == "ok" else "not found"
+    return found
+
+
 def works(checks: tuple[Check, ...]) -> dict[str, bool]:
     """Which commands work here."""
     state = {check.name: check.state for check in checks}

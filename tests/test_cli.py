@@ -361,3 +361,173 @@ def test_a_closed_pipe_is_no_error() -> None:
         ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
     )
     assert ended.stderr == ""
+
+
+# completion, versions, and how much is said
+
+
+def completed(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What bash is offered for the last of `words`, which may be empty."""
+    parts = words.split(" ")
+    for name, value in (("_NCU_TOOLKIT_COMPLETE", "bash_complete"), ("COMP_WORDS", words), ("COMP_CWORD", str(len(parts) - 1))):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        main([])
+    return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("ncu-toolkit prof", ["profile"]),
+        ("ncu-toolkit profile --resu", ["--resume"]),
+        ("ncu-toolkit profile --kernel vectoriz", ["vectorized"]),
+        ("ncu-toolkit profile --kernel naive,vectoriz", ["naive,vectorized"]),
+        ("ncu-toolkit tune -k gemm_fp32/vectoriz", ["gemm_fp32/vectorized"]),
+        ("ncu-toolkit static vectoriz", ["vectorized"]),
+        ("ncu-toolkit bench --family gemm_f", ["gemm_fp32"]),
+        ("ncu-toolkit profile --resume 2026", ["20260101-000000-half"]),
+    ],
+)
+def test_shells_complete(
+    words: str, offered: list[str], run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "reports" / "20260101-000000-half"
+    folder.mkdir(parents=True)
+    store.save(folder, store.Manifest(folder.name, "t", "2026-01-01T00:00:00Z", "0", None, {}, asked=store.Asked()), [])
+    assert completed(words, monkeypatch, capsys) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script(run: Run, shell: str) -> None:
+    ended = run("completion", shell)
+    assert ended.code == EXIT_OK
+    assert "_NCU_TOOLKIT_COMPLETE" in ended.out
+
+
+def test_versions_of_all_components(run: Run) -> None:
+    lines = dict(line.strip().split(" ", 1) for line in run("--version").out.replace("CUDA compiler", "nvcc").splitlines())
+    assert {"ncu-toolkit", "Python", "ncu-report", "ncu", "nvcc", "driver", "plotly", "pandas"} <= lines.keys()
+    assert lines["Python"] == ".".join(map(str, sys.version_info[:3]))
+    assert any(name.startswith("cupy") for name in lines)
+
+
+def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncu_toolkit import session, timing
+
+    monkeypatch.setattr(session, "build_all", lambda selections, overrides, reporter, collected: reporter.note("a note"))
+    monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
+    cupy.free = 1000
+    words = ("bench", "--kernel", "naive", "--size", "64")
+    plain, quiet, after = run(*words), run("--quiet", *words), run(*words, "-q")
+    assert "note: a note" in plain.err
+    assert "Verify and time" in plain.err
+    assert quiet.err == after.err == plain.error + "\n", "the error is said all the same"
+    assert run(*words).err == plain.err, "one call does not change the next"
+    refused = run("-q", *words, "-v")
+    assert (refused.code, "do not go together" in refused.error) == (EXIT_USAGE, True)
+
+
+@pytest.mark.toolchain
+def test_verbose_shows_what_is_run(run: Run) -> None:
+    from ncu_toolkit.cli import _log
+
+    toolchain._find.cache_clear()
+    assert "run: " not in run("build", "--kernel", "naive", "--arch", "sm_90").err
+    toolchain._find.cache_clear()
+    assert "nvcc --version" in run("--verbose", "build", "--kernel", "naive", "--arch", "sm_90").err
+    assert not _log.logger.handlers, "nothing is left behind"
+
+
+def test_the_log_for_a_bug_report(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ncu_toolkit import ladder
+
+    def defect() -> None:
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        raise RuntimeError("broken inside")
+
+    monkeypatch.setattr("ncu_toolkit.cli.list.load_families", defect)
+    assert ladder.load_families()
+    ended = run("list", "--log-file", "bug.log")
+    assert ended.code == 70
+    assert "a defect of ncu-toolkit: RuntimeError: broken inside" in ended.err
+    assert "Log: bug.log" in ended.err
+    text = Path("bug.log").read_text()
+    for expected in (
+        "This log may hold",
+        "ncu-toolkit ",
+        "ncu-report",
+        f"run: {sys.executable} -c pass",
+        "Traceback",
+        "broken inside",
+        "exit code 70",
+    ):
+        assert expected in text, expected
+    run("--log-file", "bug.log", "list", "--family", "nope")
+    assert Path("bug.log").read_text().startswith(text), "added to, never written over"
+    ended = run("--log-file", "no/folder/bug.log", "list")
+    assert (ended.code, "cannot be written" in ended.error) == (EXIT_ENVIRONMENT, True)
+
+
+def test_what_ncu_said_is_in_the_log(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text('#!/bin/sh\n[ "$1" = --version ] && { echo "Version 2025.3.1.0 (build 1)"; exit 0; }\necho "==ERROR== ERR_NVGPUCTRPERM"\nexit 1\n')
+    ncu.chmod(0o755)
+    monkeypatch.setenv("NCU", str(ncu))
+    ended = run("profile", "--log-file", "bug.log", "--", "true")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "ERR_NVGPUCTRPERM" in ended.err
+    assert not list(Path("reports").iterdir()), "a refused run leaves no folder"
+    text = Path("bug.log").read_text()
+    assert f"run: {ncu} --set ladder" in text
+    assert "==ERROR== ERR_NVGPUCTRPERM" in text
+
+
+def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but text where NO_COLOR is set, even on a terminal."""
+    import pty
+
+    def shown(**environment: str) -> bytes:
+        parent, terminal = pty.openpty()
+        path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ncu_toolkit", "doctor"],
+            stdout=terminal, stderr=terminal, env={**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color", **environment},
+        )  # fmt: skip
+        os.close(terminal)
+        read = b""
+        try:
+            while chunk := os.read(parent, 4096):
+                read += chunk
+        except OSError:
+            pass  # the terminal is closed when the process ends
+        process.wait()
+        os.close(parent)
+        return read
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert b"\x1b[" in shown()
+    assert b"\x1b[" not in shown(NO_COLOR="1")
+
+
+def test_out_of_memory_and_out_of_disk_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(error: BaseException) -> Ended:
+        def raising() -> None:
+            raise error
+
+        monkeypatch.setattr("ncu_toolkit.cli.list.load_families", raising)
+        return run("list")
+
+    ended = fail(MemoryError())
+    assert (ended.code, "ran out of memory. End other programs" in ended.error) == (EXIT_ENVIRONMENT, True)
+    ended = fail(OSError(28, "No space left on device", "reports/x"))
+    assert (ended.code, "No space left on device: reports/x. Free space" in ended.error) == (EXIT_ENVIRONMENT, True)
+
+
+def test_a_refused_bench_leaves_no_folder(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncu_toolkit import session
+
+    monkeypatch.setattr(session, "build_all", lambda *arguments: None)
+    cupy.free = 1000
+    assert run("bench", "--kernel", "naive", "--size", "64").code == EXIT_ENVIRONMENT
+    assert not Path("reports").exists()

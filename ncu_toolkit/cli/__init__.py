@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from ncu_toolkit import __version__
+from ncu_toolkit.cli import _complete, _log
 from ncu_toolkit.errors import EXIT_BUG, EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, ToolkitError
 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
@@ -28,6 +31,7 @@ COMMANDS: Final = {
     "calibrate": "Hold predictions against what the next rung achieved, ours and Nsight Compute's.",
     "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks that need no counters.",
     "tune": "Find a kernel's best parameters for this GPU and size.",
+    "completion": "Print the script that makes a shell complete commands, options, kernels and families.",
 }
 #: Set to see a traceback in place of the one-line error.
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
@@ -45,7 +49,15 @@ class Commands(click.Group):
         module = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
+        if not any(parameter.name == "log_file" for parameter in command.params):
+            command.params += _log.options(hidden=True)
+            _complete.attach(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -64,14 +76,11 @@ class Commands(click.Group):
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked:
         return
-    import importlib.metadata
+    from ncu_toolkit.doctor import versions
 
     click.echo(f"ncu-toolkit {__version__}")
-    for package in ("ncu-report", "plotly", "pandas", "cupy-cuda13x", "cuda-bindings"):
-        try:
-            click.echo(f"  {package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            click.echo(f"  {package} not installed")
+    for name, version in versions().items():
+        click.echo(f"  {name} {version}")
     ctx.exit()
 
 
@@ -86,12 +95,28 @@ def cli() -> None:
     """
 
 
+cli.params += _log.options(hidden=False)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: runs a command and turns every error into one line and its exit code."""
+    try:
+        _main(arguments)
+    except SystemExit as ended:
+        if _log.Said.file is not None:
+            _log.logger.info("exit code %s", ended.code)
+            click.echo(f"Log: {_log.Said.file}; nothing was taken out of it, read it before you send it", err=True)
+        raise
+    finally:
+        _log.reset()
+
+
+def _main(arguments: list[str] | None) -> Any:
     try:
         code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else EXIT_OK)
     except ToolkitError as error:
+        _log.logger.debug("ended by:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
         _complain(str(error))
@@ -112,14 +137,24 @@ def main(arguments: list[str] | None = None) -> Any:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_OK)
     except OSError as error:
+        _log.logger.debug("ended by:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        remedy = ". Free space, or point TMPDIR and --output elsewhere" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + remedy)
+        sys.exit(EXIT_ENVIRONMENT)
+    except MemoryError:
+        _log.logger.debug("ended by:", exc_info=True)
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        _complain("this machine ran out of memory. End other programs, read fewer files at once (--jobs 1), or choose a smaller --size")
         sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
+        _log.logger.error("a defect:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        _complain(f"a defect of ncu-toolkit: {type(error).__name__}: {error}. Run it again with {DEBUG_VARIABLE}=1 and report the traceback")
+        remedy = "Run it again with --log-file FILE and report what is in it"
+        _complain(f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}")
         sys.exit(EXIT_BUG)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -10,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
+from ncu_toolkit.cli import _log
 from ncu_toolkit.errors import UsageProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,7 +29,12 @@ def console(stderr: bool = False) -> Any:
     from rich.console import Console
 
     piped = not (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None)
+    return Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None, color_system=colours())
+
+
+def colours() -> Literal["auto"] | None:
+    """None where NO_COLOR is set and not empty: then no colour and no other style is sent."""
+    return None if os.environ.get("NO_COLOR") else "auto"
 
 
 def emit(shown: Any, output: Path | None, width: int = 140) -> None:
@@ -41,7 +48,7 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
     if not isinstance(shown, str):
         sink = io.StringIO() if output else None
         Console(
-            file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else width, color_system=None if sink else "auto"
+            file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else width, color_system=None if sink else colours()
         ).print(shown)
         shown = sink.getvalue() if sink else ""
     if output is None:
@@ -144,7 +151,7 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[label]}", markup=False),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=_log.Said.quiet or not self._console.is_terminal,
         )
         self._task: Any = None
         self._title = ""
@@ -160,17 +167,19 @@ class Progress:
 
     def stage(self, title: str, total: int) -> None:
         self._title, self._done, self._total = title, 0, total
+        _log.logger.debug("%s: %d to do", title, total)
         if self._bars.disable:
-            self._console.print(f"{title}: {total} to do", markup=False)
+            self._print(f"{title}: {total} to do")
         self._task = self._bars.add_task(title, total=total, label="")
 
     def step(self, label: str) -> None:
         self._done += 1
+        _log.logger.debug("%s: %d of %d (%s)", self._title, self._done, self._total, label)
         if self._bars.disable:
             now = time.monotonic()
-            if self._done == self._total or now - self._last > 5:
+            if self._done == self._total or now - self._last > 5 or _log.Said.verbose:
                 self._last = now
-                self._console.print(f"{self._title}: {self._done} of {self._total} ({label})", markup=False)
+                self._print(f"{self._title}: {self._done} of {self._total} ({label})")
             return
         self._bars.update(self._task, advance=1, label=label)
 
@@ -179,4 +188,9 @@ class Progress:
             self._bars.update(self._task, label=f"{label} …")
 
     def note(self, text: str) -> None:
-        self._console.print(f"note: {text}", markup=False)
+        _log.logger.debug("note: %s", text)
+        self._print(f"note: {text}")
+
+    def _print(self, text: str) -> None:
+        if not _log.Said.quiet:
+            self._console.print(text, markup=False)

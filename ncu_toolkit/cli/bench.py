@@ -11,6 +11,7 @@ import click
 from ncu_toolkit import gpu, session, store, units
 from ncu_toolkit.cli._common import Progress, choose_options, console, interruptible, output_option, parse_params, split, tuned_option
 from ncu_toolkit.cli.profile import what
+from ncu_toolkit.errors import ToolkitError
 from ncu_toolkit.problems import problem_for
 from ncu_toolkit.session import Collected
 
@@ -53,12 +54,13 @@ def command(
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     folder: Path | None = None
 
-    def saved() -> Path:
+    def saved() -> None:
+        """Keep what is measured; the folder is made when there is something to put into it."""
         nonlocal folder
-        if folder is None:  # made when there is something to put into it
+        if folder is None and collected.measured:
             folder = store.new_run_folder(reports, f"bench {what(names, chosen)}")
-        session.save(folder, title, created, collected)
-        return folder
+        if folder is not None:
+            session.save(folder, title, created, collected)
 
     title = f"Timing of {what(names, chosen)} on {gpu.device().name}"
     with Progress() as progress:
@@ -71,7 +73,12 @@ def command(
             if not collected.measured:
                 raise
             collected.interrupted = True
-        folder = saved()
+        except ToolkitError as error:
+            if not collected.measured:
+                raise
+            collected.failures.append(error)
+        saved()
+    assert folder is not None, "without a result an error was raised"
     table = frames.timings_frame(collected.timings)
     csv = table.to_csv(index=False)
     store.write_atomic(folder / "timings.csv", csv.encode())

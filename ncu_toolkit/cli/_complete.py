@@ -1,0 +1,63 @@
+"""What a shell completes beside names of commands and options: kernels, families and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ncu_toolkit.errors import ToolkitError
+
+
+def attach(command: click.Command) -> None:
+    """Let the command's parameters complete what they take, by the parameter's name."""
+    for parameter in command.params:
+        complete = _BY_NAME.get(parameter.name or "")
+        if complete is not None:
+            parameter.shell_complete = complete  # type: ignore[method-assign]
+
+
+def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Rungs by name, or by family/name once there is a slash; the last of a list separated by commas."""
+    from ncu_toolkit.ladder import load_families
+
+    try:
+        rungs = [rung for family in load_families().values() for rung in family.rungs]
+    except ToolkitError:
+        return []
+    last = incomplete.rpartition(",")[2]
+    return _matching(incomplete, ((f"{rung.family}/{rung.name}" if "/" in last else rung.name, rung.title) for rung in rungs))
+
+
+def kernel_or_file(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Rungs, else files."""
+    return kernels(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def families(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Ladders by name; the last of a list separated by commas."""
+    from ncu_toolkit.problems import families as known
+
+    return _matching(incomplete, ((name, "") for name in known()))
+
+
+def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Runs in the folder of reports that can go on."""
+    from ncu_toolkit.resume import unfinished_runs
+
+    try:
+        found = unfinished_runs(Path(ctx.params.get("reports") or "reports"))
+    except (ToolkitError, OSError):
+        return []
+    return _matching(incomplete, ((folder.name, "") for folder in found))
+
+
+def _matching(incomplete: str, names: Iterable[tuple[str, str]]) -> list[CompletionItem]:
+    head, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(head + comma + name, help=title) for name, title in dict(names).items() if name.startswith(last)]
+
+
+_BY_NAME: dict[str, Any] = {"kernels": kernels, "families": families, "resumed": runs, "what": kernel_or_file}

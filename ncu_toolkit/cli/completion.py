@@ -1,0 +1,25 @@
+"""`ncu-toolkit completion`: the script by which a shell completes commands, options, kernels and families."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+PROGRAM = "ncu-toolkit"
+#: The variable by which the script asks; click derives the same from the program's name.
+VARIABLE = "_NCU_TOOLKIT_COMPLETE"
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the script that makes a shell complete commands, options, kernels, families and runs.
+
+    In bash and zsh put `eval "$(ncu-toolkit completion bash)"` (or zsh) into ~/.bashrc (~/.zshrc); in fish
+    `ncu-toolkit completion fish > ~/.config/fish/completions/ncu-toolkit.fish`.
+    """
+    from ncu_toolkit.cli import cli
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(cli, {}, PROGRAM, VARIABLE).source())
