@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ncu_toolkit import units
-from ncu_toolkit.model import Profile
+from ncu_toolkit import liveness, units
+from ncu_toolkit.liveness import Liveness
+from ncu_toolkit.model import Finding, Instruction, Profile
+from ncu_toolkit.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.render.safe import visible
-from ncu_toolkit.render.views import Cell, HotSpots, number, plain_table, text
+from ncu_toolkit.render.views import Cell, HotSpots, Table, missing, number, plain_table, text
 
 #: Lines in the table of the hottest.
 _HOTTEST: Final = 12
 #: Longest source line carried into the page.
 _LINE: Final = 400
-#: Per-instruction counters shown beside the samples, with their headings.
-_COUNTERS: Final = {"shared_wavefronts": "shared wavefronts", "l2_sectors": "L2 sectors", "live_registers": "live registers"}
+#: Per-instruction counters shown beside the samples, with their headings; those with an ideal also as what is beyond it.
+_COUNTERS: Final = {"shared_wavefronts": "shared wavefronts", "l2_sectors": "L2 sectors", "local_sectors": "local sectors"}
+_IDEALS: Final = {"shared_wavefronts": "shared_wavefronts_ideal", "l2_sectors": "l2_sectors_ideal"}
+_BEYOND: Final = {"shared_wavefronts": "Wavefronts beyond", "l2_sectors": "Sectors beyond"}
+#: Stall reasons named for one line.
+_REASONS: Final = 3
 
 
-def hot_spots(profile: Profile) -> HotSpots | None:
-    """None where the report holds no instructions."""
+def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | None:
+    """None where the report holds no instructions. The lines that `findings` name are marked."""
     rows = profile.instructions
     if not rows:
         return None
     reasons = [reason for reason, _ in Counter(profile.samples).most_common()]
     files = sorted({row.file for row in rows if row.file})
+    place = {name: i for i, name in enumerate(files)}
     total = sum(row.sample_count for row in rows)
-    by_executions = total == 0
-    counters = [name for name in _COUNTERS if any(row.counters.get(name) for row in rows)]
+    live = liveness.of_rows(rows)
+    named = _named(rows, findings)
     data: dict[str, Any] = {
         "reasons": [reason.replace("_", " ") for reason in reasons],
         "files": [visible(name) for name in files],
         "sources": [_source(profile, name) for name in files],
         "address": [f"{row.address:x}" for row in rows],
         "sass": [visible(row.sass, _LINE) for row in rows],
-        "file": [files.index(row.file) if row.file else -1 for row in rows],
+        "file": [place[row.file] if row.file else -1 for row in rows],
         "line": [row.line for row in rows],
         "executed": [row.executed for row in rows],
         "samples": [[row.samples.get(reason, 0) for reason in reasons] if row.sample_count else 0 for row in rows],
-        "counters": [{"name": _COUNTERS[name], "values": [row.counters.get(name) for row in rows]} for name in counters],
+        "counters": _counters(rows),
+        "live": live.counts if live else [],
+        "named": named,
         "total": total,
     }
-    note = "" if total else "The report holds no PC samples: lines are ranked by executed instructions."
+    notes = []
+    if not total:
+        notes.append("The report holds no PC samples: lines are ranked by executed instructions.")
     if files and not any(data["sources"]):
-        note += " The report embeds no source (collect with --import-source yes): only line numbers are known."
+        notes.append("The report embeds no source (collect with --import-source yes): only line numbers are known.")
     elif not files:
-        note += " The kernel was built without line information (-lineinfo): only SASS is shown."
-    return HotSpots(data, _hottest(profile, by_executions), note.strip())
+        notes.append("The kernel was built without line information (-lineinfo): only SASS is shown.")
+    hints = (_peak(profile, live),) if live else ()
+    return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
 
 def _source(profile: Profile, name: str) -> list[str]:
@@ -54,47 +68,96 @@ def _source(profile: Profile, name: str) -> list[str]:
     return [visible(line, _LINE, keep="\t") for line in source.splitlines()] if source else []
 
 
-def _hottest(profile: Profile, by_executions: bool) -> Any:
+def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int]:
+    """Indices of the instructions that the verdict or a runner-up points at."""
+    addresses = {place.address for finding in findings for place in finding.locations}
+    return [row.index for row in rows if row.address in addresses]
+
+
+def _counters(rows: Sequence[Instruction]) -> list[dict[str, Any]]:
+    found = []
+    for name, words in _COUNTERS.items():
+        if any(row.counters.get(name) for row in rows):
+            found.append({"name": words, "values": [row.counters.get(name) for row in rows]})
+        if any(_beyond(row, name) for row in rows):
+            found.append({"name": f"{words} beyond the ideal", "values": [_beyond(row, name) for row in rows]})
+    return found
+
+
+def _beyond(row: Instruction, name: str) -> float | None:
+    """What a counter has beyond its ideal at an instruction; None where one of the two was not collected."""
+    actual, ideal = row.counters.get(name), row.counters.get(_IDEALS.get(name, ""))
+    return max(0.0, actual - ideal) if actual is not None and ideal is not None else None
+
+
+def _peak(profile: Profile, live: Liveness) -> str:
+    """Where most registers are live, beside what the compiler took: a gap means that its allocation is rounded up or kept by loads in flight."""
+    row = profile.instructions[live.peak_index]
+    taken = profile.launch.registers
+    where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
+    held = f"{live.peak} of {taken} that the compiler took" if taken else f"{live.peak}"
+    most = f"; a thread can have {MAX_REGISTERS_PER_THREAD}" if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9 else ""
+    return visible(f"most are live at {where} ({row.opcode}): {held}{most}.")
+
+
+@dataclass
+class _Line:
+    """What one source line (or, without lines, one instruction) adds up to."""
+
+    weight: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    heaviest: int = 0
+    sass: str = ""
+    live: int = 0
+    beyond: dict[str, float] = field(default_factory=dict)
+    named: bool = False
+
+
+def _hottest(profile: Profile, live: Liveness | None, by_executions: bool, named: set[int]) -> Table:
     """The source lines (or instructions, where no lines are known) with most samples."""
-    weights: Counter[tuple[str, int, int]] = Counter()
-    reasons: dict[tuple[str, int, int], Counter[str]] = {}
-    sass: dict[tuple[str, int, int], str] = {}
-    heaviest: dict[tuple[str, int, int], int] = {}
-    for row in profile.instructions:
-        weight = (row.executed or 0) if by_executions else row.sample_count
-        if not weight:
-            continue
+    lines: dict[tuple[str, int, int], _Line] = {}
+    for at, row in enumerate(profile.instructions):
         key = (row.file, row.line, -1) if row.file else ("", 0, row.index)
-        weights[key] += weight
-        reasons.setdefault(key, Counter()).update(row.samples)
-        if weight > heaviest.get(key, 0):
-            heaviest[key], sass[key] = weight, row.sass
-    total = sum(weights.values()) or 1
-    rows: list[list[Cell]] = []
-    for key, weight in weights.most_common(_HOTTEST):
-        name, line, index = key
-        lines = profile.sources.get(name, "").splitlines()
-        source = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        top = (
-            ", ".join(f"{reason.replace('_', ' ')} {units.percent(n / weight, 2)}" for reason, n in reasons[key].most_common(3))
-            if not by_executions
-            else ""
-        )
-        place = f"{name.rsplit('/', 1)[-1]}:{line}" if name else f"instruction {index}"
-        rows.append(
-            [
-                number(weight / total, "fraction", bar=weight / total),
-                text(place, name),
-                text(source, code=True) if source else text("–"),
-                text(sass[key], code=True),
-                text(top or "–"),
-            ]
-        )
+        line = lines.setdefault(key, _Line())
+        weight = (row.executed or 0) if by_executions else row.sample_count
+        line.weight += weight
+        line.reasons.update(row.samples)
+        line.named |= row.index in named
+        if weight > line.heaviest:
+            line.heaviest, line.sass = weight, row.sass
+        if live:
+            line.live = max(line.live, live.counts[at])
+        for name in _BEYOND:
+            if (excess := _beyond(row, name)) is not None:
+                line.beyond[name] = line.beyond.get(name, 0.0) + excess
+    shown = [name for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())]
+    total = sum(line.weight for line in lines.values()) or 1
+    ranked = sorted((item for item in lines.items() if item[1].weight), key=lambda item: -item[1].weight)[:_HOTTEST]
+    rows = [_row(profile, key, line, total, live is not None, shown, by_executions) for key, line in ranked]
     what = "executions" if by_executions else "samples"
-    return plain_table(
-        "hottest",
-        f"The lines with most {what}",
-        [("Share", f"of all {what}"), "Where", "Source", "Heaviest instruction", "Stall reasons"],
-        rows,
-        numeric=(0,),
-    )
+    headings: list[str | tuple[str, str]] = [("Share", f"of all {what}"), "Where", "Source", "Heaviest instruction", "Stall reasons"]
+    headings += ["Live"] if live else []
+    headings += [_BEYOND[name] for name in shown]
+    return plain_table("hottest", f"The lines with most {what}", headings, rows, numeric=(0, *range(5, len(headings))))
+
+
+def _row(
+    profile: Profile, key: tuple[str, int, int], line: _Line, total: int, with_live: bool, shown: Sequence[str], by_executions: bool
+) -> list[Cell]:
+    name, number_of, index = key
+    source = profile.sources.get(name, "").splitlines()
+    words = source[number_of - 1].strip() if 0 < number_of <= len(source) else ""
+    top = ", ".join(f"{reason.replace('_', ' ')} {units.percent(n / line.weight, 2)}" for reason, n in line.reasons.most_common(_REASONS))
+    at = f"{name.rsplit('/', 1)[-1]}:{number_of}" if name else f"instruction {index}"
+    where = text(at, name)
+    if line.named:
+        where = Cell(where.text, where.value, where.title, badges=(("diagnosis", "the verdict or a runner-up points at this line"),))
+    return [
+        number(line.weight / total, "fraction", bar=line.weight / total),
+        where,
+        text(words, code=True) if words else text("–"),
+        text(line.sass, code=True),
+        text(top if top and not by_executions else "–"),
+        *([number(float(line.live), "count", title="most live registers at an instruction of this line")] if with_live else []),
+        *(number(line.beyond[n], "count") if n in line.beyond else missing("not an access of this memory") for n in shown),
+    ]

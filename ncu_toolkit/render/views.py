@@ -157,6 +157,8 @@ class HotSpots:
     data: Mapping[str, Any]
     hottest: Table
     note: str
+    hints: tuple[str, ...] = ()
+    """What the code itself says: where registers peak."""
 
 
 @dataclass(frozen=True)

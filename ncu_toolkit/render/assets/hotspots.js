@@ -83,14 +83,17 @@
     const fileWeight = lines.map((map) => Array.from(map.values()).reduce((a, l) => a + l.weight, 0));
     let file = fileWeight.length ? fileWeight.indexOf(Math.max(...fileWeight)) : -1;
     let related = new Set(), relatedLine = -1;
-    const opened = new Set();
+    const opened = new Set(), named = new Set(data.named), live = data.live.length > 0, most = live ? data.live.reduce((a, b) => Math.max(a, b), 0) : 0;
 
     const heat = (cell, value, most) => { cell.textContent = percent(value, whole); if (value) cell.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.6 * value / most).toFixed(3)})`; };
     const sass = new List("SASS instructions", (node, row) => {
       if (row < 0) { const [from, to] = folds.get(row); node.classList.add("fold"); node.textContent = `${to - from} instructions without samples (choose to unfold)`; return; }
       const share = make("span", "heat");
       heat(share, weights[row], hottest);
-      node.append(share, make("span", "no", String(row)), make("span", "ex", si(data.executed[row])), make("span", "tx", data.sass[row]));
+      node.append(share, make("span", "no", String(row)), make("span", "ex", si(data.executed[row])));
+      if (live) node.append(make("span", data.live[row] === most ? "lv peak" : "lv", String(data.live[row])));
+      node.append(make("span", "tx", data.sass[row]));
+      if (named.has(row)) { node.classList.add("named"); node.title = "The verdict or a runner-up points here."; }
       if (related.has(row)) node.classList.add("related");
     }, (row) => {
       if (row < 0) { opened.add(row); fill(); return; }
@@ -118,7 +121,7 @@
         if (folded.checked || search.value) { const hidden = found.rows.filter((row) => !sass.rows.includes(row)); if (hidden.length) { folded.checked = false; search.value = ""; fill(); } }
         const heaviest = found.rows.reduce((a, b) => (weights[b] > weights[a] ? b : a));
         sass.reveal(sass.rows.indexOf(heaviest), true);
-        describe(heaviest);
+        describeLine(line, found.rows);
       }
       sass.refresh();
     });
@@ -128,7 +131,7 @@
     const tools = make("div", "hot-tools"), search = make("input"), sort = make("select"), folded = make("input"), tally = make("span", "muted"), picker = make("select");
     const labelled = (text, control, after) => { const label = make("label"); label.append(...(after ? [control, text] : [text, control])); return label; };
     search.type = "search"; search.placeholder = "LDS.128, R12, …";
-    search.setAttribute("aria-label", "Find in SASS");
+    search.setAttribute("aria-label", "Find in SASS and source");
     for (const [value, text] of [["program", "program order"], ["hot", "hottest first"]]) sort.append(new Option(text, value));
     folded.type = "checkbox"; folded.checked = ranked && count > 120;
     tally.setAttribute("role", "status");
@@ -139,13 +142,14 @@
     detail.setAttribute("aria-live", "polite");
     const pane = (title, list) => { const box = make("div", "hot-pane"); box.append(make("h4", "", title), list.node); return box; };
     if (file >= 0) grid.append(pane("Source: share of samples, line", source)); else grid.classList.add("alone");
-    grid.append(pane(`SASS: share of ${ranked ? "samples" : "executions"}, index, warp-level executions`, sass));
+    grid.append(pane(`SASS: share of ${ranked ? "samples" : "executions"}, index, warp-level executions${live ? ", live registers" : ""}${named.size ? "; a mark where the diagnosis points" : ""}`, sass));
     host.append(tools, grid, detail);
 
+    const sourceOf = (i) => (data.file[i] >= 0 ? data.sources[data.file[i]][data.line[i] - 1] || "" : "");
     let folds = new Map();
     function fill() {
       const wanted = search.value.trim().toUpperCase();
-      let rows = Array.from({ length: count }, (_, i) => i).filter((i) => !wanted || data.sass[i].toUpperCase().includes(wanted));
+      let rows = Array.from({ length: count }, (_, i) => i).filter((i) => !wanted || data.sass[i].toUpperCase().includes(wanted) || sourceOf(i).toUpperCase().includes(wanted));
       const hits = rows.length;
       folds = new Map();
       if (sort.value === "hot") rows.sort((a, b) => weights[b] - weights[a] || a - b);
@@ -169,16 +173,26 @@
       if (data.sources[file].length) return Array.from({ length: data.sources[file].length }, (_, i) => i + 1);
       return Array.from(lines[file].keys()).sort((a, b) => a - b);
     };
-    function describe(row) {
-      detail.replaceChildren();
+    // Samples by reason and counters of one instruction or of all of a line, behind its heading.
+    function tell(head, rows) {
+      detail.replaceChildren(head);
       detail.classList.remove("muted");
+      const parts = data.reasons.map((reason, i) => [reason, rows.reduce((sum, row) => sum + (data.samples[row] ? data.samples[row][i] : 0), 0)]);
+      const sampled = parts.reduce((sum, [, n]) => sum + n, 0);
+      const words = parts.filter(([, n]) => n).sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${reason} ${n} (${percent(n, sampled)})`);
+      for (const counter of data.counters) { const sum = rows.reduce((all, row) => all + (counter.values[row] || 0), 0); if (sum) words.push(`${counter.name} ${si(sum)}`); }
+      if (live) words.push(`live registers ${rows.reduce((a, row) => Math.max(a, data.live[row]), 0)}`);
+      detail.append(make("p", "", sampled ? words.join(" · ") : ["no samples", ...words].join(" · ")));
+    }
+    function describe(row) {
       const head = make("p");
       head.append(make("code", "", data.sass[row]), ` at 0x${data.address[row]}`, data.file[row] >= 0 ? `, ${data.files[data.file[row]].split("/").pop()}:${data.line[row]}` : "", data.executed[row] !== null ? `, executed ${si(data.executed[row])} times by a warp` : "");
-      detail.append(head);
-      const parts = data.reasons.map((reason, i) => [reason, data.samples[row] ? data.samples[row][i] : 0]).filter(([, n]) => n).sort((a, b) => b[1] - a[1]);
-      const words = parts.map(([reason, n]) => `${reason} ${n} (${percent(n, weights[row])})`);
-      for (const counter of data.counters) if (counter.values[row]) words.push(`${counter.name} ${si(counter.values[row])}`);
-      detail.append(make("p", "", words.length ? words.join(" · ") : "no samples"));
+      tell(head, [row]);
+    }
+    function describeLine(line, rows) {
+      const head = make("p");
+      head.append(make("code", "", (data.sources[file][line - 1] || `line ${line}`).trim()), `, ${data.files[file].split("/").pop()}:${line}, ${rows.length} instructions`);
+      tell(head, rows);
     }
     search.addEventListener("input", fill);
     sort.addEventListener("change", fill);
