@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -137,6 +138,35 @@ def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
     assert code == 0
     assert "partial:" in out
     assert "1 of at least 1 launches" in out
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "brief", "markdown"])
+def test_an_incomplete_launch_is_an_input_error_unless_accepted(form: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = analyze.analyze([folder / "two.ncu-rep"])
+    (file,) = whole.files
+    half = dataclasses.replace(file.launches[0], status="incomplete: its duration is 0", duration_us=None)
+
+    def incomplete(paths: object, options: analyze.Options, **named: object) -> Analysis:
+        return Analysis((dataclasses.replace(file, launches=(half, *file.launches[1:])),), options)
+
+    monkeypatch.setattr("ncu_toolkit.cli.analyze.analyze", incomplete)
+    code, out, err = run("analyze", "two.ncu-rep", "--format", form)
+    assert code == EXIT_INPUT
+    assert "coalesced" in out
+    assert form == "text" or (err.count("\n"), "(naive" in err, "is incomplete: its duration is 0" in err) == (1, True, True)
+    code, again, err = run("analyze", "two.ncu-rep", "--format", form, "--allow-partial")
+    assert (code, err) == (0, "")
+    assert form == "json" or again == out, "accepted, and said all the same"
+
+
+def test_a_broken_file_among_good_ones_is_an_input_error_unless_accepted(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "text.ncu-rep"
+    broken.write_text("just text in here")
+    good = str(folder / "two.ncu-rep")
+    assert run("analyze", good, str(broken))[0] == EXIT_INPUT
+    code, out, _ = run("analyze", good, str(broken), "--allow-partial")
+    assert (code, "is text" in " ".join(out.split())) == (0, True)
+    assert run("analyze", str(broken), "--allow-partial")[0] == EXIT_INPUT, "nothing is left to analyse"
 
 
 def test_a_launch_that_contradicts_itself_is_not_judged(folder: Path, tmp_path: Path) -> None:

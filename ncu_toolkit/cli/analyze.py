@@ -35,7 +35,7 @@ WIDTH = 140
     help="File to write to; for html the folder of reports (default reports), or the file with --standalone.",
 )
 @click.option("--standalone", is_flag=True, help=f"One HTML file that holds everything (default {STANDALONE}).")
-@click.option("--allow-partial", is_flag=True, help="Analyse what is intact of damaged files, and say how much is missing.")
+@click.option("--allow-partial", is_flag=True, help="Analyse what is intact of damaged files, say how much is missing, and accept it: exit code 0.")
 @click.option("--redact", "redacted", is_flag=True, help="For html: leave out command lines, embedded source and folders of source files.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Files read at once; one for each processor if not given.")
 @click.option(
@@ -53,7 +53,8 @@ def command(
     """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
 
     Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time, repeats are grouped. Exit code 4 when a file
-    could not be read or contradicts itself; the others are shown all the same.
+    could not be read, is damaged or contradicts itself, or a launch in it is incomplete; everything else is shown all the same. With
+    --allow-partial that is accepted, and said, as long as there is a launch to show.
     """
     if standalone:
         form = "html"
@@ -69,10 +70,30 @@ def command(
     else:
         width = shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else WIDTH
         emit(render(analysis, form, top, width), output, WIDTH)
-    for file in analysis.unreadable:
-        if file.error is not None and form != "text":
-            click.echo(f"error: {_one_line(str(file.error))}", err=True)
-    return EXIT_INPUT if analysis.unreadable or (analysis.damaged and not allow_partial) else 0
+    if form != "text":
+        for line in _lacking(analysis):
+            click.echo(f"error: {_one_line(line)}", err=True)
+    return exit_code(analysis)
+
+
+def exit_code(analysis: Analysis) -> int:
+    """4 where something of the input is missing: a file, launches, or a launch's data. --allow-partial accepts that where any launch is left."""
+    if not (analysis.unreadable or analysis.damaged or analysis.incomplete):
+        return 0
+    return 0 if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches) else EXIT_INPUT
+
+
+def _lacking(analysis: Analysis) -> list[str]:
+    """What of the input is missing, a line each; what --allow-partial accepts is said in the output alone."""
+    lines = [str(file.error) for file in analysis.unreadable]
+    if analysis.options.allow_partial:
+        return lines
+    lines += [f"'{file.path}' is damaged: {file.damage}" for file in analysis.damaged]
+    lost = [launch for launch in analysis.incomplete if not launch.status.startswith("damaged")]
+    if lost:
+        first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        lines.append(f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}")
+    return lines
 
 
 def render(analysis: Analysis, form: str, top: int | None, width: int) -> Any:
