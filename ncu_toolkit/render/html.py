@@ -18,7 +18,7 @@ from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_asset
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary
 from ncu_toolkit.render.glossary_view import cell_term, columns_explained, groups, term_note, term_of, with_entries
-from ncu_toolkit.render.index_view import index_view
+from ncu_toolkit.render.index_view import IndexPart, index_part, index_view
 from ncu_toolkit.render.run_view import run_view
 from ncu_toolkit.render.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.render.views import RunView, Table
@@ -96,18 +96,17 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
+    laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
+    return write_front(reports, [(folder, index_part(book)) for (folder, _), book in zip(runs, laid_out, strict=True)])
+
+
+def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
+    """As `write_index`, from what each run gives to the front page."""
     reports.mkdir(parents=True, exist_ok=True)
     write_assets(reports)
     _write_glossary(reports)
-    laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
-    named = [(folder, book) for (folder, _), book in zip(runs, laid_out, strict=True)]
-    view = index_view(named)
-    firsts = {
-        shown.folder: {name: _first(book, name) for name in book.families}
-        for shown in view.families
-        for folder, book in named
-        if folder == shown.folder
-    }
+    view = index_view(parts)
+    firsts = {(shown.folder, shown.family.name): shown.first for shown in view.families}
     here = [""]
 
     def enter(folder: str) -> str:
@@ -131,7 +130,7 @@ def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequen
         link=link,
         csv=csv,
         enter=enter,
-        first_panel=lambda family: firsts[here[0]][family.name],
+        first_panel=lambda family: firsts[here[0], family.name],
         **linked(""),
     )
     return path
@@ -252,4 +251,4 @@ def _write_glossary(reports: Path) -> None:
     _write(reports / GLOSSARY, "glossary.html", title="Glossary", crumbs=crumbs, groups=groups(), **linked("", charts=False))
 
 
-__all__ = ["STANDALONE", "table_csv", "write_index", "write_run"]
+__all__ = ["STANDALONE", "table_csv", "write_front", "write_index", "write_run"]
