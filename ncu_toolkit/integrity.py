@@ -73,7 +73,8 @@ def _inspect(data: bytes, frame: Framing) -> Inspection:
     for source in sources:
         functions.setdefault(source.identifier, set()).update(source.functions)
     launches: dict[int, str] = {}
-    seen: list[Identity] = []
+    seen: set[Identity] = set()
+    previous: Identity | None = None
     for index, (block, message) in enumerate(messages.results(data, frame)):
         try:
             who = messages.identity(message)
@@ -86,9 +87,10 @@ def _inspect(data: bytes, frame: Framing) -> Inspection:
             found.append("it is of another process than its block")
         if who in seen:
             found.append("it is in the file twice")
-        if seen and who.process == seen[-1].process and who.time < seen[-1].time:
+        if previous is not None and who.process == previous.process and who.time < previous.time:
             found.append("it was launched before the one that precedes it in the file")
-        seen.append(who)
+        seen.add(who)
+        previous = who
         if found:
             launches[index] = "; ".join(found[:_SHOWN]) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
     orphans = functions.keys() - {identifier for who in seen for identifier in who.sources}

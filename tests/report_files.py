@@ -13,6 +13,7 @@ from ncu_toolkit import framing, messages
 
 # fields of a block's header, of a result, and of a metric in it
 _RESULTS, _PAYLOAD, _CALL = 2, 5, 2
+_NAMES = (5, 6, 7)
 
 
 @cache
@@ -59,8 +60,12 @@ def without(message: bytes, drop: Callable[[int, int | bytes], bool]) -> bytes:
     return b"".join(raw for number, raw, value in raw_fields(message) if not drop(number, value))
 
 
-def many_launches(count: int) -> bytes:
-    """A whole report of `count` launches: the recording's first one without its per-instruction tables, again and again under new call numbers."""
+def many_launches(count: int, kinds: int = 1) -> bytes:
+    """A whole report of `count` launches: the recording's first one without its per-instruction tables, again and again under new call numbers.
+
+    They bear the names of `kinds` kernels by turns. Figures are the same for all: a report of so many launches of a real program is nowhere to
+    be had, and how long reading and showing take depends on how many there are, not on what they say.
+    """
     whole = first_launches(1)
     frame = framing.parse(whole)
     block = next(block for block in frame.blocks if block.results)
@@ -71,12 +76,160 @@ def many_launches(count: int) -> bytes:
     plain_header = without(block.header, lambda number, value: number in (4, _PAYLOAD))
     first_header = without(block.header, lambda number, value: number == _PAYLOAD)
     pieces = [whole[: block.offset]]
+    named = [_renamed(light, b"_%d" % kind if kind else b"") for kind in range(kinds)]
     for index in range(count):
-        result = light + varint(_CALL << 3) + varint(1000 + index, width=4)
+        result = named[index % kinds] + varint(_CALL << 3) + varint(1000 + index, width=4)
         payload = struct.pack("<I", len(result)) + result
         header = (first_header if index == 0 else plain_header) + varint(_PAYLOAD << 3) + varint(len(payload))
         pieces += [struct.pack("<I", len(header)), header, payload]
-    return b"".join(pieces)
+    made = b"".join(pieces)
+    # the one source's table of functions knows the first name only; without a table every launch fits it
+    return made if kinds == 1 else _with_sources(made, _without_functions)
+
+
+def _renamed(message: bytes, suffix: bytes) -> bytes:
+    """A launch's message with `suffix` after each of its names."""
+    parts = []
+    for number, raw, value in raw_fields(message):
+        new = value + suffix if number in _NAMES and isinstance(value, bytes) and value and suffix else None
+        parts.append(raw if new is None else _field(number, new))
+    return b"".join(parts)
+
+
+def _without_functions(message: bytes) -> bytes:
+    return without(message, lambda number, value: number == messages.SOURCE_FUNCTIONS)
+
+
+def _with_sources(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """The report with each source message changed; the payload's length in the header follows."""
+    pieces, at = [], 0
+    for block in framing.parse(data).blocks:
+        if not block.sources:
+            continue
+        pieces.append(data[at : block.offset])
+        payload = b""
+        for offset, length in block.sources:
+            message = change(data[offset : offset + length])
+            payload += struct.pack("<I", len(message)) + message
+        for offset, length in block.results:
+            payload += struct.pack("<I", length) + data[offset : offset + length]
+        header = without(block.header, lambda number, value: number == _PAYLOAD) + varint(_PAYLOAD << 3) + varint(len(payload))
+        pieces += [struct.pack("<I", len(header)), header, payload]
+        last = (block.results or block.sources)[-1]
+        at = last[0] + last[1]
+    return b"".join([*pieces, data[at:]])
+
+
+def long_kernel(instructions: int) -> bytes:
+    """A whole report of one launch with as many instructions as wanted: the recording's first, its code and its counts by instruction repeated."""
+    whole = first_launches(1)
+    (source,) = messages.sources(whole, framing.parse(whole))
+    (base,) = source.functions.values()
+
+    def longer(message: bytes) -> bytes:
+        parts = []
+        for number, raw, value in raw_fields(message):
+            if number == messages.RESULT_METRIC and isinstance(value, bytes):
+                raw = _repeated(raw, value, base, instructions)
+            parts.append(raw)
+        return b"".join(parts)
+
+    def enlarged(message: bytes) -> bytes:
+        parts = []
+        for number, raw, value in raw_fields(message):
+            if number == messages.SOURCE_CODE and isinstance(value, bytes):
+                code = _longer_code(value, instructions)
+                raw = varint(number << 3 | 2) + varint(len(code)) + code
+            parts.append(raw)
+        return b"".join(parts)
+
+    return _with_results(_with_sources(whole, enlarged), longer)
+
+
+def _with_results(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """The report with each launch's message changed."""
+    pieces, at = [], 0
+    for block in framing.parse(data).blocks:
+        if not block.results:
+            continue
+        start = block.results[0][0] - 4
+        head = block.offset + 4 + len(block.header)
+        messages_of = [change(data[offset : offset + length]) for offset, length in block.results]
+        payload = data[head:start] + b"".join(struct.pack("<I", len(message)) + message for message in messages_of)
+        header = without(block.header, lambda number, value: number == _PAYLOAD) + varint(_PAYLOAD << 3) + varint(len(payload))
+        pieces += [data[at : block.offset], struct.pack("<I", len(header)), header, payload]
+        at = block.results[-1][0] + block.results[-1][1]
+    return b"".join([*pieces, data[at:]])
+
+
+# in a metric: its value and its instances; in an instance: its address and its value; a number that is a whole one
+_VALUE, _ADDRESS, _COUNT, _WHOLE = 2, 1, 2, 5
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def _repeated(raw: bytes, metric: bytes, base: int, instructions: int) -> bytes:
+    """A metric's field with its instances by address repeated for a code of `instructions`, its total their sum; others as they are."""
+    entries: list[tuple[int, int]] = []
+    kept = []
+    for number, part, value in raw_fields(metric):
+        if number == messages.METRIC_INSTANCE and isinstance(value, bytes):
+            pair = dict((n, dict((k, v) for k, _, v in raw_fields(c))) for n, _, c in raw_fields(value) if isinstance(c, bytes))
+            address, amount = pair.get(_ADDRESS, {}).get(_WHOLE), pair.get(_COUNT, {}).get(_WHOLE)
+            if not isinstance(address, int) or not isinstance(amount, int) or not base <= address < base + (1 << 20):
+                return raw
+            entries.append((address - base, amount))
+        elif number != _VALUE:
+            kept.append(part)
+    period = 16 * _LENGTH
+    entries = [(at, n) for at, n in entries if at < period]
+    if not entries:
+        return raw
+    found = [(at + period * turn, n) for turn in range(-(-instructions // _LENGTH)) for at, n in entries if at + period * turn < 16 * instructions]
+    total = _field(_VALUE, varint(_WHOLE << 3) + varint(sum(n for _, n in found)))
+    instances = b"".join(
+        _field(
+            messages.METRIC_INSTANCE,
+            _field(_ADDRESS, varint(_WHOLE << 3) + varint(base + at)) + _field(_COUNT, varint(_WHOLE << 3) + varint(n)),
+        )
+        for at, n in found
+    )
+    return _field(messages.RESULT_METRIC, b"".join(kept[:1]) + total + instances + b"".join(kept[1:]))
+
+
+#: Instructions of the recording's first kernel whose code is repeated.
+_LENGTH = 256
+
+
+def _longer_code(elf: bytes, instructions: int) -> bytes:
+    """A cubin whose only kernel has its first _LENGTH instructions again and again: the new code at the file's end, section and symbol pointing there."""
+    data = bytearray(elf)
+    (sections,) = struct.unpack_from("<Q", data, 0x28)
+    (count,) = struct.unpack_from("<H", data, 0x3C)
+    (names,) = struct.unpack_from("<H", data, 0x3E)
+
+    def section(index: int) -> list[int]:
+        return list(struct.unpack_from("<IIQQQQIIQQ", data, sections + 64 * index))
+
+    strings = section(names)[4]
+    text = next(i for i in range(count) if data[strings + section(i)[0] :].startswith(b".text."))
+    start, size = section(text)[4:6]
+    code = bytes(data[start : start + 16 * _LENGTH])
+    assert len(code) <= size
+    code = (code * -(-instructions // _LENGTH))[: 16 * instructions]
+    data += b"\0" * (-len(data) % 128)
+    struct.pack_into("<QQ", data, sections + 64 * text + 24, len(data), len(code))
+    data += code
+    for index in range(count):
+        kind, offset, length = section(index)[1], section(index)[4], section(index)[5]
+        if kind == 2:  # SHT_SYMTAB
+            for at in range(offset, offset + length, 24):
+                info, index_of = struct.unpack_from("<B", data, at + 4)[0], struct.unpack_from("<H", data, at + 6)[0]
+                if info & 0xF == 2 and index_of == text:  # STT_FUNC
+                    struct.pack_into("<Q", data, at + 16, len(code))
+    return bytes(data)
 
 
 def with_texts(data: bytes, replace: Callable[[bytes], bytes | None]) -> bytes:
