@@ -163,3 +163,27 @@ def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
 
     assert named("R0")
     assert not named("R4")
+
+
+def test_a_throttled_load_waits_behind_the_updates_too() -> None:
+    """Tens of thousands of cycles an access with memory idle, and sums of floats enough to fill the time: no matter of the loads."""
+    opcodes = {"LDG.E": 1_000_000, "FFMA": 500_000, "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU": 65_000}
+    metrics = {"issue_active": 0.001, "instructions": 1_600_000, "sm_cycles": 7_000_000, "sm_active_cycles": 6_900_000}
+    stalls = {"selected": 1.0, "lg_throttle": 7200.0, "mio_throttle": 4400.0, "drain": 3000.0, "long_scoreboard": 2200.0}
+    found = findings(metrics, stalls=stalls, opcodes=opcodes)
+    assert next(iter(found)) == "atomic-contention"
+    assert not {"narrow-access", "global-instruction-pressure", "memory-latency"} & set(found)
+
+
+def test_one_thread_that_works_alone_is_a_matter_of_the_barrier() -> None:
+    alone = {"lanes_per_instruction": 12.0, "lanes_predicated_on": 12.0, "issue_active": 0.15}
+    assert next(iter(findings(alone, stalls={"selected": 0.1, "barrier": 8.0, "wait": 0.9}))) == "barrier-imbalance"
+
+
+def test_straight_code_beyond_the_cache_is_fetched_again() -> None:
+    def named(instructions: int) -> bool:
+        rows = [{"sass": "FFMA R0, R1, R2, R0", "executed": 84_480}] * instructions
+        return "instruction-cache" in findings({"issue_active": 0.5}, stalls={"selected": 1.0, "no_instruction": 6.0}, instructions=rows)
+
+    assert named(10_000)
+    assert not named(1_000)

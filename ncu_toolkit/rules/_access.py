@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ncu_toolkit import attribution, derived
@@ -51,21 +52,28 @@ def gathers(profile: Profile) -> bool:
 #: Most cycles that a load takes on a GPU with nothing else to do: microbenchmarks of Volta to Hopper (Jia et al.; Luo et al.) find 600 to 800
 #: for device memory behind a TLB miss.
 UNLOADED: Final = 1000.0
+#: Clocks of an addition of floats, each of which needs the sum before it: as in the SMs since Volta (Jia et al.).
+ADD: Final = 4
+FLOAT: Final = re.compile(r"\.B?F(16|32|64)")
 
 
 def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
-    """Part (0-1) of the long-scoreboard waiting that is a queue in front of atomic updates, whichever access of the warp waits in it.
+    """Part (0-1) of the waiting for global memory that is a queue in front of atomic updates, whichever access of the warp waits in it.
 
-    A slice of L2 updates one address once a clock, and what comes behind waits, loads too. An average over all slices does not show one hot slice,
+    A slice of L2 updates one address once a clock, sums of floats once in ADD clocks, and what comes behind waits, loads too, at last in front of the
+    load/store unit. An average over all slices does not show one hot slice,
     but the time an access takes does: beyond UNLOADED it is queueing, and where no level of memory is busy, and there are enough updates to fill
     the time if they meet, nothing else can be the queue. 0 where it cannot be told.
     """
-    updates = sum(row.threads for row in derived.rows(profile) if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG"))
+    atomics = [row for row in derived.rows(profile) if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG")]
+    updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = derived.executed(profile, attribution.LONG_PRODUCERS)
     instructions = profile.value("instructions") or float(profile.mix.total)
     if not updates or not accesses or profile.stalls is None or memory_load(model) >= BUSY.value:
         return 0.0
-    each = profile.stalls.cycles("long_scoreboard") * instructions / accesses
+    waited = sum(profile.stalls.cycles(reason) for reason in ("long_scoreboard", "lg_throttle", "drain"))
+    waited += profile.stalls.cycles("mio_throttle") * blame(profile, "mio_throttle", ("global", "atomic"))
+    each = waited * instructions / accesses
     return max(0.0, 1 - UNLOADED / each) * min(1.0, updates / model.cycles) if each else 0.0
 
 

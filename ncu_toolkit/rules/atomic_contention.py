@@ -55,7 +55,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     parts = {reason: blame(profile, reason, ("atomic",)) for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
     queued = queued_behind_atomics(profile, model)
-    parts["long_scoreboard"] = max(parts["long_scoreboard"], queued)
+    for reason in (*GLOBAL, "mio_throttle"):
+        parts[reason] = max(parts[reason], queued)
     waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
     # A warp that has issued its last update cannot leave before it is done; fences wait for it too.
     after = model.waiting("drain", "membar")
@@ -72,7 +73,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
         return ruled_out(ID, f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.", *evidence)
     stores = derived.executed(profile, ("global", "local")) or 0.0
-    share_after = count / (count + stores)
+    share_after = max(queued, count / (count + stores))
     repeats = derived.value(profile, "kind_share:atomic") or 0.0
     # In shared memory private copies keep updates apart, but each still takes its pass through the banks.
     passes, apart = atomic_wavefronts(profile)

@@ -27,7 +27,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import is_broadcast, is_coalesced
+from ncu_toolkit.rules._access import is_broadcast, is_coalesced, queued_behind_atomics
 from ncu_toolkit.rules._support import BUSY, WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -55,6 +55,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, f"Warps queue for global memory for only {units.percent(waiting)} of their time.", measured)
     if not is_coalesced(profile):
         return ruled_out(ID, "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access.", measured)
+    if queued_behind_atomics(profile, model) >= 0.5:
+        return ruled_out(ID, "The queue is full because atomic updates hold it up: see atomic-contention.", measured)
     width = derived.value(profile, "load_bytes_per_lane") or derived.value(profile, "store_bytes_per_lane") or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))
     memory = derived.value(profile, "kind_share:global") or 0.0

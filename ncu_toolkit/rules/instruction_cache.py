@@ -38,6 +38,8 @@ OPTIONAL: Final = ("issue_active",)
 #: Bytes of one instruction since Volta, and of a scheduler's own cache (Jia et al., as above).
 INSTRUCTION_BYTES: Final = 16
 L0_BYTES: Final = 12 * 1024
+#: Bytes of the cache behind it, which the schedulers of an SM share: straight code that is longer is fetched anew for each group of warps.
+L1_BYTES: Final = 128 * 1024
 #: Executions of the most executed instruction by a warp below which a launch only meets its code for the first time.
 REPEATS: Final = 4
 
@@ -52,7 +54,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     executed = [row.executed for row in profile.instructions if row.executed]
     hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= max(executed))
     warps = profile.launch.blocks * -(-profile.launch.threads_per_block // 32)
-    if executed and warps and max(executed) / warps < REPEATS:
+    if executed and warps and max(executed) / warps < REPEATS and hot <= L1_BYTES:
         return ruled_out(
             ID, "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit.", measured
         )

@@ -29,7 +29,8 @@ from typing import Final
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.flops import is_arithmetic
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, keep, locate, missing, ruled_out
+from ncu_toolkit.rules._access import shared_wavefront_part
+from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "tensor-core-unused"
@@ -45,6 +46,11 @@ INTENSITY: Final = Threshold(
 #: Instructions of a tensor-core version for each multiply-add of the scalar one: an m16n8k16 product does the work of 64 FFMA and needs about seven
 #: more for its operands.
 INSTRUCTIONS_LEFT: Final = 1 / 8
+#: Passes of 128 bytes through shared memory for each scalar multiply-add: an m16n8k16 product, the work of 64, reads 16x16 and 16x8 halves.
+FRAGMENT_PASSES: Final = (16 * 16 + 16 * 8) * 2 / 128 / 64
+HALF_BYTES: Final = 2
+#: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse, which asks for as many.
+REUSE: Final = 4.0
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
 
@@ -77,12 +83,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.",
             *evidence,
         )
-    # Only multiply-adds and the conversions of their operands go; tiles are loaded as before, and waited for as long.
+    # Only multiply-adds and the conversions of their operands go, and what these read from shared memory beyond what fragments need; tiles are
+    # loaded as before, and waited for as long.
+    passes = profile.value("shared_load_wavefronts")
+    operands = min(1.0, FRAGMENT_PASSES * fused / passes) if passes else 1.0
+    shared = keep(_shared_loads(profile), operands)
     converted = sum(row.warps for row in derived.rows(profile) if not is_arithmetic(row.opcode))
     replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
-        loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT),
+        stalls={reason: keep(blame(profile, reason, ("shared",)), shared) for reason in ("short_scoreboard", "mio_throttle")},
+        loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT)
+        | dict.fromkeys(("l1_data", "l1_writeback", "l1", "lsu"), keep(shared_wavefront_part(profile) if passes else 0.0, operands)),
         instructions=keep(replaced, INSTRUCTIONS_LEFT),
     )
     return finding(
@@ -98,6 +110,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if profile.context and profile.context.dtype in TENSOR_TYPES else "medium",
         locations=locate(profile, lambda row: float(row.executed or 0) if is_multiply_add(row.opcode) else 0.0, "multiply-adds"),
     )
+
+
+def _shared_loads(profile: Profile) -> float:
+    """Loads among the instructions on shared memory; all of them where they were not counted."""
+    of_shared = [(attribution.base(row.opcode) == "LDS", row.warps) for row in derived.rows(profile) if attribution.kind(row.opcode) == "shared"]
+    total = sum(n for _, n in of_shared)
+    return sum(n for loads, n in of_shared if loads) / total if total else 1.0
 
 
 def is_multiply_add(opcode: str) -> bool:
@@ -116,5 +135,10 @@ def _sixteen_bit(profile: Profile) -> bool:
     narrow = sum(n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split("."))
     converted = sum(row.warps for row in derived.rows(profile) if row.opcode.startswith("HADD2.F32"))
     fused = sum(row.warps for row in derived.rows(profile) if is_multiply_add(row.opcode))
+    # Tiles may be converted on their way into shared memory, each value once: as many as the loads brought, and each used many times.
+    threads = sum(row.threads for row in derived.rows(profile) if row.opcode.startswith("HADD2.F32"))
+    brought, reuse = derived.value(profile, "lane_load_bytes") or 0.0, derived.value(profile, "load_reuse") or 0.0
+    if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE:
+        return True
     # Each multiply-add of two converted operands takes up to two conversions; an eighth still means that values fetched as halves feed it.
     return narrow > sum(n for _, n in loads) / 2 or converted > fused / 8

@@ -29,7 +29,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, fact, finding, locate, missing, ruled_out
+from ncu_toolkit.rules._support import STALL, Threshold, abstain, fact, finding, locate, missing, ruled_out
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "warp-divergence"
@@ -54,9 +54,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if profile.launch.threads_per_block % derived.WARP and profile.launch.threads_per_block < derived.WARP:
         return ruled_out(ID, "Blocks are smaller than a warp, which is what leaves lanes idle: use blocks of a multiple of 32 threads.", measured)
     left = lanes / derived.WARP
+    # Warps that stand at barriers for longer than that wait for one that works alone: see barrier-imbalance.
+    alone = {"barrier": 1.0} if model.waiting("barrier") >= STALL.value else {}
     removal = Removal(
         "with all lanes of each warp on one path",
-        stalls=dict.fromkeys(WITH_INSTRUCTIONS, left),
+        stalls=dict.fromkeys(WITH_INSTRUCTIONS, left) | alone,
         loads=dict.fromkeys(("fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "lsu", "uniform", "l1_writeback"), left),
         instructions=left,
     )
