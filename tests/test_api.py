@@ -18,7 +18,7 @@ import pytest
 import report_files
 
 import ncu_toolkit
-from ncu_toolkit import api, collect, programs, store
+from ncu_toolkit import api, collect, files, programs, redact, store
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -251,3 +251,58 @@ def test_interrupt(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     done = programs.profile([sys.executable, "-c", "import time; time.sleep(99)"], programs.Selection(), tmp_path / "reports", timeout=60)
     assert done.interrupted
     assert len(store.load_run(done.folder, live=True).profiles) == 2
+
+
+def test_the_kept_report_of_a_program_is_redacted(fake_ncu: Path, tmp_path: Path) -> None:
+    """Nothing that is kept names a folder of this machine or holds source; the figures stay."""
+    reports = tmp_path / "reports"
+    private = tmp_path / "private"
+    private.mkdir()
+    script = private / "train.py"
+    script.write_text("print('hello from', __file__)")
+    plain = programs.profile([sys.executable, str(script)], programs.Selection(), reports, timeout=60)
+    done = programs.profile([sys.executable, str(script)], programs.Selection(redact=True, redact_source=True), reports, timeout=60)
+    marks = (str(tmp_path).encode(), b"blockIdx")
+    assert all(any(mark in path.read_bytes() for path in plain.folder.iterdir()) for mark in marks), "what is to go was there"
+    assert [path.name for path in done.folder.iterdir() for mark in marks if mark in path.read_bytes()] == []
+    before, after = (store.load_run(folder, live=True).profiles for folder in (plain.folder, done.folder))
+    assert list(map(redact.figures, before)) == list(map(redact.figures, after))
+    assert "hello from" in (done.folder / "profile.log").read_text()
+    assert "train.py" in store.load_manifest(done.folder).commands[0]
+
+
+def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> None:
+    (fake_ncu.parent / "says").write_text("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL\n")
+    with pytest.raises(EnvironmentProblem, match="another profiler holds") as refused:
+        programs.profile([sys.executable, "-c", "raise SystemExit(1)"], programs.Selection(), tmp_path / "reports", timeout=60)
+    assert "End it" in refused.value.remedy
+    assert list((tmp_path / "reports").iterdir()) == []
+
+
+def test_what_a_program_prints_is_not_taken_for_ncus_words(fake_ncu: Path, tmp_path: Path) -> None:
+    code = "print('Address already in use'); print('No space left on device')"
+    done = programs.profile([sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60)
+    assert done.problem is None
+
+
+def test_a_disk_that_is_full(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the log of ncu, in a file of ours, and while the folder is made."""
+    code = "import sys; sys.exit('OSError: [Errno 28] No space left on device')"
+    (fake_ncu.parent / "says").write_text("==PROF== Connected\n")
+    with pytest.raises(EnvironmentProblem, match="the disk is full") as full:
+        programs.profile([sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60)
+    assert "Free space" in full.value.remedy
+    monkeypatch.setattr(files.tempfile, "mkstemp", _full)
+    with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device") as full:
+        store.write_atomic(tmp_path / "x", b"")
+    assert "Free space" in full.value.remedy
+    monkeypatch.setattr(store.Path, "mkdir", _full)
+    with pytest.raises(EnvironmentProblem, match="cannot be made: No space left on device"):
+        store.new_run_folder(tmp_path / "reports", "x")
+    monkeypatch.setattr(collect.Path, "open", _full)
+    with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device"):
+        collect.run(["true"], tmp_path / "x", tmp_path / "x.log", timeout=1)
+
+
+def _full(*arguments: object, **named: object) -> None:
+    raise OSError(28, "No space left on device")

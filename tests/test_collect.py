@@ -82,6 +82,29 @@ def test_what_ncu_says_is_named_with_a_remedy(text: str, code: int, says: str, r
     assert problem.exit_code == exit_code
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("Address already in use\n==PROF== fine", 0, None),
+        ("a resource is busy\n==PROF== fine", 0, None),
+        ("out of memory, trying less\n==PROF== fine", 0, None),
+        ("Address already in use\n==ERROR== The application returned an error code (1).", 1, "ended with exit code 1"),
+        ("torch.OutOfMemoryError: CUDA out of memory.\n==ERROR== The application returned an error code (1).", 1, "ran out of memory"),
+        ("==WARNING== No kernels were profiled.\n==ERROR== The application returned an error code (139).", 1, "ended with exit code 139"),
+        ("==ERROR== ERR_NVGPUCTRPERM\n==WARNING== No kernels were profiled.", 1, "ERR_NVGPUCTRPERM"),
+        ("", -40, "signal 40"),
+    ],
+)
+def test_what_the_program_says_is_told_from_what_ncu_says(text: str, code: int, says: str | None) -> None:
+    problem = classify(text, code)
+    assert (problem and says and says in problem.message) if says else problem is None, problem
+
+
+def test_an_ncu_that_cannot_be_started(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="cannot be started"):
+        run([str(tmp_path / "nothing")], tmp_path / "x", tmp_path / "x.log", timeout=1)
+
+
 def test_success_and_time_out() -> None:
     assert classify('==PROF== Profiling "naive": 0%....100% - 16 passes', 0) is None
     late = classify("", -9, timed_out=True, timeout=30)
