@@ -99,9 +99,12 @@ def commands() -> str:
     lines = [
         _NOTE,
         "# Commands\n",
-        "Exit codes: 0 done, 1 a gate did not hold, 2 usage, 3 something is missing on this machine, 4 an input file is unreadable,",
+        "Exit codes: 0 done, 1 a gate did not hold, 2 usage, 3 something is missing on this machine (GPU, permission, disk, memory), 4 an input",
+        "file is unreadable, damaged or holds incomplete launches, 5 a kernel failed or computed a wrong result, 130 interrupted. Every error is one",
+        "line on standard error. Colours follow the terminal and `NO_COLOR`. `--quiet`, `--verbose` and `--log-file FILE` go before or after the",
+        "command; the log holds versions, every command that is run, ncu's output and tracebacks, and nothing is taken out of it: read it before you",
+        'send it. `eval "$(ncu-toolkit completion bash)"` lets a shell complete commands, options, kernels, families and runs.\n',
     ]
-    lines.append("5 a kernel failed or computed a wrong result. Every error is one line on standard error.\n")
     top = click.Context(cli, info_name="ncu-toolkit", terminal_width=110, **cli.context_settings)
     lines += ["```text", cli.get_help(top), "```\n"]
     for name in COMMANDS:

@@ -1,0 +1,64 @@
+"""Making a recording: a second run for the profiler's own rules, scrubbing, packing; what is left is a run that can be shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ladder_runs
+import pytest
+from ladder_runs import Ncu, Quiet, chosen, marker
+
+from ncu_toolkit import profiling, session, store
+from ncu_toolkit.cli import record
+from ncu_toolkit.session import Collected
+
+RUNGS = ("naive", "coalesced")
+
+
+@pytest.fixture
+def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
+    (tmp_path / "code").mkdir()
+    ladder_runs.install(monkeypatch, tmp_path / "code")
+    ncu = Ncu(monkeypatch, tmp_path / "ncu")
+    (ncu.folder / "sections").mkdir()
+    (ncu.folder / "sections" / "SpeedOfLight.section").touch()
+    return ncu
+
+
+def recorded_into(folder: Path) -> Collected:
+    folder.mkdir()
+    collected, selections = Collected(), chosen(*RUNGS, sizes="1024")
+    session.time_all(selections, {}, None, Quiet(), collected)
+    profiling.profile_all(selections, {}, folder, Quiet(), collected, part_seconds=None)
+    record._stock(selections, folder, Quiet(), collected, 60)  # type: ignore[arg-type]
+    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    record._pack(folder)
+    return collected
+
+
+def test_a_recording_is_one_report_with_the_rules_beside_it(ncu: Ncu, tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    collected = recorded_into(folder)
+    assert collected.failures == []
+    assert {path.name for path in folder.iterdir()} == {store.MANIFEST, store.TIMINGS, store.RULES, "profile.ncu-rep.xz"}
+    run = store.load_run(folder, live=False)
+    assert [profile.context.rung for profile in run.profiles if profile.context] == list(RUNGS)
+    assert set(run.costs) >= {"profiling (ladder)", "profiling (full)"}
+    assert len(run.commands) == 2
+    assert not any(str(tmp_path) in command for command in run.commands)
+    assert run.skipped == ()
+
+
+def test_a_crash_under_the_stock_rules_leaves_the_recording(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "recording"
+    stock = record._stock
+
+    def crashing(*arguments: object) -> None:
+        ncu.at("coalesced", "crash")
+        stock(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(record, "_stock", crashing)
+    collected = recorded_into(folder)
+    assert len(collected.failures) == 1
+    assert {case.rung: case.state for case in store.load_manifest(folder).cases} == dict.fromkeys(RUNGS, "profiled")
+    assert collected.cases[marker("coalesced")].report == "profile.ncu-rep"
