@@ -190,10 +190,10 @@ def _function(name: str, lines: Iterable[str]) -> Function:
         targets = tuple(dict.fromkeys(labels[label] for label in named))
         operands = rest.partition("(*")[0].rstrip("; \t")
         instructions.append(SassInstruction(address, opcode, operands, "" if predicate == "@PT" else predicate, source, line, inlined, targets))
-    return Function(name, tuple(_without_padding(instructions)))
+    return Function(name, tuple(without_padding(instructions)))
 
 
-def _without_padding(instructions: list[SassInstruction]) -> list[SassInstruction]:
+def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassInstruction]:
     """Without the NOPs, and the branch to itself before them, that fill a function up to its alignment."""
     end = len(instructions)
     while end and instructions[end - 1].base == "NOP":

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ncu_toolkit.operands import registers
 from ncu_toolkit.sass import (
     ATOMICS,
     BULK,
     GLOBAL_LOADS,
     GLOBAL_STORES,
     LOCAL,
-    MATRIX,
     SHARED_LOADS,
     SHARED_STORES,
     Function,
@@ -34,7 +34,6 @@ PIPELINE_ROUNDS = 8
 
 _JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
-_REGISTER = re.compile(r"(?<![A-Z])R(\d+)(\.64)?")
 
 
 @dataclass(frozen=True)
@@ -163,18 +162,18 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
         for s in block.successors:
             predecessors[s].append(block.index)
     bodies: dict[int, set[int]] = {}
-    always: dict[int, set[int]] = {}
+    always: dict[int, int] = {}
     for block in blocks:
         for header in block.successors:
-            if header in dominators.get(block.index, ()):
+            if dominators.get(block.index, 0) >> header & 1:
                 bodies.setdefault(header, {header}).update(_body(header, block.index, predecessors, dominators))
-                always.setdefault(header, set(dominators[block.index])).intersection_update(dominators[block.index])
+                always[header] = always.get(header, -1) & dominators[block.index]
     loops = []
     for header, body in sorted(bodies.items()):
         depth = sum(body <= other for other in bodies.values())
         innermost = not any(other < body for other in bodies.values())
         instructions = tuple(i for index in sorted(body) for i in blocks[index].instructions)
-        conditional = frozenset(i.address for index in body - always[header] for i in blocks[index].instructions)
+        conditional = frozenset(i.address for index in body if not always[header] >> index & 1 for i in blocks[index].instructions)
         loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost, conditional))
     return tuple(loops)
 
@@ -198,8 +197,8 @@ def _never_falls_through(instruction: SassInstruction) -> bool:
     return instruction.base in ("BRA", "JMP") and "," not in instruction.operands
 
 
-def _dominators(blocks: Sequence[Block]) -> dict[int, set[int]]:
-    """Dominators of each block reachable from the entry, by iteration to the fixed point in reverse post-order."""
+def _dominators(blocks: Sequence[Block]) -> dict[int, int]:
+    """Dominators of each block reachable from the entry, as bits by index; by iteration to the fixed point in reverse post-order."""
     order: list[int] = []
     seen = {0}
     stack = [(0, iter(blocks[0].successors))]
@@ -217,19 +216,22 @@ def _dominators(blocks: Sequence[Block]) -> dict[int, set[int]]:
     for n in order:
         for s in blocks[n].successors:
             predecessors[s].append(n)
-    dominators = {n: set(order) for n in order}
-    dominators[0] = {0}
+    dominators = dict.fromkeys(order, -1)
+    dominators[0] = 1
     changed = True
     while changed:
         changed = False
         for n in order[1:]:
-            meet = set.intersection(*(dominators[p] for p in predecessors[n])) | {n}
+            meet = -1
+            for p in predecessors[n]:
+                meet &= dominators[p]
+            meet |= 1 << n
             if meet != dominators[n]:
                 dominators[n], changed = meet, True
     return dominators
 
 
-def _body(header: int, tail: int, predecessors: dict[int, list[int]], reachable: dict[int, set[int]]) -> set[int]:
+def _body(header: int, tail: int, predecessors: dict[int, list[int]], reachable: dict[int, int]) -> set[int]:
     """Blocks from which `tail` is reached without passing `header`."""
     body, waiting = {header, tail}, [tail]
     while waiting:
@@ -250,53 +252,39 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
     DEPBAR leaves fewer groups pending than theirs; with mbarriers in place of DEPBAR, only until the end of the iteration, since the code
     does not say how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait sooner.
     """
-    registers: dict[int, tuple[frozenset[int], int]] = {}
+    waiting: dict[int, tuple[frozenset[int], int]] = {}
     groups: list[list[int]] = []
     open_group: list[int] = []
     waits_by_group = any(i.base == "DEPBAR" for i in body)
     best_loads = best_bytes = 0
-    for serial, instruction in enumerate(list(body) * PIPELINE_ROUNDS):
-        if serial % len(body) == 0 and not waits_by_group:
+    if not any(i.base in GLOBAL_LOADS for i in body):
+        return InFlight(0, 0)
+    operands = [registers(i.opcode, i.operands) for i in body]
+    touched = [written | read for written, read in operands]
+    for _ in range(PIPELINE_ROUNDS):
+        before = best_loads, best_bytes
+        if not waits_by_group:
             groups, open_group = [], []
-        touched = _registers(instruction)
-        for key in [k for k, (wanted, _) in registers.items() if wanted & touched]:
-            del registers[key]
-        if instruction.base == "LDGSTS":
-            open_group.append(access_bytes(instruction))
-        elif instruction.base == "LDGDEPBAR":
-            groups.append(open_group)
-            open_group = []
-        elif instruction.base == "DEPBAR":
-            kept = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
-            pending = int(kept[1], 16) if kept else 0
-            groups = groups[len(groups) - pending :] if pending < len(groups) else groups
-        elif instruction.base in GLOBAL_LOADS:
-            registers[serial] = (_destination(instruction), access_bytes(instruction))
-        copies = [size for group in groups for size in group] + open_group
-        best_loads = max(best_loads, len(registers) + len(copies))
-        best_bytes = max(best_bytes, sum(size for _, size in registers.values()) + sum(copies))
+        for at, instruction in enumerate(body):
+            if waiting:
+                for key in [k for k, (wanted, _) in waiting.items() if not wanted.isdisjoint(touched[at])]:
+                    del waiting[key]
+            if instruction.base == "LDGSTS":
+                open_group.append(access_bytes(instruction))
+            elif instruction.base == "LDGDEPBAR":
+                groups.append(open_group)
+                open_group = []
+            elif instruction.base == "DEPBAR":
+                kept = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
+                pending = int(kept[1], 16) if kept else 0
+                groups = groups[len(groups) - pending :] if pending < len(groups) else groups
+            elif instruction.base in GLOBAL_LOADS:
+                waiting[at] = (operands[at][0], access_bytes(instruction))
+            else:
+                continue
+            copies = [size for group in groups for size in group] + open_group
+            best_loads = max(best_loads, len(waiting) + len(copies))
+            best_bytes = max(best_bytes, sum(size for _, size in waiting.values()) + sum(copies))
+        if (best_loads, best_bytes) == before:
+            break  # a pipeline that no longer fills
     return InFlight(best_loads, best_bytes)
-
-
-def _destination(load: SassInstruction) -> frozenset[int]:
-    """Registers that a load writes: from its first one, as many as its width takes."""
-    found = _REGISTER.search(load.operands.partition("[")[0])
-    first = int(found[1]) if found else -1
-    return frozenset(range(first, first + max(1, access_bytes(load) // 4))) if found else frozenset()
-
-
-def _registers(instruction: SassInstruction) -> frozenset[int]:
-    """Registers that an instruction reads or writes; vectors of stores and matrix instructions by their width."""
-    named: set[int] = set()
-    span = 4 if instruction.base in MATRIX else 1
-    if instruction.base in GLOBAL_STORES | SHARED_STORES | LOCAL | GLOBAL_LOADS | SHARED_LOADS:
-        span = max(1, access_bytes(instruction) // 4)
-    if instruction.base.startswith("D"):
-        span = max(span, 2)
-    outside = re.sub(r"\[[^\]]*\]", "", instruction.operands)
-    for found in _REGISTER.finditer(outside):
-        named.update(range(int(found[1]), int(found[1]) + span))
-    for address in re.findall(r"\[[^\]]*\]", instruction.operands):
-        for found in _REGISTER.finditer(address):
-            named.update(range(int(found[1]), int(found[1]) + (2 if found[2] else 1)))
-    return frozenset(named)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ncu_toolkit import attribution
-from ncu_toolkit.model import Instruction
+from ncu_toolkit.operands import registers
 from ncu_toolkit.sass import (
     ATOMICS,
     GLOBAL_LOADS,
@@ -253,9 +253,8 @@ def dependency_cycles(code: Sequence[SassInstruction]) -> int:
 
     Results of loads and of the other units with variable latency are taken as there at once, so this is a lower bound.
     """
-    rows = [Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(code)]
-    touched = [attribution.operands(row) for row in rows]
-    arithmetic = [attribution.kind(row.opcode) not in _WAITED for row in rows]
+    touched = [registers(i.opcode, i.operands) for i in code]
+    arithmetic = [attribution.kind(i.opcode) not in _WAITED for i in code]
     ready: dict[int, int] = {}
     now = before = 0
     for _ in range(_ROUNDS):

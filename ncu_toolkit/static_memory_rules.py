@@ -34,6 +34,8 @@ def local_memory(facts: KernelFacts) -> StaticFinding | None:
         f"ptxas ran out of registers and spills {units.count(spilled)} bytes"
         if spilled
         else f"an array of {units.count(facts.resources.stack)} bytes on the stack is indexed at run time, or a call saves registers there"
+        if facts.resources.stack
+        else "registers are spilled, or an array is indexed at run time"
     )
     where = f"{len(inside)} of its loads and stores are inside loops" if inside else "but no loop touches it" if facts.looped else "once a thread"
     return StaticFinding(

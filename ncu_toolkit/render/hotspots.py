@@ -12,7 +12,7 @@ from ncu_toolkit.liveness import Liveness
 from ncu_toolkit.model import Finding, Instruction, Profile
 from ncu_toolkit.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.render.safe import visible
-from ncu_toolkit.render.views import Cell, HotSpots, Table, missing, number, plain_table, text
+from ncu_toolkit.render.views import Cell, HotSpots, Table, number, plain_table, text
 
 #: Lines in the table of the hottest.
 _HOTTEST: Final = 12
@@ -159,5 +159,5 @@ def _row(
         text(line.sass, code=True),
         text(top if top and not by_executions else "–"),
         *([number(float(line.live), "count", title="most live registers at an instruction of this line")] if with_live else []),
-        *(number(line.beyond[n], "count") if n in line.beyond else missing("not an access of this memory") for n in shown),
+        *(number(line.beyond[n], "count") if n in line.beyond else text("–") for n in shown),
     ]

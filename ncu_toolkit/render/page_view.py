@@ -10,6 +10,7 @@ from ncu_toolkit.render.columns import NOT_TIMED, energy_cell, rate_kind, rate_o
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
 from ncu_toolkit.render.safe import visible
+from ncu_toolkit.render.static_view import static_view
 from ncu_toolkit.render.step_view import step_view
 from ncu_toolkit.render.views import Cell, Chart, Fact, FindingView, PageView, Table, metric_cell, missing, number, plain_table, text
 
@@ -57,6 +58,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         checks=checks_table(book, entry) if entry and profile is entry.main else None,
         tables=tables,
         charts=charts,
+        static=static_view(profile, diagnosis) if profile.launch.complete else None,
         hotspots=hot_spots(profile, diagnosis.findings),
         commands=_commands(book, entry),
         files=_files(book, profile),

@@ -162,6 +162,15 @@ class HotSpots:
 
 
 @dataclass(frozen=True)
+class StaticView:
+    """What the code alone says of one launch: figures, its loops, and findings beside the profile's verdict (None where the code shows none)."""
+
+    facts: tuple[Fact, ...]
+    regions: Table
+    findings: Table | None
+
+
+@dataclass(frozen=True)
 class PageView:
     """The page of one launch, of a rung or of anybody's report."""
 
@@ -183,6 +192,7 @@ class PageView:
     tables: Mapping[str, Table] = field(default_factory=dict)
     """By section: stalls, traffic, mix, widths, occupancy, rules, metrics."""
     charts: Mapping[str, Chart] = field(default_factory=dict)
+    static: StaticView | None = None
     hotspots: HotSpots | None = None
     commands: tuple[str, ...] = ()
     files: tuple[Fact, ...] = ()

@@ -1,0 +1,99 @@
+"""Static analysis of a report's own code: the same as from the cubin, and each finding beside the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import recorded
+import render_fixture
+
+from ncu_toolkit import liveness
+from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
+from ncu_toolkit.render.static_view import static_view
+from ncu_toolkit.static_profile import LONGEST, checked, code_of
+
+needs_recording = pytest.mark.skipif(recorded.FP32 is None, reason="no recording of the FP32 ladder in the package")
+
+
+def of(rung: str) -> Profile:
+    assert recorded.FP32 is not None
+    return recorded.profile(recorded.run_of(recorded.FP32), rung, "4096")
+
+
+@needs_recording
+def test_the_code_of_a_recorded_launch() -> None:
+    """The kernel's promise: a 128x128 tile, 8x8 results a thread, 16-byte shared loads, no spills."""
+    profile = of("vectorized")
+    found = code_of(profile)
+    assert found is not None
+    main = found.facts.main
+    assert main.depth == 2
+    assert main.widths["LDS"] == {"16": 16}
+    assert main.flops == 256
+    assert found.local_instructions == 0
+    assert found.facts.looped
+    assert 64 < found.live.peak <= profile.launch.registers
+    assert found.facts.occupancy is not None
+    assert found.facts.occupancy.fraction == pytest.approx(profile.value("theoretical_occupancy"))
+
+
+@needs_recording
+def test_every_recorded_rung_is_analysed() -> None:
+    """All of our own code has a page section; libraries' code is scrubbed, and has none."""
+    assert recorded.FP32 is not None
+    for profile in recorded.run_of(recorded.FP32).profiles:
+        found = code_of(profile)
+        scrubbed = not any(row.sass for row in profile.instructions)
+        assert (found is None) == scrubbed, profile.launch.function
+        if found:
+            assert found.live.peak <= profile.launch.registers, profile.launch.function
+
+
+@needs_recording
+def test_findings_stand_beside_the_verdict() -> None:
+    profile = of("vectorized")
+    code = code_of(profile)
+    assert code is not None
+    names = [finding.bottleneck for finding in code.findings]
+    assert "shared-instruction-pressure" in names
+    base = diagnose(profile).primary
+
+    def verdict(*findings: Finding, considered: tuple[Ruled, ...] = ()) -> str:
+        result = {c.finding.bottleneck: c.outcome for c in checked(code, Diagnosis(findings, considered))}
+        return result["shared-instruction-pressure"]
+
+    same, other = replace(base, bottleneck="shared-instruction-pressure", good=False), replace(base, bottleneck="tail-effect", good=False)
+    ruled = Ruled("shared-instruction-pressure", "ruled out", "the queue is empty.")
+    assert verdict(same, other) == "confirmed"
+    assert verdict(other, same) == "runner-up"
+    assert verdict(other, considered=(ruled,)) == "refuted"
+    assert verdict(other, considered=(replace(ruled, outcome="abstained"),)) == "not judged"
+    assert verdict(other) == "not seen"
+    assert checked(code, Diagnosis((other,), (ruled,)))[names.index("shared-instruction-pressure")].why == "The queue is empty."
+
+
+@needs_recording
+def test_the_section_of_a_page() -> None:
+    view = static_view(of("vectorized"), diagnose(of("vectorized")))
+    assert view is not None
+    shown = {fact.label: fact.cell.text for fact in view.facts}
+    assert shown["Registers"] == "80"
+    assert "limited by registers" in shown["Theoretical occupancy"]
+    assert "4 loops" in shown["Code"]
+    assert len(view.regions.rows) == 3
+    assert view.findings is not None
+
+
+def test_a_report_without_code_has_no_section() -> None:
+    profile = render_fixture.profile("naive", 4096)
+    verdict = render_fixture.diagnosis(profile)
+    assert static_view(replace(profile, instructions=()), verdict) is None
+    assert static_view(replace(profile, instructions=tuple(replace(row, sass="", opcode="") for row in profile.instructions)), verdict) is None
+    long = render_fixture.instructions(LONGEST + 1)
+    assert code_of(replace(profile, instructions=long)) is None
+    straight = code_of(profile)  # invented code without a branch: one region, no loop
+    assert straight is not None
+    assert not straight.facts.looped
+    assert liveness.of_rows(profile.instructions) is straight.live
