@@ -12,6 +12,7 @@ import render_fixture
 from browser import Browser, require_chromium
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
+from ncu_toolkit.render import html
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.html import write_index, write_run
 
@@ -209,6 +210,27 @@ def test_one_file_turns_its_pages(browser: Browser, reports: Path) -> None:
     browser.wait_for("document.querySelector('.leaf:not([data-off]) .hotspots[data-ready]')")
     assert browser.evaluate("document.querySelector('a[data-csv]').href").startswith("blob:")
     assert browser.evaluate("typeof Plotly") == "object"
+    healthy(browser)
+
+
+def test_packed_pages_of_one_file_unpack_when_turned_to(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "PLAIN_BYTES", 0)
+    run = render_fixture.run()
+    page = write_run(run, tmp_path / "run", standalone=True, book=open_book(run, render_fixture.diagnosis))
+    browser.open(page)
+    count = browser.evaluate("document.querySelectorAll('script.packed').length")
+    assert count == len(run.profiles)
+    assert browser.evaluate("document.querySelectorAll('.leaf').length") == 2, "the run and the glossary"
+    browser.evaluate(f"{PANEL}.querySelector('tbody a').click()")
+    browser.wait_for("document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')")
+    browser.wait_for("document.querySelector('.leaf:not([data-off]) .hotspots[data-ready]')")
+    assert browser.evaluate("document.querySelectorAll('script.packed').length") == count - 1
+    browser.evaluate("location.hash = '#gemm_fp32-vectorized-4096-verdict'")
+    browser.wait_for("document.querySelector('.leaf:not([data-off])').id === 'page-gemm_fp32-vectorized-4096'")
+    browser.evaluate("history.back()")
+    browser.wait_for("document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')")
+    browser.open(page, script=False)
+    assert "needs JavaScript" in browser.evaluate("document.querySelector('main').innerText")
     healthy(browser)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections import deque
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -173,9 +175,31 @@ def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Pa
         csv=lambda table: f"#{slug(table.key)}",
         first_panel=lambda f: firsts[f.name],
         groups=groups(),
+        leaf=Leaves(),
         **parts,
     )
     return folder / STANDALONE
+
+
+#: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte before it shows anything.
+PLAIN_BYTES: Final = 2 << 20
+
+
+class Leaves:
+    """The pages of a single file, called for one after the other: as they are up to PLAIN_BYTES, then packed for the page's script to unpack."""
+
+    def __init__(self) -> None:
+        self._plain = 0
+        self.packed = 0
+
+    def __call__(self, name: str, body: str) -> Markup:
+        data = str(_finalize(Markup(body))).encode("utf-8", "backslashreplace")
+        self._plain += len(data)
+        if self._plain <= PLAIN_BYTES:
+            return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
+        self.packed += 1
+        packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+        return Markup('<script type="text/plain" class="packed" data-page="page-{}">{}</script>').format(name, packed)
 
 
 def _first(book: Book, family: str) -> str:

@@ -133,10 +133,13 @@
   }
 
   // Reasons and meanings: the browser's own tooltips neither show on touch nor quickly; this shows the same text at once.
-  for (const term of all("button.term")) {
-    const entry = document.getElementById(term.getAttribute("popovertarget"));
-    if (entry) term.title = entry.querySelector("p").textContent;
+  function explain(within) {
+    for (const term of all("button.term", within)) {
+      const entry = document.getElementById(term.getAttribute("popovertarget"));
+      if (entry) term.title = entry.querySelector("p").textContent;
+    }
   }
+  explain();
   const balloon = document.createElement("div");
   balloon.id = "balloon";
   balloon.setAttribute("role", "tooltip");
@@ -165,10 +168,33 @@
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   addEventListener("scroll", hide, { passive: true });
 
+  // A single file holds most of its pages packed, so that it opens at once: each is unpacked when it is first turned to.
+  const packed = new Map(all("script.packed").map((block) => [block.dataset.page, block]));
+  async function unpack(id) {
+    const block = packed.get(id), leaf = document.createElement("div");
+    packed.delete(id);
+    leaf.className = "leaf";
+    leaf.id = id;
+    try {
+      const bytes = Uint8Array.from(atob(block.textContent), (letter) => letter.charCodeAt(0));
+      leaf.innerHTML = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    } catch (refused) {
+      leaf.textContent = "This browser cannot unpack this page. A newer one can, or make the report as a folder of pages.";
+    }
+    block.replaceWith(leaf);
+    explain(leaf);
+    leaves.push(leaf);
+    turn();
+  }
+
   // A single file: the address after # names the page to show.
   const leaves = all(".leaf");
   function turn() {
-    const target = location.hash.slice(1) && document.getElementById(location.hash.slice(1));
+    const name = location.hash.slice(1), target = name && document.getElementById(name);
+    if (name && !target) {
+      const id = Array.from(packed.keys()).filter((key) => key === name || `page-${name}`.startsWith(`${key}-`)).sort((a, b) => b.length - a.length)[0];
+      if (id) unpack(id);
+    }
     const leaf = (target && target.closest(".leaf")) || leaves[0];
     leaves.forEach((other) => other.toggleAttribute("data-off", other !== leaf));
     if (target && target !== leaf) target.scrollIntoView();
