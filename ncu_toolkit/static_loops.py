@@ -38,7 +38,7 @@ ARITHMETIC_LATENCY: Final = 4
 #: Bytes shared memory moves a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory"). What a load returns to the registers passes
 #: the same width, also where lanes read the same words.
 SHARED_BYTES: Final = 128
-#: Bytes a cycle that device memory gives one SM where RATES does not say: no GPU here has more (29 on a B200).
+#: Bytes a cycle that device memory gives one SM where SHEETS does not say: no GPU there has more (29 on a B200).
 MEMORY_BYTES: Final = 32.0
 #: The predicate of instructions that are never executed: the compiler pads asynchronous copies with `@!PT LDS RZ, [RZ]`.
 NEVER: Final = "@!PT"
@@ -57,11 +57,42 @@ _WAITED: Final = frozenset((*attribution.LONG_PRODUCERS, *attribution.SHORT_PROD
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Results an SM gives each cycle, by thread; `tensor` in 16-bit dense floating-point operations, `memory` in bytes of device memory.
+class Sheet:
+    """What a GPU's data sheet says: dense 16-bit matrix operations and bytes of device memory a second, and what they are for one SM and cycle."""
 
-    None: not published in a form used here. `memory` is that of the GPU with most for each SM: bandwidth / (SMs x boost clock).
-    """
+    gpu: str
+    sms: int
+    boost: float
+    """Hz."""
+    tensor: float
+    bandwidth: float
+
+    @property
+    def tensor_per_cycle(self) -> float:
+        return self.tensor / (self.sms * self.boost)
+
+    @property
+    def bytes_per_cycle(self) -> float:
+        return self.bandwidth / (self.sms * self.boost)
+
+
+#: By compute capability, the GPU with most bytes for each SM. GeForce: 16-bit accumulation; with 32-bit sums they do half. The B200's clock is not
+#: published: it is the one at which its SMs, with the 8192 operations a cycle of fifth-generation tensor cores, give the sheet's rate.
+SHEETS: Final[Mapping[tuple[int, int], Sheet]] = MappingProxyType({
+    (7, 0): Sheet("Tesla V100 SXM2", 80, 1.53e9, 125e12, 900e9),
+    (7, 5): Sheet("Tesla T4", 40, 1.59e9, 65e12, 320e9),
+    (8, 0): Sheet("A100 80 GB SXM", 108, 1.41e9, 312e12, 2039e9),
+    (8, 6): Sheet("GeForce RTX 3090", 82, 1.695e9, 142e12, 936e9),
+    (8, 9): Sheet("GeForce RTX 4090", 128, 2.52e9, 330.3e12, 1008e9),
+    (9, 0): Sheet("H200 SXM", 132, 1.83e9, 989.4e12, 4800e9),
+    (10, 0): Sheet("B200", 148, 2250e12 / (148 * 8192), 2250e12, 8000e9),
+    (12, 0): Sheet("GeForce RTX 5090", 170, 2.407e9, 419e12, 1792e9),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Results an SM gives each cycle, by thread; `tensor` in 16-bit dense matrix operations. None: not published in a form used here."""
 
     fp32: int
     half2: int
@@ -69,21 +100,20 @@ class Rates:
     fp64: int | None
     special: int
     tensor: int
-    memory: float
 
 
-#: CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); FP64 of CC 7.5, 8.6, 8.9 and 12.0 from the white papers: two FP64
-#: units an SM; `tensor` and `memory` from data sheets (V100,
-#: T4, A100 80 GB, RTX 3090, RTX 4090, H200, B200, RTX 5090): dense peak or bandwidth / (SMs x boost clock).
+#: CUDA C++ Programming Guide, "Arithmetic Instructions", results a cycle and SM: 32-bit float multiply-add; half that of 16-bit, since an instruction
+#: gives two; the least of 32-bit integer add, compare, shift and logic; 64-bit float multiply-add; reciprocal and the like. For CC 8.6 the guide's
+#: 16-bit figure is not used: the GA102 white paper gives the same operations a second as for FP32. `tensor`: SHEETS, rounded to the power of two.
 RATES: Final[Mapping[tuple[int, int], Rates]] = MappingProxyType({
-    (7, 0): Rates(64, 64, 64, 32, 16, 1024, 7.4),
-    (7, 5): Rates(64, 64, 64, 2, 16, 1024, 5.0),
-    (8, 0): Rates(64, 128, 64, 32, 16, 2048, 13.4),
-    (8, 6): Rates(128, 64, 64, 2, 16, 1024, 6.7),
-    (8, 9): Rates(128, 64, 64, 2, 16, 1024, 3.1),
-    (9, 0): Rates(128, 128, 64, 64, 16, 4096, 18.4),
-    (10, 0): Rates(128, 128, None, 64, 16, 8192, 29.0),
-    (12, 0): Rates(128, 64, None, 2, 16, 1024, 4.4),
+    (7, 0): Rates(64, 64, 64, 32, 16, 1024),
+    (7, 5): Rates(64, 64, 64, 2, 16, 1024),
+    (8, 0): Rates(64, 128, 64, 32, 16, 2048),
+    (8, 6): Rates(128, 64, 64, 2, 16, 1024),
+    (8, 9): Rates(128, 64, 64, 2, 16, 1024),
+    (9, 0): Rates(128, 128, 64, 64, 16, 4096),
+    (10, 0): Rates(128, 128, None, 64, 16, 8192),
+    (12, 0): Rates(128, 64, None, 2, 16, 1024),
 })  # fmt: skip
 
 
@@ -202,7 +232,7 @@ def _region(view: Loop, cc: tuple[int, int]) -> Region:
         bytes_in_flight=flight.bytes if flight else 0,
         cycles=unit_cycles(code, cc, conditional),
         dependency_cycles=dependency_cycles(code),
-        memory_cycles=requested * WARP_SIZE / (RATES[cc].memory if cc in RATES else MEMORY_BYTES),
+        memory_cycles=requested * WARP_SIZE / (SHEETS[cc].bytes_per_cycle if cc in SHEETS else MEMORY_BYTES),
         lines=tuple((file.replace("\\", "/").rsplit("/", 1)[-1], line, n) for file, line, n in view.source_lines),
         code=code,
         conditional=conditional,

@@ -18,7 +18,7 @@ from ncu_toolkit.ladder import find_rung
 from ncu_toolkit.sass import Function, SassInstruction
 from ncu_toolkit.static_analysis import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.static_facts import KernelFacts, unknowns
-from ncu_toolkit.static_loops import dependency_cycles, regions_of, unit_cycles
+from ncu_toolkit.static_loops import MEMORY_BYTES, RATES, SHEETS, dependency_cycles, regions_of, unit_cycles
 from ncu_toolkit.static_rules import diagnose_static
 
 
@@ -84,6 +84,14 @@ def test_cycles_of_each_unit() -> None:
     assert unit_cycles(special, HOPPER) == {"issue": 0.75, "special": 2.0, "fp64": 0.5, "tensor": 16.0}
 
 
+def test_rates_follow_from_the_data_sheets() -> None:
+    """The power of two a cycle and SM gives the sheet's rate within its three digits; no GPU has more memory for an SM than the default."""
+    assert set(RATES) == set(SHEETS)
+    for cc, sheet in SHEETS.items():
+        assert RATES[cc].tensor == pytest.approx(sheet.tensor_per_cycle, rel=0.01), sheet.gpu
+        assert sheet.bytes_per_cycle < MEMORY_BYTES, sheet.gpu
+
+
 def test_dependencies_of_a_warp() -> None:
     chain = [SassInstruction(16 * n, "FFMA", "R0, R1, R2, R0") for n in range(8)]
     assert dependency_cycles(chain) == 32
@@ -119,7 +127,7 @@ def test_what_a_pass_can_branch_around_counts_half() -> None:
     assert region.conditional == {0x10, 0x20, 0x30, 0x40, 0x50}
     assert (region.instructions, region.opcodes["STS.128"], region.shared_store_bytes, region.global_load_bytes) == (8, 4, 64, 4)
     assert region.cycles == {"issue": (3 + 5 / 2) / 4, "shared": 4 + 16 / 2}
-    assert region.memory_cycles == pytest.approx(4 / 2 * 32 / 18.4)
+    assert region.memory_cycles == pytest.approx(4 / 2 * 32 / SHEETS[HOPPER].bytes_per_cycle)
     whole = [SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x80,)), *code[1:]]  # the branch leaves the loop: no pass goes around
     (region,) = regions_of(Function("k", tuple(whole)), HOPPER)
     assert not region.conditional
