@@ -49,6 +49,8 @@ def held(folder: Path) -> Iterator[int]:
         except BlockingIOError:
             hint = f"Wait for it; an ncu may outlive a toolkit that was killed: `fuser {folder / LOCK}` names it"
             raise UsageProblem(f"the run '{folder.name}' is still under way", hint) from None
+        except OSError:
+            pass  # a file system without locks: nothing can be held, and nothing is lost but the warning
         yield stream.fileno()
 
 
@@ -112,7 +114,9 @@ def open_run(folder: Path, reporter: Reporter) -> Resumed:
     done = sum(case.state == "profiled" for case in collected.cases.values())
     names = [f"{case.rung} at {case.size}" for case in left]
     rest = f"; {len(left)} to collect: {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}" if left else "; nothing is left to collect"
-    said = f"{folder.name}: {done} of {len(collected.cases)} cases are profiled and {len(collected.timings)} timed, and kept{rest}"
+    final = sum(case.state in session.FINAL for case in collected.cases.values())
+    stays = f" ({final} failed or cannot run here, and stay so)" if final else ""
+    said = f"{folder.name}: {done} of {len(collected.cases)} cases are profiled and {len(collected.timings)} timed, and kept{stays}{rest}"
     return Resumed(manifest, _selections(manifest.cases), collected, said, len(left))
 
 

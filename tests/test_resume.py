@@ -17,7 +17,7 @@ import pytest
 from ladder_runs import Ncu, Quiet, marker
 
 from ncu_toolkit import checksums, profiling, resume, session, store
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_USAGE, EnvironmentProblem, UsageProblem
+from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem, UsageProblem
 from ncu_toolkit.store import Asked, Manifest
 
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index", "smem_tiled")
@@ -192,6 +192,28 @@ def test_a_refused_run_leaves_no_folder(ncu: Ncu) -> None:
     assert code == EXIT_ENVIRONMENT
     assert err.splitlines()[-1].startswith("error: this user may not read the GPU's performance counters")
     assert list(Path("reports").iterdir()) == []
+
+
+def test_a_resume_that_is_refused_leaves_the_run(ncu: Ncu) -> None:
+    kill_at(ncu, "naive")
+    ncu.at("naive", "say:==ERROR== ERR_NVGPUCTRPERM")
+    (only_run() / store.TIMINGS).unlink()
+    changed(only_run(), lambda m: replace(m, asked=Asked(timing=False)))
+    code, _, err = ended(start("profile", "--resume"))
+    assert (code, "ERR_NVGPUCTRPERM" in err) == (EXIT_ENVIRONMENT, True)
+    ncu.behave()
+    assert ended(start("profile", "--resume", only_run().name))[0] == 0
+
+
+def test_a_crash_in_the_middle_is_the_only_case_that_is_missing(ncu: Ncu) -> None:
+    ncu.at("b_transposed", "crash")
+    code, _, err = ended(start(*ARGUMENTS))
+    assert code == EXIT_KERNEL
+    assert "gemm_fp32/b_transposed at 1024: the program ended while this case ran" in err
+    assert states() == {rung: "failed" if rung == "b_transposed" else "profiled" for rung in RUNGS}
+    assert "b_transposed at 1024" in (only_run() / "index.html").read_text(), "named as not collected"
+    code, _, err = ended(start("profile", "--resume", only_run().name))
+    assert (code, "4 of 5 cases are profiled" in err, "(1 failed" in err) == (0, True, True)
 
 
 def test_timings_are_kept_and_shown_where_profiling_is_refused(ncu: Ncu) -> None:

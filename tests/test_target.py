@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import fake_gpu
 import pytest
 from fake_gpu import FakeCupy
 
-from ncu_toolkit import target
-from ncu_toolkit.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem
+from ncu_toolkit import gpu, target
+from ncu_toolkit.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem, KernelProblem
 from ncu_toolkit.target import Plan, PlannedCase, Step, read_plan, read_progress, run_plan, write_plan
 
 
@@ -87,6 +88,38 @@ def test_the_stop_file_ends_the_ladder_after_the_case_under_way(cupy: FakeCupy, 
     cupy.behaviours["naive"] = stopping
     run_plan(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index")))
     assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "stopped")]
+
+
+def test_no_case_is_begun_once_the_time_is_up(cupy: FakeCupy, tmp_path: Path) -> None:
+    run_plan(replace(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index")), seconds=0.0))
+    assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "paused")], "one case is begun however short the time"
+
+
+def test_a_kernel_that_breaks_the_context_ends_the_part(cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows in this process would fail with it; the next part goes on."""
+
+    def broken(what: str) -> None:
+        raise KernelProblem(f"{what} failed on the GPU: an illegal memory access")
+
+    def illegal(arguments: object) -> None:
+        monkeypatch.setattr(gpu, "synchronize", broken)
+
+    cupy.behaviours["naive"] = illegal
+    run_plan(plan(tmp_path, case("naive"), case("coalesced")))
+    assert states(tmp_path) == [(0, "started"), (0, "failed"), (1, "paused")]
+
+
+def test_out_of_memory_is_the_cases_own(cupy: FakeCupy, tmp_path: Path) -> None:
+    class OutOfMemoryError(Exception):
+        pass
+
+    def full(arguments: object) -> None:
+        raise OutOfMemoryError("Out of memory allocating 1 bytes")
+
+    cupy.behaviours["naive"] = full
+    run_plan(plan(tmp_path, case("naive"), case("coalesced")))
+    assert states(tmp_path) == [(0, "started"), (0, "skipped"), (1, "started"), (1, "profiled")]
+    assert "smaller --size" in read_progress(tmp_path / "progress.jsonl")[1].message
 
 
 def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:

@@ -132,17 +132,27 @@ def command(
         session.build_all(chosen, overrides, progress, collected)
         session.machine(collected)["ncu"] = ncu.version
         profiling.plan_all(chosen, overrides, collected)
-        folder = store.new_run_folder(reports, what(names, chosen))
-        with held(folder) as lock:
-            _collect(chosen, overrides, folder, title, created, progress, collected, timeout, lock)
-    finish(folder, reports, collected)
+    folder = store.new_run_folder(reports, what(names, chosen))
+    with held(folder) as lock:
+        try:
+            with Progress() as progress:
+                _collect(chosen, overrides, folder, title, created, progress, collected, timeout, lock)
+        except (ToolkitError, KeyboardInterrupt) as error:
+            if str(folder) not in str(error):  # it does not point to a log there
+                store.discard(folder)
+            raise
+        finish(folder, reports, collected)
 
 
 def _collect(
     chosen: tuple[Selection, ...], overrides: dict[str, int], folder: Path, title: str, created: str, progress: Progress, collected: Collected,
     timeout: float, lock: int,
 ) -> None:  # fmt: skip
-    """Time and profile what the run lacks, and keep every step of it. What went wrong is in `collected` where there is something to show."""
+    """Time and profile what the run lacks, and keep every step of it. What went wrong is in `collected`.
+
+    Raises:
+        ToolkitError, KeyboardInterrupt: nothing was measured.
+    """
     asked = collected.asked or Asked()
     saved = partial(session.save, folder, title, created, collected)
     try:
@@ -159,12 +169,9 @@ def _collect(
     except KeyboardInterrupt:
         collected.interrupted = True
         if not collected.measured:
-            store.discard(folder)
             raise
     except ToolkitError as error:
         if not collected.measured:
-            if str(folder) not in str(error):  # it points to a log there
-                store.discard(folder)
             raise
         if error not in collected.failures:
             collected.failures.append(error)
@@ -177,19 +184,20 @@ def _collect(
 def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_source: bool) -> None:
     gpu.cupy()
     folder = resume.find(name, reports)
-    with Progress() as progress, held(folder) as lock:
-        run = resume.open_run(folder, progress)
-        progress.note(run.said)
-        asked = run.collected.asked or Asked()
-        if (redact or redact_source) and not (asked.redact and asked.redact_source >= redact_source):
-            run.collected.asked = replace(asked, redact=True, redact_source=asked.redact_source or redact_source)
-            for report in run.collected.reports:
-                redact_in_place(folder / report, remove_source=run.collected.asked.redact_source)
-                session.save(folder, run.manifest.title, run.manifest.created, run.collected)
-        session.build_all(run.selections if run.left else (), {}, progress, run.collected)
-        manifest = run.manifest
-        _collect(run.selections, {}, folder, manifest.title, manifest.created, progress, run.collected, timeout, lock)
-    finish(folder, folder.parent, run.collected)
+    with held(folder) as lock:
+        with Progress() as progress:
+            run = resume.open_run(folder, progress)
+            progress.note(run.said)
+            manifest, collected = run.manifest, run.collected
+            asked = collected.asked or Asked()
+            if (redact or redact_source) and not (asked.redact and asked.redact_source >= redact_source):
+                collected.asked = replace(asked, redact=True, redact_source=asked.redact_source or redact_source)
+                for report in collected.reports:
+                    redact_in_place(folder / report, remove_source=collected.asked.redact_source)
+                    session.save(folder, manifest.title, manifest.created, collected)
+            session.build_all(run.selections if run.left else (), {}, progress, collected)
+            _collect(run.selections, {}, folder, manifest.title, manifest.created, progress, collected, timeout, lock)
+        finish(folder, folder.parent, collected)
 
 
 #: What goes with --resume: the rest of the run is as it was asked for.
@@ -211,7 +219,8 @@ def _profile_program(program: tuple[str, ...], selection: programs.Selection, re
     screen = console()
     programs.check(program, selection)
     screen.print(f"Profiling {program[0]} under ncu; its output goes to the log in the run's folder", markup=False)
-    done = programs.profile(program, selection, reports, timeout=timeout)
+    with interruptible():
+        done = programs.profile(program, selection, reports, timeout=timeout)
     screen.print(summary(publish_run(done.folder, reports)))
     for note in done.notes:
         screen.print(f"note: {note}", markup=False)
