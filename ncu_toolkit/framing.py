@@ -56,8 +56,9 @@ class Malformed(Exception):
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A protobuf varint and the offset after it."""
     value = shift = 0
+    size = len(data)
     while True:
-        if at >= len(data) or shift > 63:
+        if at >= size or shift > 63:
             raise Malformed("a number runs past the end")
         byte = data[at]
         at += 1
@@ -69,9 +70,13 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Top-level protobuf fields of a message as (number, integer or bytes)."""
-    at = 0
-    while at < len(data):
-        tag, at = read_varint(data, at)
+    at, end = 0, len(data)
+    while at < end:
+        # most tags and lengths are one byte; a call for each would be half of what checking a report costs
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = read_varint(data, at - 1)
         number, wire = tag >> 3, tag & 7
         if number == 0:
             raise Malformed("field number 0")
@@ -80,14 +85,18 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield number, value
             continue
         if wire == 2:
-            length, at = read_varint(data, at)
+            if at < end and data[at] < 0x80:
+                length = data[at]
+                at += 1
+            else:
+                length, at = read_varint(data, at)
         elif wire == 1:
             length = 8
         elif wire == 5:
             length = 4
         else:
             raise Malformed(f"wire type {wire}")
-        if at + length > len(data):
+        if at + length > end:
             raise Malformed("a field runs past the end of its message")
         yield number, data[at : at + length]
         at += length

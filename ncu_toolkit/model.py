@@ -9,6 +9,7 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 SCHEMA_VERSION = 1
@@ -101,7 +102,7 @@ class StallStack:
     reasons: tuple[tuple[str, float], ...]
     latency: float | None
 
-    @property
+    @cached_property
     def total(self) -> float:
         return sum(value for _, value in self.reasons)
 
