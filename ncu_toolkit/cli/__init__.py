@@ -37,6 +37,10 @@ COMMANDS: Final = {
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
+class ReaderLeft(Exception):
+    """Who reads our output went away, as `| head` does. Not an OSError, which click would end with exit code 1."""
+
+
 class Commands(click.Group):
     """A group that imports a command's module only when that command runs or asks for help."""
 
@@ -53,6 +57,12 @@ class Commands(click.Group):
             command.params += _log.options(hidden=True)
             _complete.attach(command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderLeft from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
@@ -132,8 +142,8 @@ def _main(arguments: list[str] | None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted; what was finished is kept")
         sys.exit(130)
-    except BrokenPipeError:
-        # the reader of our output went away, as `| head` does: nothing is left to say
+    except (BrokenPipeError, ReaderLeft):
+        # nothing is left to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_OK)
     except OSError as error:

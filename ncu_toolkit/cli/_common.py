@@ -29,7 +29,14 @@ def console(stderr: bool = False) -> Any:
     from rich.console import Console
 
     piped = not (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None, color_system=colours())
+    screen = Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None, color_system=colours())
+    screen.on_broken_pipe = _reader_left  # type: ignore[method-assign]
+    return screen
+
+
+def _reader_left() -> None:
+    """Let `main` see that the reader of our output went away, as `| head` does; rich would end with an error."""
+    raise BrokenPipeError
 
 
 def colours() -> Literal["auto"] | None:
@@ -47,9 +54,11 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
 
     if not isinstance(shown, str):
         sink = io.StringIO() if output else None
-        Console(
+        screen = Console(
             file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else width, color_system=None if sink else colours()
-        ).print(shown)
+        )
+        screen.on_broken_pipe = _reader_left  # type: ignore[method-assign]
+        screen.print(shown)
         shown = sink.getvalue() if sink else ""
     if output is None:
         click.echo(shown, nl=False)
