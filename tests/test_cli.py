@@ -429,6 +429,7 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     assert "Verify and time" in plain.err
     assert quiet.err == after.err == plain.error + "\n", "the error is said all the same"
     assert run(*words).err == plain.err, "one call does not change the next"
+    assert run("baseline", "list", "-q").code == EXIT_OK
     refused = run("-q", *words, "-v")
     assert (refused.code, "do not go together" in refused.error) == (EXIT_USAGE, True)
 

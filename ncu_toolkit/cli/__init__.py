@@ -53,9 +53,10 @@ class Commands(click.Group):
         module = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
-        if not any(parameter.name == "log_file" for parameter in command.params):
-            command.params += _log.options(hidden=True)
-            _complete.attach(command)
+        for each in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+            if not any(parameter.name == "log_file" for parameter in each.params):
+                each.params += _log.options(hidden=True)
+                _complete.attach(each)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
