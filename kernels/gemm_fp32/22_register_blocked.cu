@@ -1,6 +1,6 @@
 /*+++
 title = "Register blocking until FMA is the limit"
-idea = "Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA, and the fragments of the next k are fetched while those of this one are multiplied. The FFMA run through the accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the other two from different register banks. The loop holds two k, short enough for the instruction cache, and the tiles of the last, ragged round are cut along k, so that more SMs have a part of it."
+idea = "Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA, and the fragments of the next k are fetched while those of this one are multiplied. The FFMA run through the accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the other two from different register banks. The loop holds two k, short enough for the instruction cache, and the tiles of the last, ragged round are cut along k, so that more SMs have a part of it. EVEN cuts them into equal shares for all SMs, also where that means the end of one tile and the start of the next; whether it pays depends on the size, and the table of tuned parameters says where."
 kind = "step"
 compared_with = "triple_buffered"
 removes = "fp32-pipe"
@@ -12,18 +12,18 @@ BN = 128
 BK = 16
 TM = 8
 TN = 16
+EVEN = 0
 GROUP = 16
 BLOCKS_PER_SM = 2
 MIN_STEPS = 8
+WORTH = 8
 
 [search]
-BM = [64, 128, 256]
-BN = [64, 128, 256]
+BM = [64, 128]
 BK = [8, 16]
-TM = [8, 16]
-TN = [8, 16]
-GROUP = [4, 8, 16, 32]
-BLOCKS_PER_SM = [1, 2, 4]
+EVEN = [0, 1]
+GROUP = [8, 16]
+BLOCKS_PER_SM = [2, 4]
 [[constraint]]
 check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
 says = "a warp is 8x4 threads, and warps must tile the block evenly"
@@ -52,7 +52,7 @@ args = ["A", "B", "C", "partial", "arrived", "M", "N", "K"]
 
 [scratch.partial]
 dtype = "float32"
-count = "sm_count * BLOCKS_PER_SM * BM * BN"
+count = "(1 + EVEN) * sm_count * BLOCKS_PER_SM * BM * BN"
 
 [scratch.arrived]  # all zero again after every launch
 dtype = "int32"
@@ -85,8 +85,13 @@ gpu = "NVIDIA H200"
 says = "TFLOP/s at 1024, 2048 .. 8192: 36.5, 50.2, 52.0, 51.4, 53.0, 51.7, 52.9, 51.7; over cuBLAS beside it: 1.010, 1.006, 1.152, 1.007, 1.130, 1.017, 1.018, 1.011, geometric mean 1.042. The goal was 1.05 at 4096 and 8192: docs/decisions/fp32-beyond-cublas.md says what is in the way."
 [[measured]]
 gpu = "NVIDIA H200"
+says = "EVEN = 1 with BK = 8, over cuBLAS beside it: 1.013 at 4096, 1.029 at 6144, 1.021 at 8192, where the default had 1.006, 1.017 and 1.011 in the same run; but 1.031, 0.972, 1.136, 1.113 and 1.008 at 1024, 2048, 3072, 5120 and 7168, where the default had 1.058, 1.003, 1.151, 1.131 and 1.018. That was an earlier form, which worked shares out by 64-bit divisions in every block, also cut where only 7 steps were to be gained (2048, 3072), and had no register left for BK = 16."
+[[measured]]
+gpu = "NVIDIA H200"
 says = "Without the cut along k, and with BK = 8, it is 0.3 to 0.6 % faster where nothing is to be cut (2048, 4096, 6144 to 8192), but reaches 0.59 of cuBLAS at 1024, 0.86 at 3072 and 0.99 at 5120. BK = 16 beats BK = 8 by 0.2 to 0.5 %, although two of the four threads that copy a row of A then store to one bank. Blocks of 64x128 with BK = 8 are 0.3 % faster at 1024 only."
 +++*/
+#include <climits>
+
 #include "common/gemm_registers.cuh"
 #include "common/tile_order.cuh"
 
@@ -227,55 +232,41 @@ __device__ __forceinline__ void multiply(float (&sum)[TM][TN], const float* A, c
     }
 }
 
-template <bool ALIGNED>
-__device__ __forceinline__ void multiply_tile(const float* A, const float* B, float* C, float* partial, int* arrived, int M, int N, int K,
-                                               float* tiles) {
-    const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
-    const int row0 = warp / (BN / WN) * WM + lane / 4 * 4, column0 = warp % (BN / WN) * WN + lane % 4 * 4;
-    const int tiles_m = (M - 1) / BM + 1, tiles_n = (N - 1) / BN + 1, steps = (K - 1) / BK + 1;
-
-    // A row of the grid is as many blocks as run at the same time. In the last row tiles may be too few for all of them: where they are at
-    // most half as many, each is cut along k, into as many parts as there are blocks for, but none shorter than MIN_STEPS.
-    const int first = blockIdx.y * gridDim.x, rest = min(tiles_m * tiles_n - first, static_cast<int>(gridDim.x));
-    const int parts = max(1, min(static_cast<int>(gridDim.x) / rest, steps / MIN_STEPS));
-    const int part = blockIdx.x / rest, within = blockIdx.x % rest;
-    if (part >= parts) return;
-    const int share = steps / parts, more = steps % parts;  // the first `more` parts have one step more
-    const int from = part * share + min(part, more), to = from + share + (part < more);
-    const TileIndex place = banded_tile(first + within, tiles_m, tiles_n, GROUP);
-    const int m0 = place.row * BM, n0 = place.col * BN;
-
-    float sum[TM][TN] = {};
-    multiply<ALIGNED>(sum, A, B, M, N, K, m0, n0, row0, column0, from, to, tiles);
-
-    if (parts > 1) {
-        // Every part goes to memory; whoever comes last adds them up, in the order of k, so that the result is the same each time.
-        float* mine = partial + static_cast<size_t>(blockIdx.x) * (BM * BN) + threadIdx.x;
+// Takes one of the `parts` of a tile to memory, in slot(part); whoever comes last adds them all up into `sum`, in the order of k, so that the
+// result is the same each time. True for that block, which has the tile to store.
+template <typename Slot>
+__device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partial, int* arrived, int mine, int parts, Slot slot) {
+    const auto at = [&](int s) { return partial + static_cast<size_t>(s) * (BM * BN) + threadIdx.x; };
+    float* to = at(mine);
 #pragma unroll
-        for (int i = 0; i < TM; ++i)
+    for (int i = 0; i < TM; ++i)
 #pragma unroll
-            for (int j = 0; j < TN; ++j) mine[(i * TN + j) * THREADS] = sum[i][j];
-        __threadfence();
-        __shared__ int before;
-        __syncthreads();
-        if (threadIdx.x == 0) before = atomicAdd(arrived + within, 1);
-        __syncthreads();
-        if (before != parts - 1) return;
-        __threadfence();
-        if (threadIdx.x == 0) arrived[within] = 0;  // for the next launch
+        for (int j = 0; j < TN; ++j) to[(i * TN + j) * THREADS] = sum[i][j];
+    __threadfence();
+    __shared__ int before;
+    __syncthreads();
+    if (threadIdx.x == 0) before = atomicAdd(arrived, 1);
+    __syncthreads();
+    if (before != parts - 1) return false;
+    __threadfence();
+    if (threadIdx.x == 0) *arrived = 0;  // for the next launch
 #pragma unroll
-        for (int i = 0; i < TM; ++i)
+    for (int i = 0; i < TM; ++i)
 #pragma unroll
-            for (int j = 0; j < TN; ++j) sum[i][j] = 0.f;
+        for (int j = 0; j < TN; ++j) sum[i][j] = 0.f;
 #pragma unroll 1
-        for (int p = 0; p < parts; ++p) {
-            const float* other = partial + static_cast<size_t>(p * rest + within) * (BM * BN) + threadIdx.x;
+    for (int p = 0; p < parts; ++p) {
+        const float* other = at(slot(p));
 #pragma unroll
-            for (int i = 0; i < TM; ++i)
+        for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j] += __ldcg(other + (i * TN + j) * THREADS);
-        }
+            for (int j = 0; j < TN; ++j) sum[i][j] += __ldcg(other + (i * TN + j) * THREADS);
     }
+    return true;
+}
+
+template <bool ALIGNED>
+__device__ __forceinline__ void store_tile(float (&sum)[TM][TN], float* C, int M, int N, int m0, int n0, int row0, int column0) {
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
         // An addition, not a copy: the accumulators would else have to lie in quartets as STG.128 wants them, with the element for
@@ -287,10 +278,93 @@ __device__ __forceinline__ void multiply_tile(const float* A, const float* B, fl
     }
 }
 
+// blockIdx.x, read anew: what follows from it is worked out a second time after the loop, which has no register left to keep it in.
+__device__ __forceinline__ int this_block() {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+
+// How the k-steps of a round of tiles are dealt out. The tiles of a group have their steps, one tile after the other, dealt out to the group's
+// blocks in equal shares, none longer than a tile: so a share touches two tiles at most. Block b of group g is block b * groups + g.
+struct Deal {
+    int groups, steps, share, more;  // steps of a tile; steps of a block, the first `more` have one more
+
+    __device__ __forceinline__ int start_of(int b) const { return b * share + min(b, more); }
+    __device__ __forceinline__ int block_at(int step) const { return step < more * (share + 1) ? step / (share + 1) : (step - more) / share; }
+};
+
+// What a block has of a tile: steps from .. to - 1 of tile `within` of the round, which starts at step `tile_start` of the group.
+struct Part {
+    int within, tile_start, from, to;
+
+    // piece 0: of the tile that the block's share starts in, 1: of the next one, where to <= 0 if it has nothing of it
+    __device__ __forceinline__ Part(const Deal& deal, int block, int piece) {
+        const int b = block / deal.groups, start = deal.start_of(b), end = deal.start_of(b + 1);
+        const int tile = (EVEN ? start / deal.steps : 0) + piece;
+        within = block % deal.groups + tile;
+        tile_start = tile * deal.steps;
+        from = max(start - tile_start, 0);
+        to = min(end - tile_start, deal.steps);
+    }
+};
+
+template <bool ALIGNED>
+__device__ __forceinline__ void multiply_tiles(const float* A, const float* B, float* C, float* partial, int* arrived, int M, int N, int K,
+                                                float* tiles) {
+    const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
+    const int row0 = warp / (BN / WN) * WM + lane / 4 * 4, column0 = warp % (BN / WN) * WN + lane % 4 * 4;
+    const int tiles_m = (M - 1) / BM + 1, tiles_n = (N - 1) / BN + 1, steps = (K - 1) / BK + 1;
+
+    // A row of the grid is as many blocks as run at the same time. In the last row tiles may be too few for all of them: where they are at
+    // most half as many, each is cut along k, into as many parts as there are blocks for, but none shorter than MIN_STEPS.
+    const int first = blockIdx.y * gridDim.x, places = gridDim.x, rest = min(tiles_m * tiles_n - first, places);
+    const int parts = max(1, min(places / rest, steps / MIN_STEPS));
+    Deal deal = {rest, steps, steps / parts, steps % parts};
+    int blocks = parts * rest;
+    if (EVEN && rest < places && steps >= 2 * MIN_STEPS && steps < INT_MAX / places) {
+        // All tiles are one group where that makes the longest share shorter by more than WORTH steps, which adding up costs.
+        const int total = rest * steps, most = min(places, total / MIN_STEPS);
+        if ((steps - 1) / parts - (total - 1) / most > WORTH) {
+            deal = {1, steps, total / most, total % most};
+            blocks = most;
+        }
+    }
+    if (static_cast<int>(blockIdx.x) >= blocks) return;
+
+#pragma unroll 1
+    for (int piece = 0; piece < 1 + EVEN; ++piece) {
+        float sum[TM][TN] = {};
+        {
+            const Part part(deal, this_block(), piece);
+            if (part.to <= 0) return;
+            const TileIndex place = banded_tile(first + part.within, tiles_m, tiles_n, GROUP);
+            multiply<ALIGNED>(sum, A, B, M, N, K, place.row * BM, place.col * BN, row0, column0, part.from, part.to, tiles);
+        }
+        const int block = this_block();
+        const Part part(deal, block, piece);
+        bool whole = part.to - part.from == steps;
+        if (!whole) {
+            // With EVEN a block has two slots: one for the tile that its share starts in, one for the next.
+            const int b0 = deal.block_at(part.tile_start), b1 = deal.block_at(part.tile_start + steps - 1);
+            const auto slot = [&](int p) {
+                const int b = b0 + p, at = b * deal.groups + block % deal.groups;
+                return EVEN ? 2 * at + (deal.start_of(b) < part.tile_start) : at;
+            };
+            whole = last_adds_up(sum, partial, arrived + part.within, slot(block / deal.groups - b0), b1 - b0 + 1, slot);
+        }
+        if (whole) {
+            const TileIndex place = banded_tile(first + part.within, tiles_m, tiles_n, GROUP);
+            store_tile<ALIGNED>(sum, C, M, N, place.row * BM, place.col * BN, row0, column0);
+        }
+        if (EVEN) __syncthreads();  // all have read the shared tiles of this part, and `before`
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 register_blocked(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, float* partial, int* arrived,
                  int M, int N, int K) {
     extern __shared__ __align__(128) float tiles[];
-    if (rows_are_aligned(A, B, C, N, K)) multiply_tile<true>(A, B, C, partial, arrived, M, N, K, tiles);
-    else multiply_tile<false>(A, B, C, partial, arrived, M, N, K, tiles);
+    if (rows_are_aligned(A, B, C, N, K)) multiply_tiles<true>(A, B, C, partial, arrived, M, N, K, tiles);
+    else multiply_tiles<false>(A, B, C, partial, arrived, M, N, K, tiles);
 }
