@@ -1,39 +1,121 @@
-"""How reading and judging a report grows with its launches: `python tests/scale.py 500 2000` prints launches per second and peak memory."""
+"""How reading, judging and showing a report grows: `python tests/scale.py 500 2000 10000 [--sass 50000]` prints times and peak memory.
+
+Reports of so many launches are made from the shipped recording: its first launch without its per-instruction tables, under the names of many
+kernels by turns (report_files.many_launches), and that launch with its code and counts repeated (report_files.long_kernel). Where ncu is
+installed, `ncu --import --page raw --csv` reads the same files beside.
+"""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Kernels that the launches are of: more kinds than the page lists.
+KINDS = 400
+#: One reading, and every format from it, in a process of its own. Peaks are of the largest process, children included.
 _CHILD = """
-import resource, sys, time
-from ncu_toolkit import analyze
+import json, resource, sys, tempfile, time
+from pathlib import Path
+from ncu_toolkit import analyze, workers
+from ncu_toolkit.cli.analyze import render, write_pages
+from rich.console import Console
+
+def peak():
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+
+found = {}
 start = time.monotonic()
-result = analyze.read_file(sys.argv[1], analyze.Options())
-seconds = time.monotonic() - start
-peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print(len(result.launches), seconds, peak / 1024)
+file = analyze.read_file(sys.argv[1], analyze.Options(figures=True), jobs=workers.default_jobs())
+found["read"] = time.monotonic() - start
+found["launches"], found["peak"] = len(file.launches), peak()
+whole = analyze.Analysis((file,), analyze.Options(figures=True))
+for form in ("text", "markdown", "json", "csv"):
+    start = time.monotonic()
+    made = render(whole, form, None, 120)
+    if form == "text":
+        Console(file=open("/dev/null", "w"), width=120).print(made)
+    found[form] = time.monotonic() - start
+found["rendered"] = peak()
+if sys.argv[2] == "pages":
+    options = analyze.Options(profiles=True)
+    whole = analyze.Analysis((analyze.read_file(sys.argv[1], options, jobs=workers.default_jobs()),), options)
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
+        page = write_pages(whole, None, Path(folder) / "run", standalone=False)
+        found["pages"] = time.monotonic() - start
+        found["bytes"] = sum(path.stat().st_size for path in page.parent.iterdir())
+    found["all"] = peak()
+print(json.dumps(found))
+"""
+#: `ncu --import` in a process that tells how long it took and the largest resident set.
+_NCU = """
+import json, resource, subprocess, sys, time
+start = time.monotonic()
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+print(json.dumps([time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, code]))
 """
 
 
-def main(counts: list[int]) -> None:
+def child(code: str, *words: str) -> str:
+    """What a Python of this checkout prints."""
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def main(arguments: list[str]) -> None:
+    import json
+
     import report_files
 
-    print("launches   file MiB   seconds   launches/s   peak MiB of a process")
+    from ncu_toolkit.collect import find_ncu
+    from ncu_toolkit.errors import EnvironmentProblem
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("launches", nargs="*", type=int, default=[500, 2000])
+    parser.add_argument("--sass", type=int, default=50_000, metavar="N", help="instructions of the report of one long kernel; 0 for none")
+    parser.add_argument("--pages", action="store_true", help="write the pages too")
+    options = parser.parse_args(arguments)
+    try:
+        ncu: str | None = find_ncu().path
+    except EnvironmentProblem:
+        ncu = None
+    print(
+        "| report | size | read and diagnose | launches/s | peak memory | a launch | text | markdown | json | csv | pages | ncu --import --csv |\n"
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    )
+    before: tuple[float, float] | None = None
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
-        files = {str(count): report_files.many_launches(count) for count in counts}
-        files["recording"] = report_files.recorded.report_bytes()
-        for name, data in files.items():
-            path = Path(folder) / f"{name}.ncu-rep"
+        path = Path(folder) / "report.ncu-rep"
+        for count in (*options.launches, *([0] if options.sass else []), -1):
+            if count > 0:
+                name, data = f"{count} launches", report_files.many_launches(count, min(count, KINDS))
+            elif count == 0:
+                name, data = f"one of {options.sass} instructions", report_files.long_kernel(options.sass)
+            else:
+                name, data = "the recording", report_files.recorded.report_bytes()
             path.write_bytes(data)
-            answer = subprocess.run([sys.executable, "-c", _CHILD, str(path)], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-            launches, seconds, peak = (float(word) for word in answer.split())
-            print(f"{launches:8.0f} {len(data) / 2**20:10.1f} {seconds:9.2f} {launches / seconds:12.1f} {peak:23.0f}")
+            found = json.loads(child(_CHILD, str(path), "pages" if options.pages else ""))
+            each = ""
+            if count > 0:
+                if before is not None and count > before[0]:  # what a further launch adds: modules and buffers are there anyhow
+                    each = f"{(found['rendered'] - before[1]) / (count - before[0]):.3f} MiB"
+                before = count, found["rendered"]
+            pages = f"{found['pages']:.1f} s, {found['bytes'] / 2**20:.1f} MiB, peak {found['all']:.0f} MiB" if options.pages else ""
+            beside = "ncu not found here"
+            if ncu is not None:
+                seconds, peak, code = json.loads(child(_NCU, ncu, "--import", str(path), "--page", "raw", "--csv"))
+                beside = f"{seconds:.2f} s, {found['launches'] / seconds:.0f} launches/s, {peak:.0f} MiB" if code == 0 else f"ended with {code}"
+            print(
+                f"| {name} | {len(data) / 2**20:.1f} MiB | {found['read']:.2f} s | {found['launches'] / found['read']:.0f} | "
+                f"{found['rendered']:.0f} MiB | {each} | {found['text']:.2f} s | {found['markdown']:.2f} s | {found['json']:.2f} s | "
+                f"{found['csv']:.2f} s | {pages} | {beside} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    main([int(word) for word in sys.argv[1:]] or [500, 2000])
+    main(sys.argv[1:])
