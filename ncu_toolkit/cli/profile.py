@@ -196,6 +196,7 @@ def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_sourc
                     redact_in_place(folder / report, remove_source=collected.asked.redact_source)
                     session.save(folder, manifest.title, manifest.created, collected)
             session.build_all(run.selections if run.left else (), {}, progress, collected)
+            (folder / resume.PAGE).unlink(missing_ok=True)  # written anew at the end; without it the run counts as unfinished until then
             _collect(run.selections, {}, folder, manifest.title, manifest.created, progress, collected, timeout, lock)
         finish(folder, folder.parent, collected)
 
