@@ -293,9 +293,24 @@ def _reading(action: Any, names: frozenset[str], entry: metrics.Metric, cc: tupl
             continue
         if not math.isfinite(raw):
             return Reading(entry.name, None, entry.unit, Presence.UNDEFINED)
-        return Reading(entry.name, float(raw) * _factor(entry, name, found.unit()), entry.unit, Presence.PRESENT)
+        value = float(raw) * _factor(entry, name, found.unit())
+        if metrics.over_elapsed(entry, name):
+            part = _active_part(action, names)
+            if not part:
+                continue
+            value /= part
+        return Reading(entry.name, value, entry.unit, Presence.PRESENT)
     presence = Presence.NOT_COLLECTED if cc == (0, 0) or entry.available_on(cc) else Presence.NOT_AVAILABLE
     return Reading(entry.name, None, entry.unit, presence)
+
+
+def _active_part(action: Any, names: frozenset[str]) -> float | None:
+    """Mean part of the time in which an SM had work; None where the report does not say."""
+    active, elapsed = (
+        next((value for name in metrics.REGISTRY[short].ncu if (value := _number(action, names, name))), None)
+        for short in ("sm_active_cycles", "sm_cycles")
+    )
+    return min(1.0, active / elapsed) if active and elapsed else None
 
 
 def _factor(entry: metrics.Metric, name: str, unit: str) -> float:

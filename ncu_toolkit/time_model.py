@@ -63,6 +63,8 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
 #: Roll-ups over several parts that count the cycles in which any was active. They say how busy a unit is, but are no amount of work: at 0.35, 0.53,
 #: 0.71, 0.82 and 0.95 of an H200's DRAM bandwidth, L2's is 0.47, 0.62, 0.80, 0.90 and 0.94. As work they count only where the parts are not known.
 ACTIVITY: Final = ("l2_throughput",)
+#: Every SM's own end of the link from L2, counted while that SM has work; the rest of the link is shared.
+LINK: Final = "l1_fill_active"
 #: What device memory reaches beyond ACHIEVABLE where it need not turn around between reading and writing: on an H200 CUB's reduction, which only
 #: reads, keeps it 0.96 busy, our own loads 0.95; with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
 READ_ONLY: Final = 0.05
@@ -337,10 +339,14 @@ def build(profile: Profile) -> TimeModel:
     loads, activity = {}, {}
     for name, (names, per_sm, _) in RESOURCES.items():
         found = {metric: v for metric in names if (v := derived.value(profile, metric)) is not None}
+        if not per_sm and LINK in found:
+            found[LINK] *= active
         work = [v for metric, v in found.items() if metric not in ACTIVITY] or list(found.values())
         if work:
             loads[name] = min(1.0, max(work)) * total * (active if per_sm else 1.0)
             activity[name] = min(1.0, max(found.values()))
+    if "l1_data" in loads:  # the roll-up over L1's parts, which stock reports hold, is no part of its own
+        loads.pop("l1", None)
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
     peaks = {}
     if read is not None and written is not None and read + written:

@@ -190,3 +190,41 @@ def test_what_an_architecture_never_had_is_not_called_uncollected() -> None:
     profile = ncu_rep.load_profiles(CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False)[0]
     assert profile.reading("stall_gmma").presence is Presence.NOT_AVAILABLE
     assert profile.reading("stall_long_scoreboard").presence is Presence.PRESENT
+
+
+class Action:
+    """A launch as the report module gives it, with one number a metric."""
+
+    def __init__(self, values: dict[str, tuple[float, str]]) -> None:
+        self.values = values
+
+    def metric_names(self) -> tuple[str, ...]:
+        return tuple(self.values)
+
+    def metric_by_name(self, name: str) -> Action:
+        return Action({"": self.values[name]})
+
+    def value(self) -> float:
+        return self.values[""][0]
+
+    def unit(self) -> str:
+        return self.values[""][1]
+
+
+ACTIVE, ELAPSED = metrics.REGISTRY["l1_data_pipe_active"].ncu
+CYCLES = {metrics.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), metrics.REGISTRY["sm_cycles"].ncu[0]: (1000.0, "cycle")}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({ACTIVE: (50.0, "%"), ELAPSED: (99.0, "%"), **CYCLES}, 0.5),
+        ({ELAPSED: (30.0, "%"), **CYCLES}, 0.5),
+        ({ELAPSED: (30.0, "%")}, None),
+    ],
+    ids=["as it is collected", "over elapsed cycles", "without the active part of the time"],
+)
+def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(values: dict[str, tuple[float, str]], expected: float | None) -> None:
+    reading = ncu_rep._reading(Action(values), frozenset(values), metrics.REGISTRY["l1_data_pipe_active"], (9, 0))
+    assert reading.value == (None if expected is None else pytest.approx(expected))
+    assert (reading.presence is Presence.PRESENT) == (expected is not None)
