@@ -71,7 +71,8 @@ def branch_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | 
         return None
     named: dict[int, int] = {}
     for i, row in enumerate(rows):
-        if row.opcode.partition(".")[0] in ("BRA", "JMP", "BSSY", "CALL"):
+        # a call by absolute address leads out of the kernel: what it needs is not in these rows, and it is taken to return
+        if row.opcode.partition(".")[0] in ("BRA", "JMP", "BSSY", "CALL") and not row.opcode.startswith("CALL.ABS"):
             match = _ABSOLUTE.search((split(row.sass) or [""])[-1])
             if match is None:
                 return None

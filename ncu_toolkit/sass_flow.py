@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ncu_toolkit.liveness import Liveness, of_code
+from ncu_toolkit.model import Instruction
 from ncu_toolkit.operands import registers
 from ncu_toolkit.sass import (
     ATOMICS,
@@ -176,6 +178,13 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
         conditional = frozenset(i.address for index in body if not always[header] >> index & 1 for i in blocks[index].instructions)
         loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost, conditional))
     return tuple(loops)
+
+
+def live_registers(function: Function) -> Liveness:
+    """Live general registers at each of the function's instructions."""
+    index = {i.address: n for n, i in enumerate(function.instructions)}
+    rows = [Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(function.instructions)]
+    return of_code(rows, {n: [index[t] for t in i.targets if t in index] for n, i in enumerate(function.instructions)})
 
 
 def hot_loops(function: Function) -> tuple[Loop, ...]:

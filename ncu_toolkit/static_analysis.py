@@ -17,8 +17,10 @@ from ncu_toolkit import build, sass
 from ncu_toolkit.build import Cubin, Resources
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.ladder import LaunchGeometry, Rung
+from ncu_toolkit.model import Location
 from ncu_toolkit.occupancy import MAX_BLOCK_THREADS, Occupancy, limits_of, next_steps, occupancy, what_if_block
 from ncu_toolkit.problems import Problem, problem_for
+from ncu_toolkit.sass_flow import live_registers
 from ncu_toolkit.serialize import document
 from ncu_toolkit.static_facts import KernelFacts, StaticFinding, Unknown, unknowns
 from ncu_toolkit.static_loops import LISTED, Region, regions_of
@@ -55,6 +57,10 @@ class KernelAnalysis:
     shared_dynamic: int
     barriers: int
     instructions: int
+    live_registers: int
+    """Most general registers that hold a value still needed, at any instruction."""
+    live_at: Location
+    """The first instruction with that many; its share is 1."""
     block_threads: int | None
     """None where neither a header nor --block says it."""
     grid_blocks: int | None
@@ -265,7 +271,7 @@ def _occupancy(cc: tuple[int, int], used: Resources, threads: int, dynamic: int)
 
 def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool) -> KernelAnalysis:
     used, fill = facts.resources, facts.occupancy
-    warps = facts.warps
+    warps, live = facts.warps, live_registers(facts.function)
     return KernelAnalysis(
         name=facts.name,
         registers=used.registers,
@@ -276,6 +282,8 @@ def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | Non
         shared_dynamic=launch.shared if launch else 0,
         barriers=used.barriers,
         instructions=len(facts.function.instructions),
+        live_registers=live.peak,
+        live_at=_place(facts.function.instructions[live.peak_index]),
         block_threads=launch.threads if launch else None,
         grid_blocks=facts.grid_blocks,
         waves=fill.waves(blocks, facts.sm_count) if fill and blocks and facts.sm_count and fill.active_blocks else None,
@@ -288,6 +296,11 @@ def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | Non
         findings=diagnose_static(facts),
         unknown=unknowns(facts),
     )
+
+
+def _place(instruction: sass.SassInstruction) -> Location:
+    file = instruction.file.replace("\\", "/").rsplit("/", 1)[-1]
+    return Location(file, instruction.line, instruction.address, instruction.sass, 1.0, "live registers")
 
 
 def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:

@@ -74,7 +74,9 @@ def test_every_word_that_opens_an_entry_has_it_on_its_page(reports: Path) -> Non
         text = path.read_text()
         opened = set(re.findall(r'popovertarget="g-([a-z0-9-]+)"', text))
         drawn = re.findall(r'<aside popover class="entry" id="g-([a-z0-9-]+)"', text)
-        assert sorted(opened) == sorted(drawn), path
+        assert len(drawn) == len(set(drawn)), path
+        assert opened <= set(drawn), path
+        assert opened == set(drawn) or 'class="packed"' in text, path
         assert 'class="glossary" href="' in text
         assert "<!--terms-->" not in text
         if path.name.startswith("gemm"):

@@ -142,7 +142,11 @@ def test_one_file_holds_everything(tmp_path: Path) -> None:
     page = Page(path)
     assert max(Counter(page.ids).values()) == 1
     assert all(link.startswith("#") or link.endswith(".ncu-rep.xz") for link in page.links)
-    assert {link[1:] for link in page.links if link.startswith("#page-")} <= set(page.ids)
+    packed = {value for tag, name, value in page.attributes if tag == "script" and name == "data-page"}
+    assert {link[1:] for link in page.links if link.startswith("#page-")} <= set(page.ids) | packed
+    entries = {name for name in page.ids if name.startswith("g-")}
+    assert "g-kind-texture" not in entries  # shown by no page
+    assert {"g-stall-lg-throttle", "g-concept-roofline", "g-stall-math-pipe-throttle"} <= entries  # also where the page is packed
 
 
 def test_the_front_page_prefers_the_whole_ladder(tmp_path: Path) -> None:

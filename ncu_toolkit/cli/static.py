@@ -107,6 +107,10 @@ def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
     shared = f"{units.count(kernel.shared_static)} + {units.count(kernel.shared_dynamic)} bytes of shared memory a block (static + dynamic)"
     size = f"stack {units.count(kernel.stack)} bytes, {units.count(kernel.instructions)} instructions"
     screen.print(f"{kernel.registers} registers a thread, {spills}, {shared}, {size}", markup=False)
+    at = kernel.live_at
+    where = f"{at.file}:{at.line}" if at.line else f"{at.address:#x}"
+    opcode = next(word for word in at.sass.split() if not word.startswith("@"))
+    screen.print(f"Registers peak at {where} ({opcode}): {kernel.live_registers} live of {kernel.registers}", markup=False)
     _occupancy(screen, kernel)
     if kernel.regions:
         screen.print(_regions(kernel))

@@ -7,6 +7,7 @@ the entries that it uses, once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -67,9 +68,17 @@ def term_note(term: Term) -> Markup:
     return Markup(' <span class="muted">{}</span>').format(" ".join(parts)) if parts else Markup("")
 
 
-def with_entries(page: str, href: str) -> str:
-    """A page with the entries that its words open put in their place. `href` leads to the glossary: a page's address, or "#page-glossary"."""
-    used = sorted({key for key in _OPENER.findall(page) if key in terms()})
+def opened(page: str) -> set[str]:
+    """Keys of the entries that a page's words open."""
+    return {key for key in _OPENER.findall(page) if key in terms()}
+
+
+def with_entries(page: str, href: str, also: Iterable[str] = ()) -> str:
+    """A page with the entries that its words open, and those in `also`, put in their place.
+
+    `href` leads to the glossary: a page's address, or "#page-glossary".
+    """
+    used = sorted(opened(page) | set(also))
     base = "" if href.startswith("#") else href
     drawn = (
         f'<aside popover class="entry" id="g-{key}" aria-label="{escape(terms()[key].title)}"><h4>{escape(terms()[key].title)}</h4>'

@@ -16,19 +16,23 @@ from markupsafe import Markup
 
 from ncu_toolkit import units
 from ncu_toolkit.render import json as json_out
+from ncu_toolkit.model import Profile
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary
-from ncu_toolkit.render.glossary_view import cell_term, columns_explained, groups, term_note, term_of, with_entries
+from ncu_toolkit.render.glossary_view import cell_term, columns_explained, groups, opened, term_note, term_of, with_entries
 from ncu_toolkit.render.index_view import IndexPart, index_part, index_view
-from ncu_toolkit.render.run_view import run_view
+from ncu_toolkit.render.page_view import Neighbours, page_view
+from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
 from ncu_toolkit.render.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.render.views import RunView, Table
 from ncu_toolkit.runs import Run
 from ncu_toolkit.store import write_atomic
-from ncu_toolkit.workers import without_collector
+from ncu_toolkit.workers import default_jobs, forked, without_collector
 
 STANDALONE = "report.html"
+#: Pages for which another process is worth its start.
+PAGES_A_PROCESS = 4
 NARROW_NO_BREAK = "\u202f"
 
 
@@ -54,7 +58,7 @@ def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | 
 
 
 def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
-    view = run_view(book)
+    view = run_view(book) if standalone else run_summary(book)
     firsts = {name: _first(book, name) for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
     if standalone:
@@ -64,7 +68,9 @@ def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
     for table in _sortable(view):
         write_atomic(folder / f"{slug(table.key)}.csv", table_csv(table).encode())
     up = "../"
-    for page in view.pages:
+
+    def write_page(launch: tuple[Profile, Neighbours]) -> None:
+        page = page_view(book, *launch)
         crumbs = [("Ladders", f"{up}index.html"), (view.title, "index.html"), (page.title, "")]
         _write(
             folder / f"{page.slug}.html",
@@ -77,6 +83,9 @@ def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
             first_panel=firsts,
             **linked(up),
         )
+
+    _environment().get_template("page.html")  # compiled once, before the processes part
+    forked(write_page, with_neighbours(book), jobs=default_jobs(), least=PAGES_A_PROCESS)
     _write(
         folder / "index.html",
         "run.html",
@@ -191,6 +200,8 @@ class Leaves:
     def __init__(self) -> None:
         self._plain = 0
         self.packed = 0
+        self.terms: set[str] = set()
+        """Keys of the glossary's entries that packed pages open."""
 
     def __call__(self, name: str, body: str) -> Markup:
         data = str(_finalize(Markup(body))).encode("utf-8", "backslashreplace")
@@ -198,6 +209,7 @@ class Leaves:
         if self._plain <= PLAIN_BYTES:
             return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
         self.packed += 1
+        self.terms |= opened(body)
         packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
         return Markup('<script type="text/plain" class="packed" data-page="page-{}">{}</script>').format(name, packed)
 
@@ -266,7 +278,7 @@ def _environment() -> Environment:
 
 def _write(path: Path, template: str, **values: Any) -> None:
     page = _environment().get_template(template).render(**values)
-    write_atomic(path, with_entries(page, values["glossary"]).encode("utf-8", "backslashreplace"))
+    write_atomic(path, with_entries(page, values["glossary"], values["leaf"].terms if "leaf" in values else ()).encode("utf-8", "backslashreplace"))
 
 
 def _write_glossary(reports: Path) -> None:
