@@ -46,19 +46,25 @@ class Liveness:
 
 def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     """Live registers of a report's instructions. None where their text is not in the report, or where a branch cannot be followed."""
-    known = _RECENT.get(id(rows))
-    if known is None or known[0] is not rows:
-        found = branch_targets(rows)
-        known = rows, None if found is None else of_code(rows, found)
-        _RECENT[id(rows)] = known
+    return _known(rows)[1]
+
+
+_Answer = tuple[dict[int, tuple[int, ...]] | None, Liveness | None]
+#: Targets and live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so its id
+#: stays its own.
+_RECENT: dict[int, tuple[Sequence[Instruction], _Answer]] = {}
+_REMEMBER: Final = 4
+
+
+def _known(rows: Sequence[Instruction]) -> _Answer:
+    found = _RECENT.get(id(rows))
+    if found is None or found[0] is not rows:
+        targets = _find_targets(rows)
+        found = rows, (targets, None if targets is None else of_code(rows, targets))
+        _RECENT[id(rows)] = found
         while len(_RECENT) > _REMEMBER:
             del _RECENT[next(iter(_RECENT))]
-    return known[1]
-
-
-#: Results for the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so its id stays its own.
-_RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
-_REMEMBER: Final = 4
+    return found[1]
 
 
 def branch_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
@@ -67,6 +73,10 @@ def branch_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | 
     Reports give addresses from the start of the function and targets as absolute ones, and do not say how far apart the two are: see `_shift`. An
     indirect branch is taken to go to all code that nothing else leads to, which is what the table of a switch holds.
     """
+    return _known(rows)[0]
+
+
+def _find_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
     if not rows or any(not row.opcode for row in rows):
         return None
     named: dict[int, int] = {}
@@ -78,12 +88,13 @@ def branch_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | 
                 return None
             named[i] = int(match[1], 16)
     by_address = {row.address: i for i, row in enumerate(rows)}
-    shift = _shift(rows, named, by_address)
+    behind = _behind_ends(rows)
+    shift = _shift(rows, named, by_address, behind)
     if shift is None:
         return None
     found: dict[int, tuple[int, ...]] = {i: (by_address[at - shift],) for i, at in named.items()}
     reached = {i for ends in found.values() for i in ends}
-    alone = tuple(i for i in _behind_ends(rows) if i not in reached)
+    alone = tuple(i for i in behind if i not in reached)
     for i, row in enumerate(rows):
         if row.opcode.partition(".")[0] in _INDIRECT:
             if not alone:
@@ -103,7 +114,7 @@ def _behind_ends(rows: Sequence[Instruction]) -> list[int]:
     return found
 
 
-def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Mapping[int, int]) -> int | None:
+def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Mapping[int, int], behind: Sequence[int]) -> int | None:
     """What to take from a target to get an address from the start. None where it cannot be told.
 
     Functions start at multiples of 128 bytes. Of those starts from which every target is one of the instructions, the one that explains most: code
@@ -113,7 +124,6 @@ def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Ma
         return 0
     low, high = min(named.values()), max(named.values())
     last = rows[-1].address
-    behind = _behind_ends(rows)
     joins = {i: found[1] for i, row in enumerate(rows) if row.opcode.startswith("BSSY") and (found := _BARRIER.search(row.sass))}
     best, least, tied = None, -1, False
     for shift in range(-(-(high - last) // _ALIGNED) * _ALIGNED, low + 1, _ALIGNED):

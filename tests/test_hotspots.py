@@ -1,0 +1,72 @@
+"""Hot spots: live registers, what is beyond the ideal, and the lines that the diagnosis names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import recorded
+import render_fixture
+
+from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.model import Finding, Location
+from ncu_toolkit.render.hotspots import hot_spots
+
+
+def finding(address: int) -> Finding:
+    return replace(
+        render_fixture.diagnosis(render_fixture.profile("naive", 4096)).primary,
+        locations=(Location("vectorized.cu", 24, address, "LDS.128", 0.6, "samples"),),
+    )
+
+
+def test_the_lines_of_the_diagnosis_are_marked() -> None:
+    profile = render_fixture.profile("vectorized", 4096)
+    row = profile.instructions[107]  # the hottest
+    spots = hot_spots(profile, [finding(row.address)])
+    assert spots is not None
+    assert spots.data["named"] == [107]
+    marked = [cells[1].text for cells in spots.hottest.rows if cells[1].badges]
+    assert marked == [f"vectorized.cu:{row.line}"]
+    plain = hot_spots(profile)
+    assert plain is not None
+    assert plain.data["named"] == []
+    assert not any(cells[1].badges for cells in plain.hottest.rows)
+
+
+def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
+    profile = render_fixture.profile("vectorized", 4096)
+    assert "Wavefronts beyond" not in [column.label for column in hot_spots(profile).hottest.columns]  # type: ignore[union-attr]
+    rows = tuple(
+        replace(row, counters={"shared_wavefronts": 12.0, "shared_wavefronts_ideal": 4.0}) if row.opcode == "LDS.128" else row
+        for row in profile.instructions
+    )
+    spots = hot_spots(replace(profile, instructions=rows))
+    assert spots is not None
+    labels = [column.label for column in spots.hottest.columns]
+    assert "Wavefronts beyond" in labels
+    assert "Sectors beyond" not in labels
+    at = labels.index("Wavefronts beyond")
+    shown = {cells[1].text: cells[at].value for cells in spots.hottest.rows}
+    lines = {}
+    for row in rows:
+        if row.opcode == "LDS.128":
+            lines[f"vectorized.cu:{row.line}"] = lines.get(f"vectorized.cu:{row.line}", 0.0) + 8.0
+    assert {where: value for where, value in shown.items() if isinstance(value, float)} == {w: v for w, v in lines.items() if w in shown}
+    beyond = next(counter for counter in spots.data["counters"] if counter["name"] == "shared wavefronts beyond the ideal")
+    assert sum(value or 0 for value in beyond["values"]) == sum(lines.values())
+
+
+@pytest.mark.skipif(recorded.FP32 is None, reason="no recording of the FP32 ladder in the package")
+def test_where_registers_peak_in_a_recording() -> None:
+    assert recorded.FP32 is not None
+    profile = recorded.profile(recorded.run_of(recorded.FP32), "register_blocked_unrolled", "4096")
+    spots = hot_spots(profile, diagnose(profile).findings)
+    assert spots is not None
+    live = spots.data["live"]
+    assert len(live) == len(profile.instructions)
+    assert max(live) <= profile.launch.registers
+    assert f"{max(live)} of {profile.launch.registers}" in spots.hints[0]
+    assert "255" in spots.hints[0]
+    at = [column.label for column in spots.hottest.columns].index("Live")
+    assert all(0 < float(cells[at].value) <= max(live) for cells in spots.hottest.rows)  # type: ignore[arg-type]
