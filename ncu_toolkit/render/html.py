@@ -15,8 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ncu_toolkit import units
-from ncu_toolkit.render import json as json_out
 from ncu_toolkit.model import Profile
+from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary

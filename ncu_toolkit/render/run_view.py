@@ -25,6 +25,11 @@ PAGES: Final = 400
 
 def run_view(book: Book) -> RunView:
     """The whole run with its pages."""
+    return replace(run_summary(book), pages=tuple(page_view(book, profile, around) for profile, around in with_neighbours(book)))
+
+
+def with_neighbours(book: Book) -> list[tuple[Profile, Neighbours]]:
+    """The launches that get a page, those that are no rung with links to the pages before and after."""
     shown = paged(book)
     strangers = [profile for profile in shown if book.entry_of(profile) is None]
     links = {id(profile): page_link(book, profile.launch.function, profile) for profile in strangers}
@@ -32,8 +37,7 @@ def run_view(book: Book) -> RunView:
     for index, profile in enumerate(strangers):
         before, after = strangers[max(0, index - 1)], strangers[min(index + 1, len(strangers) - 1)]
         around[id(profile)] = None if before is profile else links[id(before)], None if after is profile else links[id(after)]
-    pages = tuple(page_view(book, profile, around.get(id(profile), (None, None))) for profile in shown)
-    return replace(run_summary(book), pages=pages)
+    return [(profile, around.get(id(profile), (None, None))) for profile in shown]
 
 
 def run_summary(book: Book) -> RunView:
