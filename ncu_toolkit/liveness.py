@@ -50,8 +50,8 @@ def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
 
 
 _Answer = tuple[dict[int, tuple[int, ...]] | None, Liveness | None]
-#: Targets and live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so its id
-#: stays its own.
+#: Targets and live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so
+#: its id stays its own.
 _RECENT: dict[int, tuple[Sequence[Instruction], _Answer]] = {}
 _REMEMBER: Final = 4
 
