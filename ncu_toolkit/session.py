@@ -166,6 +166,19 @@ def runnable_here(selections: Sequence[Selection], collected: Collected) -> tupl
     return tuple(kept)
 
 
+def tuned_lines(selections: Sequence[Selection], overrides: Mapping[str, int]) -> list[str]:
+    """What to tell of tuned parameters before anything runs: `tuned.told`."""
+    lines = []
+    for selection in selections:
+        named = selection.asked or selection.rungs
+        labels = [selection.problem.parse_size(size).label for size in selection.sizes]
+        for rung in selection.rungs if selection.tuned else ():
+            if not overrides or len(named) > 1 or rung not in named:
+                open_sizes = [label for label in labels if marker_of(rung, label, selection.dtype) not in selection.fixed]
+                lines += tuned.told(rung, open_sizes, selection.dtype, gpu.device().name)
+    return lines
+
+
 def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], reporter: Reporter, collected: Collected) -> None:
     """Compile every rung for this device, in parallel, so that nothing compiles while something is timed.
 
@@ -173,6 +186,8 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
         ToolkitError: the first build that failed.
     """
     arch = gpu.device().arch
+    for line in tuned_lines(selections, overrides):
+        reporter.note(line)
     requests: list[build.BuildRequest] = []
     for selection in selections:
         macros = selection.problem.macros(selection.dtype)

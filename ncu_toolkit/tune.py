@@ -75,6 +75,13 @@ class Trial:
         runs = [t for r in self.rounds for t in r.beside_us]
         return statistics.median(runs) if runs else None
 
+    def compact(self) -> Trial:
+        """The same median and score from one run in each round."""
+        if not self.rounds:
+            return self
+        median, beside = self.median_us, (round(self.median_us / self.score(), 4),) if self.beside_us else ()
+        return replace(self, rounds=(Round((round(median, 4),), beside),) * len(self.rounds))
+
     @property
     def label(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.parameters.items())
@@ -109,6 +116,10 @@ class Search:
     def ranked(self) -> tuple[Trial, ...]:
         """What was timed: those that came furthest first, and among them the fastest."""
         return tuple(sorted(self.timed, key=lambda trial: (-len(trial.rounds), trial.score())))
+
+    def compact(self) -> Search:
+        """The same with one run a round, its medians: enough to draw the landscape, and small enough to keep for good."""
+        return replace(self, trials=tuple(trial.compact() for trial in self.trials))
 
     @property
     def own(self) -> Trial | None:
@@ -194,6 +205,8 @@ class Searcher:
     def run(self, measure: Measure, told: Callable[[int, int, Trial], None] = lambda level, left, trial: None) -> Search:
         """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. What an earlier, interrupted call measured is not measured again.
 
+        Settings that are not compiled yet ("new") are left out; the search is finished only where there are none.
+
         Args:
             measure: times a setting; anything but KernelProblem and UsageProblem that it raises ends the search, with its state kept.
             told: called with (round, settings left in it, trial) after each.
@@ -217,11 +230,12 @@ class Searcher:
                 break
             alive = self._better_half(alive, level)
             level += 1
-        if not self.search.timed:
+        finished = all(trial.state != "new" for trial in self.search.trials)
+        if finished and not self.search.timed:
             raise KernelProblem(
                 nothing_left(self.search), "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`"
             )
-        self.search = replace(self.search, finished=True)
+        self.search = replace(self.search, finished=finished)
         self._saved(self.search)
         return self.search
 

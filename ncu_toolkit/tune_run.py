@@ -13,6 +13,7 @@ from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, 
 from ncu_toolkit.ladder import LaunchGeometry, Rung, find_rung
 from ncu_toolkit.launch import Runnable, Workspace, architecture_for
 from ncu_toolkit.problems import Problem, problem_for
+from ncu_toolkit.serialize import document
 from ncu_toolkit.session import Reporter
 from ncu_toolkit.timing import Stopwatch
 from ncu_toolkit.tune import Parameters, Round, Search, Searcher, Trial
@@ -45,7 +46,7 @@ def run(request: Request, reporter: Reporter) -> Search:
     """Search, from the start or from where an earlier call stopped, and keep the best where the launcher finds it.
 
     Returns:
-        The search; `finished` is False where `seconds` ran out, and then nothing is kept but its state.
+        The search; `finished` is False where `seconds` ran out: then the best of what was timed is kept, marked as of an unfinished search.
 
     Raises:
         UsageProblem: nothing to search, or a size or type that the kernel does not take.
@@ -70,23 +71,35 @@ def run(request: Request, reporter: Reporter) -> Search:
     if search.finished:
         reporter.note("this search was finished before: its result is shown again, --restart measures anew")
     else:
-        deadline = None if request.seconds is None else started + request.seconds
-        search = _compile(search, rung, problem, request, deadline, reporter)
-        tune.save(search)
-        if not any(trial.state == "new" for trial in search.trials):
-            search = _time(search, rung, problem, deadline, reporter)
-    if search.finished:
-        tuned.store(device.name, [entry_of(search)])
+        search = _search(search, rung, problem, request, started, reporter)
+    if search.timed:
+        tuned.store_search(device.name, entry_of(search), document(tune.KIND, search.compact()))
     return search
 
 
+def _search(search: Search, rung: Rung, problem: Problem, request: Request, started: float, reporter: Reporter) -> Search:
+    """Compile and time. With a time limit compiling takes no more than half of what is left before what is ready is timed, so that a call that is
+    too short for all settings finds the best of some; the rest is compiled and timed afterwards, by this call or the next.
+    """
+    deadline = None if request.seconds is None else started + request.seconds
+    while True:
+        pause = None if deadline is None else (time.monotonic() + deadline) / 2
+        search = _compile(search, rung, problem, request, pause, reporter)
+        tune.save(search)
+        left = any(trial.state == "new" for trial in search.trials)
+        if not left or any(trial.state == "ready" for trial in search.trials):
+            search = _time(search, rung, problem, deadline, reporter)
+        if not left or (deadline is not None and time.monotonic() > deadline):
+            return search
+
+
 def entry_of(search: Search) -> tuned.TunedEntry:
-    """What a finished search found best, as the launcher reads it."""
+    """What a search found best so far, as the launcher reads it."""
     best, own = search.ranked()[0], search.own
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return tuned.TunedEntry(
         search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us, best.beside_us, own.median_us if own else None,
-        len(search.timed), search.source, created, __version__,
+        len(search.timed), search.source, created, __version__, search.finished,
     )  # fmt: skip
 
 

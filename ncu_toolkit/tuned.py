@@ -1,18 +1,20 @@
 """Parameters that a tuner found best, by GPU and size: where they are kept, and how the launcher finds them.
 
 One JSON file a GPU: the user's own under `tuned/` in the cache folder, and those shipped in the package under data/tuned/. The user's win. An entry
-holds for exactly its kernel, size and element type; a kernel whose header no longer takes the parameters falls back to its defaults.
+holds for exactly its kernel, size and element type, and for the source that it was measured with: once that changes, the kernel runs with its
+header's own parameters again. Beside the tables, under `landscapes/`, lies what each search found of all settings, one file a search.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from ncu_toolkit.build import source_digest
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.ladder import Rung
 from ncu_toolkit.serialize import document, from_plain, open_document
@@ -41,6 +43,8 @@ class TunedEntry:
     """Digest of the kernel's source when it was tuned."""
     created: str
     tool_version: str
+    finished: bool = True
+    """Whether the search came to its end; if not, these are the best parameters of those that it had timed."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -92,20 +96,36 @@ def _read(path: Path, _mtime: int) -> TunedTable:
 
 
 def lookup(rung: Rung, size: str, dtype: str, gpu: str) -> TunedEntry | None:
-    """The entry for a kernel, size label, element type and GPU name; None where there is none, or where the kernel no longer takes it.
+    """The entry for a kernel, size label, element type and GPU name; None where there is none that holds for the kernel as it is.
 
     Raises:
         InputProblem: a table cannot be read.
     """
+    return next((entry for entry in _entries(rung, size, dtype, gpu) if _holds(entry, rung)), None)
+
+
+def outdated(rung: Rung, size: str, dtype: str, gpu: str) -> bool:
+    """Whether there are entries, but none that holds for the kernel as it is.
+
+    Raises:
+        InputProblem: a table cannot be read.
+    """
+    entries = list(_entries(rung, size, dtype, gpu))
+    return bool(entries) and not any(_holds(entry, rung) for entry in entries)
+
+
+def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry]:
+    """The user's entry and then the shipped one, where there are any."""
     if not rung.search:
-        return None
+        return
     key = (rung.family, rung.name, size, dtype)
     for folder in (own_folder(), shipped_folder()):
         table = read_table(folder / file_name(gpu))
-        for entry in table.entries if table is not None and table.gpu == gpu else ():
-            if entry.key == key and _takes(rung, entry.parameters):
-                return entry
-    return None
+        yield from (entry for entry in (table.entries if table is not None and table.gpu == gpu else ()) if entry.key == key)
+
+
+def _holds(entry: TunedEntry, rung: Rung) -> bool:
+    return entry.source == source_digest(rung) and _takes(rung, entry.parameters)
 
 
 def _takes(rung: Rung, parameters: Mapping[str, int]) -> bool:
@@ -124,6 +144,27 @@ def parameters_for(rung: Rung, size: str, dtype: str, gpu: str, overrides: Mappi
     return dict(entry.parameters) if entry else {}
 
 
+def told(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
+    """What to say of a kernel before it runs: at which sizes it runs as tuned, and where there are entries for another source of it.
+
+    Raises:
+        InputProblem: a table cannot be read.
+    """
+    own, words, old = rung.parameters, [], []
+    for size in sizes:
+        entry = lookup(rung, size, dtype, gpu)
+        if entry is None:
+            old += [size] if outdated(rung, size, dtype, gpu) else []
+            continue
+        changed = " ".join(f"{name}={value}" for name, value in entry.parameters.items() if own.get(name) != value)
+        words.append(f"{changed or 'its own parameters'} at {size}{'' if entry.finished else ' (the best of an unfinished search)'}")
+    lines = [f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"] if words else []
+    if old:
+        where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
+        lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` tunes it anew")
+    return lines
+
+
 def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -> Path:
     """Put entries into the user's table of a GPU, each in place of an earlier one of the same kernel, size and type; returns the file.
 
@@ -140,3 +181,35 @@ def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -
     except OSError as error:
         raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free some space") from error
     return path
+
+
+def store_search(gpu: str, entry: TunedEntry, landscape: Mapping[str, Any], folder: Path | None = None) -> None:
+    """Keep a search's best and its landscape (the search as a document). An unfinished search does not replace a finished one of the same source.
+
+    Raises:
+        EnvironmentProblem: the folder cannot be written.
+        InputProblem: the table that is there cannot be read.
+    """
+    table = read_table((folder or own_folder()) / file_name(gpu))
+    kept = next((other for other in (table.entries if table else ()) if other.key == entry.key), None)
+    if not entry.finished and kept is not None and kept.finished and kept.source == entry.source:
+        return
+    store(gpu, [entry], folder)
+    path = (folder or own_folder()) / landscape_name(gpu, *entry.key)
+    try:
+        replace_file(path, (json.dumps(landscape, separators=(",", ":"), ensure_ascii=False) + "\n").encode())
+    except OSError as error:
+        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free some space") from error
+
+
+def landscape_name(gpu: str, family: str, rung: str, size: str, dtype: str) -> Path:
+    """Where a search's landscape lies, from the folder of tables."""
+    return Path("landscapes") / file_name(gpu).removesuffix(".json") / f"{family}-{rung}-{size}-{dtype}.json"
+
+
+def landscapes(gpu: str, family: str) -> list[Path]:
+    """Files of the landscapes of a family's kernels on a GPU, by name; the user's in place of the shipped one of the same search."""
+    found: dict[str, Path] = {}
+    for folder in (shipped_folder(), own_folder()):
+        found.update({path.name: path for path in (folder / landscape_name(gpu, family, "", "", "")).parent.glob(f"{family}-*.json")})
+    return [found[name] for name in sorted(found)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import fake_gpu
@@ -19,7 +20,8 @@ from ncu_toolkit.ladder import LaunchGeometry, Rung, find_rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.problems import problem_for
 from ncu_toolkit.render import tune_view
-from ncu_toolkit.session import Selection, with_predecessors
+from ncu_toolkit.serialize import document
+from ncu_toolkit.session import Selection, tuned_lines, with_predecessors
 from ncu_toolkit.tune import FINALISTS, FIRST_REPEATS, LAST_REPEATS, Parameters, Round, Search, Searcher, Trial
 
 GPU = "NVIDIA H200"
@@ -193,7 +195,8 @@ def test_a_damaged_state_is_said() -> None:
 
 def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
     values = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, **parameters}
-    return tuned.TunedEntry("gemm_fp32", "autotuned", size, "float32", values, 100.0, 90.0, 110.0, 246, "0123", "2025-01-01T00:00:00Z", "0")
+    source = build.source_digest(autotuned())
+    return tuned.TunedEntry("gemm_fp32", "autotuned", size, "float32", values, 100.0, 90.0, 110.0, 246, source, "2025-01-01T00:00:00Z", "0")
 
 
 def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -224,6 +227,35 @@ def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
     assert tuned.lookup(autotuned(), "8192", "float32", GPU) is None
 
 
+def test_an_entry_of_another_source_is_not_used_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0)))
+    tuned.store(GPU, [entry(BK=8), entry("8192", BK=8), replace(entry("1024", BK=32), source="0123"), replace(entry("2048", BM=64), finished=False)])
+    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
+    chosen = Selection(problem_for("gemm_fp32"), (autotuned(),), ("512", "1024", "2048", "4096", "8192"), "float32")
+    assert chosen.parameters(autotuned(), "1024", {}) == {}
+    used, old = tuned_lines([chosen], {})
+    assert "BM=64 at 2048 (the best of an unfinished search); BK=8 at 4096; BK=8 at 8192" in used
+    assert "--no-tuned" in used
+    assert "at 1024 is of another source of autotuned and is not used" in old
+    assert "512" not in used + old
+    assert tuned_lines([chosen], {"BM": 32}) == []  # --param goes before it
+    assert tuned_lines([replace(chosen, tuned=False)], {}) == []
+
+
+def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Path) -> None:
+    found = entry(BK=8)
+    for each, best in ((replace(found, finished=False), 8), (entry(BK=32), 32), (replace(found, finished=False), 32)):
+        tuned.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
+        table = tuned.read_table(tmp_path / tuned.file_name(GPU))
+        assert table is not None
+        assert [kept.parameters["BK"] for kept in table.entries] == [best]
+        assert json.loads((tmp_path / tuned.landscape_name(GPU, *each.key)).read_text()) == {"landscape of": best}
+    tuned.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
+    table = tuned.read_table(tmp_path / tuned.file_name(GPU))
+    assert table is not None
+    assert not table.entries[0].finished
+
+
 def test_a_damaged_table_is_said() -> None:
     path = tuned.store(GPU, [entry()])
     path.write_text("{")
@@ -232,13 +264,17 @@ def test_a_damaged_table_is_said() -> None:
 
 
 def test_shipped_tables_are_whole() -> None:
-    """Each shipped table is readable, lies under its GPU's name, and holds settings that their kernels take."""
+    """Each shipped table is readable, lies under its GPU's name, and holds settings of the sources as they are, each with its landscape."""
     for path in tuned.shipped_folder().glob("*.json"):
         table = tuned.read_table(path)
         assert table is not None
         assert path.name == tuned.file_name(table.gpu)
         for each in table.entries:
-            find_rung(f"{each.family}/{each.rung}").with_parameters(each.parameters)
+            rung = find_rung(f"{each.family}/{each.rung}")
+            rung.with_parameters(each.parameters)
+            assert each.source == build.source_digest(rung), f"{rung.name} has changed since it was tuned: tune it again, or take its entries out"
+            searches = {search.size: search for search in tune_view.kept(table.gpu, each.family)[each.rung]}
+            assert dict(searches[each.size].ranked()[0].parameters) == dict(each.parameters)
 
 
 def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +370,10 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     first = tune_run.run(request, Quiet())
     assert not first.finished
     assert len(first.timed) == 1
-    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
+    so_far = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    assert so_far is not None
+    assert not so_far.finished
+    assert so_far.parameters == first.timed[0].parameters
     second = Quiet()
     done = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, jobs=2), second)
     assert done.finished
@@ -346,6 +385,9 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     assert found is not None
     assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
     assert (found.baseline_us, found.settings, found.source) == (50.0, len(usable), build.source_digest(autotuned()))
+    assert found.finished
+    (drawn,) = tune_view.kept(GPU, "gemm_fp32")["autotuned"]
+    assert [trial.score() for trial in drawn.ranked()] == pytest.approx([trial.score() for trial in done.ranked()], rel=1e-4)
     third = Quiet()
     assert tune_run.run(tune_run.Request(autotuned(), "1024", most=4), third) == done
     assert len(asked) == len(usable)
@@ -355,28 +397,74 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     assert again.finished
 
 
-def test_a_time_limit_ends_the_build_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What there was no time to compile stays for the next call, nothing is timed before all is compiled, and the page can be drawn all the same."""
+def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compiling takes half of the time that is left; what is ready by then is timed and the best of it kept; the next call does the rest."""
     monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
     monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
     clock = itertools.count()
     monkeypatch.setattr(tune_run.time, "monotonic", lambda: float(next(clock)))
     compiled: list[int] = []
+    names: list[str] = []
 
     def build_many(requests: list[build.BuildRequest], *_: object) -> list[build.BuildOutcome]:
         compiled.append(len(requests))
+        entries = {"autotuned": Resources(128)}
+        cubin = build.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, {}, (), "", (), "")
+        return [build.BuildOutcome(request, cubin) for request in requests]
+
+    class Bench:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
+            names.append(str(sorted(parameters.items())))
+            return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
+
+    monkeypatch.setattr(build, "build_many", build_many)
+    monkeypatch.setattr(tune_run, "_Bench", Bench)
+    stopped = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, seconds=12, jobs=1), Quiet())
+    assert not stopped.finished
+    assert 0 < sum(compiled) < 40
+    assert len(stopped.timed) == sum(trial.state == "ready" for trial in stopped.trials) > 0
+    kept = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    assert kept is not None
+    assert not kept.finished
+    assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
+    done = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
+    assert done.finished
+    assert sum(compiled) == 40 - sum("threads" in trial.reason for trial in done.trials)  # none twice
+    last = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    assert last is not None
+    assert last.finished
+    assert last.parameters["BK"] == max(trial.parameters["BK"] for trial in done.timed)
+
+
+def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
+
+    def build_many(requests: list[build.BuildRequest], *_: object) -> list[build.BuildOutcome]:
         return [build.BuildOutcome(request, error=KernelProblem("does not compile")) for request in requests]
 
     monkeypatch.setattr(build, "build_many", build_many)
-    stopped = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, seconds=2, jobs=1), Quiet())
-    assert compiled == [tune_run.BATCH] * 2
-    assert [trial.state for trial in stopped.trials].count("pruned") == 2 * tune_run.BATCH
-    assert not stopped.finished
-    assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
     monkeypatch.setattr(tune_run, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
     with pytest.raises(KernelProblem, match="does not compile"):
         tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
-    assert sum(compiled) == 40
+    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
+
+
+def test_the_family_page_shows_the_landscape() -> None:
+    done = Searcher(grid(100), lambda _: None).run(FakeGpu(fails=frozenset({3})))
+    for size in ("1024", "4096"):
+        each = replace(done, size=size)
+        tuned.store_search(GPU, tune_run.entry_of(each), document(tune.KIND, each.compact()))
+    (chart,) = tune_view.charts(GPU, "gemm_fp32")
+    assert [trace["visible"] for trace in chart.figure["data"]] == [False, True]
+    assert len(chart.figure["layout"]["updatemenus"][0]["buttons"]) == 2
+    assert [row[1].text for row in chart.table.rows] == ["n 7 half 3"] * 2
+    assert tune_view.charts("NVIDIA A100", "gemm_fp32") == ()
+    (tuned.own_folder() / tuned.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")).write_text("{")
+    assert len(tune_view.charts(GPU, "gemm_fp32")[0].figure["data"]) == 1  # the other one is drawn
 
 
 class Watch:

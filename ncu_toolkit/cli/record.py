@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit import gpu, profiling, scrub, session, store
-from ncu_toolkit.cli._common import Progress, console, split
+from ncu_toolkit.cli._common import Progress, console, split, tuned_option
 from ncu_toolkit.collect import find_ncu
 from ncu_toolkit.errors import ToolkitError, UsageProblem
 from ncu_toolkit.ladder import load_families
@@ -34,6 +34,7 @@ from ncu_toolkit.session import Collected, Selection
     "--stock-rules/--no-stock-rules", default=True, show_default=True, help="Also run Nsight Compute's own full set, for its rules' verdicts."
 )
 @click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
+@tuned_option
 def command(
     families: tuple[str, ...],
     target: Path,
@@ -44,6 +45,7 @@ def command(
     seconds: float,
     stock_rules: bool,
     timeout: float,
+    tuned: bool,
 ) -> None:
     """Make a recording: profile and time ladders, scrub and compress what came of it.
 
@@ -55,6 +57,7 @@ def command(
     names = split(families)
     to_profile = session.select((), names, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
     to_time = session.select((), names, False, bench_sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
+    to_profile, to_time = (tuple(replace(selection, tuned=tuned) for selection in chosen) for chosen in (to_profile, to_time))
     gpu.cupy()
     find_ncu()
     collected = Collected()

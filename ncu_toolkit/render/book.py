@@ -98,9 +98,10 @@ class Book:
             groups.setdefault((timing.family, timing.size, timing.dtype, timing.rung, tuple(sorted(timing.parameters.items()))), ([], []))[1].append(
                 timing
             )
-        spellings: dict[tuple[str, str], set[tuple[tuple[str, int], ...]]] = {}
-        for family, _, _, rung, parameters in groups:
-            spellings.setdefault((family, rung), set()).add(parameters)
+        # told apart by name where both are of one size: of another size a rung may run as tuned for it
+        spellings: dict[tuple[str, str, str, str], set[tuple[tuple[str, int], ...]]] = {}
+        for family, size, dtype, rung, parameters in groups:
+            spellings.setdefault((family, size, dtype, rung), set()).add(parameters)
         entries = []
         for (family, size, dtype, rung, parameters), (profiles, timings) in groups.items():
             dims = profiles[0].context.dims if profiles and profiles[0].context else timings[0].dims
@@ -109,7 +110,8 @@ class Book:
                 volume *= extent
             flushed = next((t for t in timings if t.cache == "flushed"), None)
             warm = next((t for t in timings if t.cache == "warm"), None)
-            label = rung if len(spellings[family, rung]) == 1 else f"{rung} ({_differing(parameters, spellings[family, rung])})"
+            others = spellings[family, size, dtype, rung]
+            label = rung if len(others) == 1 else f"{rung} ({_differing(parameters, others)})"
             ordered = tuple(sorted(profiles, key=lambda p: (p.context.launch_index if p.context else 0, p.origin.range_index, p.origin.action_index)))
             entries.append(
                 Entry(

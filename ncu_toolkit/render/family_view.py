@@ -7,7 +7,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.problems import Problem
-from ncu_toolkit.render import charts
+from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
 from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, achieved, ladder_table, rate_kind, rate_of, rate_unit
 from ncu_toolkit.render.curve_view import library_curve
@@ -31,6 +31,7 @@ def family_view(book: Book, family: str) -> FamilyView:
     panels = tuple(_panel(book, family, variant, entries, kind, problem, known, many_types) for variant, entries in variants.items())
     first = primary(book, family)
     sized = [chart for chart in (library_curve(book, family, kind), _sizes_chart(family, variants, kind)) if chart]
+    sized += tune_view.charts(book.run.device.name, family)
     tables = [table for table in (_library_table(family, variants),) if table]
     title = problem.title if problem else family.replace("_", " ")
     return FamilyView(

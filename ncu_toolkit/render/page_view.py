@@ -12,6 +12,7 @@ from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.static_view import static_view
 from ncu_toolkit.render.step_view import step_view
+from ncu_toolkit.render.tune_view import differs
 from ncu_toolkit.render.views import Cell, Chart, Fact, FindingView, PageView, Table, metric_cell, missing, number, plain_table, text
 
 Neighbours = tuple[Cell | None, Cell | None]
@@ -123,6 +124,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
         facts.append(Fact("Cluster", number(launch.cluster, "count")))
     if entry and entry.parameters:
         facts.append(Fact("Parameters", text(", ".join(f"{name} {value}" for name, value in entry.parameters))))
+        changed = differs(entry.info.parameters if entry.info else {}, dict(entry.parameters))
+        if changed:
+            how = "chosen by --param, or tuned for this GPU and size: then the ladder's page shows the landscape"
+            facts.append(Fact("Not as in the header", text(changed, how)))
     if entry and entry.timing:
         facts.append(
             Fact(

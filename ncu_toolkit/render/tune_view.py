@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import html
 import itertools
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit import store, units
+from ncu_toolkit import store, tuned, units
+from ncu_toolkit.errors import InputProblem
 from ncu_toolkit.render.assets_out import PLOTLY, content
-from ncu_toolkit.render.safe import plot_text, script_json
+from ncu_toolkit.render.safe import plot_text, script_json, slug, visible
+from ncu_toolkit.render.views import Chart, number, plain_table, text
+from ncu_toolkit.serialize import from_plain, open_document
 from ncu_toolkit.tune import KIND, Search, Trial, fallen
 
 LISTED: Final = 12
@@ -106,6 +111,87 @@ def figure(search: Search) -> dict[str, Any]:
         "updatemenus": [{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.14}] if len(chosen) > 1 else [],
     }  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def kept(gpu: str, family: str) -> dict[str, list[Search]]:
+    """The landscapes at hand of a family's kernels on a GPU, by kernel, smallest size first; one that cannot be read is left out."""
+    found: dict[str, list[Search]] = {}
+    for path in tuned.landscapes(gpu, family):
+        try:
+            search = from_plain(Search, open_document(KIND, json.loads(path.read_text(encoding="utf-8")), path.name), path.name)
+        except (InputProblem, OSError, ValueError):
+            continue
+        if search.gpu == gpu and search.family == family and search.timed:
+            found.setdefault(search.rung, []).append(search)
+    return {rung: sorted(each, key=lambda search: search.ranked()[0].median_us) for rung, each in found.items()}
+
+
+def chart_key(family: str, rung: str) -> str:
+    """The anchor of a kernel's landscape in the page of its run."""
+    return slug(f"{family}-{rung}-landscape")
+
+
+def charts(gpu: str, family: str) -> tuple[Chart, ...]:
+    """A chart for each kernel that was tuned on this GPU: for each size the heat map of the two parameters that matter most there."""
+    return tuple(_chart(family, rung, searches) for rung, searches in kept(gpu, family).items())
+
+
+def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
+    chosen = [(search, *weightiest(search)) for search in searches]
+    data = [heat(search, x, y) for search, x, y in chosen]
+    data[-1]["visible"] = True
+    buttons = [
+        {
+            "label": f"{plot_text(search.size)}: {plot_text(y)} by {plot_text(x)}", "method": "update",
+            "args": [{"visible": [i == n for i in range(len(data))]}, {"xaxis.title.text": plot_text(x), "yaxis.title.text": plot_text(y)}],
+        }
+        for n, (search, x, y) in enumerate(chosen)
+    ]  # fmt: skip
+    _, x, y = chosen[-1]
+    layout = {
+        "height": 420, "margin": {"t": 56}, "xaxis": {"type": "category", "title": {"text": plot_text(x)}},
+        "yaxis": {"type": "category", "title": {"text": plot_text(y)}},
+        "updatemenus": [{"buttons": buttons, "active": len(data) - 1, "x": 0, "xanchor": "left", "y": 1.16}] if len(chosen) > 1 else [],
+    }  # fmt: skip
+    summary = (
+        f"Each cell is the best of all settings of {visible(rung)} with those two values, beside the baseline on {visible(searches[0].gpu)}; "
+        "empty cells could not be timed. Drawn are the two parameters that matter most at a size."
+    )
+    columns = ["Size", "Best setting", "Time", "Over the baseline's speed", "Over its own parameters'", "Settings timed", "Search"]
+    key = chart_key(family, rung)
+    table = plain_table(f"{key}-data", f"Best of each search of {visible(rung)}", columns, [_best_row(s) for s in searches], numeric=(2, 3, 4, 5))
+    return Chart(key, f"Landscape of {visible(rung)}", summary, {"data": data, "layout": layout}, table, 420, wide=True)
+
+
+def _best_row(search: Search) -> list[Any]:
+    best, own = search.ranked()[0], search.own
+    changed = " ".join(f"{name} {value}" for name, value in best.parameters.items() if search.default.get(name) != value)
+    return [
+        text(f"{search.size} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
+        number(1 / best.score() if best.beside_us else None, "ratio", "timed without a baseline"),
+        number(own.median_us / best.median_us if own else None, "ratio", "its own parameters could not be timed"),
+        number(len(search.timed), "count"), text("finished" if search.finished else "unfinished"),
+    ]  # fmt: skip
+
+
+def weightiest(search: Search) -> tuple[str, str]:
+    """The two parameters by whose values the best scores differ most."""
+
+    def weight(name: str) -> float:
+        best: dict[int, float] = {}
+        for trial in search.timed:
+            value = trial.parameters[name]
+            best[value] = min(best.get(value, trial.score()), trial.score())
+        return max(best.values()) / min(best.values())
+
+    ranked = sorted({name for pair in pairs(search) for name in pair}, key=lambda name: (-weight(name), name)) or sorted(search.default)
+    first, second = (*ranked, ranked[0])[:2]
+    return first, second
+
+
+def differs(own: Mapping[str, int], parameters: Mapping[str, int]) -> str:
+    """What a setting has otherwise than its header, in words; "" for nothing."""
+    return ", ".join(f"{name} {value} (header {own[name]})" for name, value in parameters.items() if name in own and own[name] != value)
 
 
 def page(search: Search) -> str:
