@@ -145,6 +145,7 @@ METRICS: Final[dict[str, str]] = {
     "occupancy_fill": "Low where blocks end at different times or the last wave is thin.",
     "blocks_per_sm": "With it and the SMs of the GPU, the size of a wave follows.",
     "load_reuse": "High means that each byte is fetched many times over: a case for tiles in shared memory and registers.",
+    "passes_per_request": "Far above what the width of the accesses needs, lanes lie apart or meet in a bank; this needs no counts by instruction.",
     "cycles_per_constant_load": "At 1 all lanes ask for one address, as constant memory is meant to be used.",
 }
 
