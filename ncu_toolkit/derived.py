@@ -153,6 +153,17 @@ def placed(profile: Profile) -> list[Instruction]:
     return [row for row in profile.instructions if attribution.kind(row.opcode) != "atomic"]
 
 
+def _local_sectors(profile: Profile) -> float | None:
+    at_l1 = _sum("local_load_sectors", "local_store_sectors")(profile)
+    return at_l1 if at_l1 is not None else _counter("local_sectors")(profile)
+
+
+def _passes(profile: Profile) -> float | None:
+    """Wavefronts over requests: both units take one a cycle at most, so that the ratio of how busy they are is that of the counts."""
+    passes, requests = profile.value("l1_data_pipe_active"), profile.value("l1_request_active") or profile.value("lsu_pipe_active")
+    return passes / requests if passes is not None and requests else None
+
+
 def _excess(ideal: str, actual: str) -> Callable[[Profile], float | None]:
     """Sum over instructions of what is beyond the ideal, as a fraction of all; atomic updates aside (`placed`)."""
 
@@ -361,7 +372,8 @@ _ALL: Final = (
     Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio, "low"),
     Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES), "low"),
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores ask L1 for.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES), "low"),
-    Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _sum("local_load_sectors", "local_store_sectors"), "low"),
+    Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors, "low"),
+    Derived("passes_per_request", "ratio", "Passes a memory request", "Passes through the data stage of L1 and shared memory for each request: 1 for 4 bytes a lane side by side, 4 for 16, up to 32 where lanes lie apart or share a bank.", ("l1_data_pipe_active", "l1_request_active"), _passes, "low"),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),
     Derived("lane_store_bytes", "B", "Bytes stored by lanes", "Lanes times bytes, over global stores.", ("opcodes",), _lane_bytes(*_STORES)),
     Derived("lane_bytes", "B", "Bytes moved by lanes", "Lanes times bytes, over global loads and stores.", ("opcodes",), _lane_bytes(*_LOADS, *_STORES)),

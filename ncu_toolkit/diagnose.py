@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit import derived, time_model, units
@@ -32,9 +32,22 @@ def diagnose(profile: Profile) -> Diagnosis:
             considered.append(outcome)
     if any(finding.saved > _roof.TENTH and finding.confidence != "low" for finding in findings):
         findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
+    if not model.stalls:
+        findings = [_less_sure(finding) for finding in findings]
     if not findings:
         findings.append(unknown.verdict(profile, model))
     return Diagnosis(tuple(ranked(findings)), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
+
+
+#: What the launch's shape and the SMs' times tell; all else is surer where it is known what warps wait for.
+SHAPE: Final = ("grid-too-small", "tail-effect", "load-imbalance", "launch-overhead")
+
+
+def _less_sure(finding: Finding) -> Finding:
+    """A finding from how busy units are alone: without stall reasons nothing confirms that warps wait for what it names."""
+    if finding.bottleneck in SHAPE:
+        return finding
+    return replace(finding, confidence="medium" if finding.confidence == "high" else "low")
 
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}

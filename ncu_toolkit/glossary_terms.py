@@ -143,6 +143,7 @@ METRICS: Final[dict[str, str]] = {
     "block_rate": "Near 1 the launch is limited by starting blocks: give each of them more work.",
     "tail_fraction": "It matters for few waves only: in the 20th wave it costs little.",
     "occupancy_fill": "Low where blocks end at different times or the last wave is thin.",
+    "passes_per_request": "More than 4 means lanes that lie apart, conflicts of banks, or updates of one address.",
     "blocks_per_sm": "With it and the SMs of the GPU, the size of a wave follows.",
     "load_reuse": "High means that each byte is fetched many times over: a case for tiles in shared memory and registers.",
     "passes_per_request": "Far above what the width of the accesses needs, lanes lie apart or meet in a bank; this needs no counts by instruction.",

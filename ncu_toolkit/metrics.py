@@ -65,7 +65,7 @@ def over_elapsed(entry: Metric, name: str) -> bool:
     Both have the same numerator, and a unit in an SM does nothing while its SM has no work: the quotients agree to 2% on the 66 kernels of a
     stock report held against ours.
     """
-    return name.endswith(_ELAPSED) and entry.ncu[0].endswith(_ACTIVE)
+    return name.endswith(_ELAPSED) and entry.ncu[0].endswith("_active") and "_sustained_elapsed" not in entry.ncu[0]
 
 
 #: Warp stall reasons as Nsight names them, with what the warp waits for.
@@ -126,7 +126,7 @@ _TIME: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 _ISSUE: Final[tuple[Metric, ...]] = (
-    Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active.avg.pct_of_peak_sustained_active"), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction.", "high"),
+    Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active" + _ACTIVE, "sm__issue_active" + _ELAPSED), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction.", "high"),
     Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp.", "low"),
     Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Warps ready to issue in a mean active cycle; below 1 the scheduler idles.", "high"),
     Metric("active_warps", ("smsp__warps_active.avg.per_cycle_active",), "warps", "Active warps per scheduler", "Resident warps per scheduler in a mean active cycle."),

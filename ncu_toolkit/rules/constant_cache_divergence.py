@@ -27,7 +27,9 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._roof import roof
+from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, blame, fact, finding, keep, locate, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "constant-cache-divergence"
@@ -42,7 +44,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if derived.executed(profile, ("constant",)) == 0:
         return ruled_out(ID, "The kernel executes no indexed constant loads.")
     if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+        return _busy_alone(profile, model) or abstain(ID, absent)
     cycles = derived.value(profile, "cycles_per_constant_load") or 0.0
     measured = fact(profile, "cycles_per_constant_load", "", SERIAL, ">=")
     if cycles < SERIAL.value:
@@ -74,4 +76,25 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         locations=locate_stall(profile, "short_scoreboard", ("constant",))
         or locate_stall(profile, "mio_throttle", ("constant",))
         or locate(profile, lambda row: float(row.executed or 0) if row.opcode.startswith("LDC") else 0.0, "constant loads"),
+    )
+
+
+def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
+    """Where loads were not counted: a constant cache that is nearly always busy, for broadcasts cannot fill it.
+
+    A warp's LDC takes one cycle of it, and passes the load/store queue before; that pipe would then be as busy.
+    """
+    busy = model.busy("constant")
+    if busy < SATURATED.value or model.busy("lsu") >= busy / SERIAL.value:
+        return None
+    return roof(
+        ID,
+        f"The constant cache is {units.percent(busy)} busy, with few load instructions for it: lanes that read different entries of a table in "
+        "constant memory are served one at a time.",
+        model,
+        (fact(profile, "constant_cache_active", "", SATURATED, ">="), fact(profile, "lsu_pipe_active")),
+        (f"Collect how many loads there are: {command(('SourceCounters', 'InstructionStats'))}",),
+        "Cycles for each constant load.",
+        good=False,
+        confidence="low",
     )

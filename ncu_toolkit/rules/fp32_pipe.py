@@ -29,6 +29,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.rules._support import BUSY, Threshold, abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.rules.warp_divergence import LANES
 from ncu_toolkit.time_model import SUSTAINED, Removal, TimeModel
 
@@ -74,6 +75,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "Fewer FFMA.",
             good=False,
             confidence="medium",
+        )
+    if lanes is None and not needed:
+        return roof(
+            ID,
+            f"The FP32 pipe is {units.percent(busy)} busy, but how many lanes of it do useful work, this report cannot say.",
+            model,
+            evidence,
+            (f"Collect what tells: {command(('SourceCounters', 'WarpStateStats'))}",),
+            "Active lanes for each instruction, and what the instructions are.",
+            good=False,
+            confidence="low",
         )
     if busy < VENDOR.value:
         removal = Removal(

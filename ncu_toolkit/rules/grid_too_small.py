@@ -65,10 +65,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "one for each SM",
     )
     removal = Removal("with blocks enough to fill the GPU", balance=balance, parallelism=room)
+    idle = "most of it stands idle" if waves < 0.5 else "warps that could run beside these are missing"
     few = f"{blocks} blocks for {sms} SMs" if sms else f"{blocks} blocks"
     return finding(
         ID,
-        f"The launch is too small for this GPU: {few}, {units.percent(waves)} of what it can run at once, so most of it stands idle.",
+        f"The launch is too small for this GPU: {few}, {units.percent(waves)} of what it can run at once, so {idle}.",
         model.without(removal),
         (measured, counted, fact(profile, "active_fraction"), fact(profile, "achieved_occupancy"), fact(profile, "theoretical_occupancy")),
         (

@@ -42,6 +42,7 @@ MANY: Final = Threshold(0.5, "more integer instructions than all others together
 #: Integer instructions that useful work may bring along, one for each memory, floating-point, shuffle or matrix instruction: an address step or a
 #: loop step.
 ALLOWED_FOR_EACH: Final = 1.0
+BITS: Final = ("LOP", "LOP3", "LOP32I", "SHF", "SHL", "SHR", "PRMT", "BMSK", "SGXT")
 USEFUL: Final = ("global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle")
 
 
@@ -69,7 +70,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         loads={"alu": left, "fmaheavy": left, "xu": left if divisions else 1.0, "fma": keep(_on_fma(profile), left)},
         instructions=1 - gone,
     )
-    how = "integer divisions or modulo operations among them" if divisions else "mostly addresses and indices"
+    how = "integer divisions or modulo operations among them" if divisions else _what_for(profile)
     return finding(
         ID,
         f"{units.percent(overhead / total)} of the instructions are integer arithmetic around the actual work, {how}.",
@@ -103,6 +104,13 @@ def _divisions(profile: Profile) -> bool:
     reciprocals = sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith("MUFU.RCP"))
     integer = derived.executed(profile, ("integer",)) or 0.0
     return min(back, into, reciprocals) * 40 > integer > 0
+
+
+def _what_for(profile: Profile) -> str:
+    """What integer instructions do: multiply-adds and additions make addresses and indices; logic, shifts and selections take values apart."""
+    bits = sum(row.warps for row in derived.rows(profile) if attribution.base(row.opcode) in BITS)
+    integer = derived.executed(profile, ("integer",)) or 0.0
+    return "mostly logic and shifts, as packing, hashing and converting have" if bits > integer / 2 else "mostly addresses and indices"
 
 
 def _on_fma(profile: Profile) -> float:

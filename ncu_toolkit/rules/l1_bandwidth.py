@@ -29,7 +29,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import COALESCED, gathers
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR, WORKING, roof
-from ncu_toolkit.rules._support import abstain, fact, missing, ruled_out
+from ncu_toolkit.rules._support import Threshold, abstain, fact, missing, ruled_out
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import RESOURCES, TimeModel
 
@@ -40,6 +40,7 @@ OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l
 
 #: Bytes of a lane's widest access.
 WIDEST: Final = 16.0
+PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes")
 #: Figures that tell useful work from waste.
 USEFULNESS: Final = ("ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes")
 
@@ -53,6 +54,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "l1_data_pipe_active", "", NEAR, ">="),
         fact(profile, "l1_tag_active"),
         fact(profile, "l1_throughput"),
+        fact(profile, "passes_per_request", "", PASSES, ">"),
         fact(profile, "shared_conflict_excess"),
         fact(profile, "global_sector_excess"),
     )
@@ -88,8 +90,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         sections = ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
         return roof(
             ID,
-            f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses and bank "
-            "conflicts all look alike here.",
+            f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy, but with what, this report cannot say: {_candidates(profile)}",
             model,
             evidence,
             (f"Collect what tells them apart: {command(sections)}",),
@@ -99,12 +100,31 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
     return roof(
         ID,
-        f"{RESOURCES[name][2][:1].upper()}{RESOURCES[name][2][1:]} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much "
-        "as it can give.",
+        f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much as it can give.",
         model,
         evidence,
         ("Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",),
         "Fewer load and store instructions for the same arithmetic.",
         good=False,
         confidence="medium",
+    )
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _candidates(profile: Profile) -> str:
+    """What may keep L1 busy, by the passes that each request takes."""
+    passes = derived.value(profile, "passes_per_request")
+    if passes is None:
+        return "useful data, scattered accesses and bank conflicts all look alike here."
+    if passes > PASSES.value:
+        return (
+            f"each memory request takes {units.significant(passes)} passes where the widest access needs {PASSES.value:g}, so lanes lie apart in "
+            "global memory, share banks of shared memory, or update one address."
+        )
+    return (
+        f"a request takes {units.significant(passes)} passes, as wide ones and mild conflicts do, so there are too many requests: operands that are "
+        "loaded again instead of kept in registers, or local memory."
     )

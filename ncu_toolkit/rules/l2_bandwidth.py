@@ -31,6 +31,7 @@ from ncu_toolkit.rules._access import gathers
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.rules._support import abstain, fact, finding, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import is_chain
+from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "l2-bandwidth"
@@ -39,6 +40,8 @@ REQUIRES: Final = ()
 OPTIONAL: Final = ("l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes", "lane_bytes")
 #: What stays when the tile grows by two in each direction: each operand is fetched half as often.
 LARGER_TILE: Final = 0.5
+#: Figures that tell what L2 is busy with.
+USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -80,6 +83,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "The same bytes, and L2 still the busiest.",
             good=True,
             confidence="high" if once and compulsory else "medium",
+        )
+    if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
+        return roof(
+            ID,
+            f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses, spilled "
+            "registers and bytes that are fetched again all look alike here.",
+            model,
+            evidence,
+            (f"Collect what tells them apart: {command(('WarpStateStats', 'SourceCounters', 'MemoryWorkloadAnalysis_Tables'))}",),
+            "Sectors for each request, local memory, and bytes against those that the problem needs.",
+            good=False,
+            confidence="low",
         )
     removal = Removal(
         "with tiles twice as large in each direction",

@@ -30,15 +30,16 @@ from typing import Final
 
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.rules._support import BUSY, SATURATED, Threshold, abstain, fact, finding, missing, ruled_out
 from ncu_toolkit.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "low-occupancy"
 TITLE: Final = "Low occupancy"
-REQUIRES: Final = ("theoretical_occupancy", "stalls")
-OPTIONAL: Final = ("issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps", "block_limit_blocks")
+REQUIRES: Final = ("theoretical_occupancy",)
+OPTIONAL: Final = ("stalls", "issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps", "block_limit_blocks")
 LOW: Final = Threshold(0.5, "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta")
+SLOTS: Final = Threshold(0.8, "Nsight Compute's TheoreticalOccupancy rule; larger blocks, which fill more of the SM, take no register from anyone")
 ISSUING: Final = Threshold(0.6, "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem")
 TILE: Final = Threshold(64.0, "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile")
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
@@ -52,6 +53,7 @@ HIDDEN_BY_WARPS: Final = (
     "selected",
     "dispatch_stall",
 )
+NOTHING_BUSY: Final = "no unit is busy, so they must be waiting, though this report does not say for what."
 ADVICE: Final = {
     "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of blocks you "
     "want on an SM.",
@@ -67,7 +69,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return abstain(ID, absent)
     occupancy = derived.value(profile, "theoretical_occupancy") or 0.0
     measured = fact(profile, "theoretical_occupancy", "", LOW, "<")
-    if occupancy >= LOW.value or occupancy <= 0:
+    limiters = derived.occupancy_limiters(profile)
+    enough = SLOTS if limiters == ("block_limit_blocks",) else LOW
+    if occupancy >= enough.value or occupancy <= 0:
         return ruled_out(ID, "The launch's resources allow enough warps.", measured)
     waves = profile.value("waves")
     if waves is not None and waves < 1:
@@ -91,7 +95,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             measured,
             fact(profile, "issue_active"),
         )
-    limiters = derived.occupancy_limiters(profile)
+    if not model.stalls and busy >= BUSY.value:
+        return ruled_out(ID, f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy, and it is not known what warps wait for.", measured)
     factor = _gain(profile, limiters, occupancy)
     overlapped = model.waiting(*HIDDEN_BY_WARPS)
     removal = Removal(
@@ -101,9 +106,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     words = " and ".join(derived.BLOCK_LIMITS[name] for name in limiters) or "its resources"
     return finding(
         ID,
-        f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; while they wait ({units.percent(overlapped)} "
-        "of their time for "
-        "results) nobody else can run.",
+        f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; "
+        + (f"while they wait ({units.percent(overlapped)} of their time for results) nobody else can run." if model.stalls else NOTHING_BUSY),
         model.without(removal),
         (
             measured,

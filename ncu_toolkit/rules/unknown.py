@@ -25,7 +25,7 @@ from typing import Final
 
 from ncu_toolkit import units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._support import fact, facts, largest_stalls, missing, ruled_out
+from ncu_toolkit.rules._support import BUSY, fact, facts, largest_stalls, missing, ruled_out
 from ncu_toolkit.time_model import RESOURCES, TimeModel
 
 ID: Final = "unknown"
@@ -62,6 +62,8 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
     name, busy = model.busiest()
     seen = [f"the busiest unit is {RESOURCES[name][2]} at {units.percent(busy)}" if name else "no unit's load was collected"]
     stalls = largest_stalls(profile)
+    if name and busy < BUSY.value and not stalls:
+        seen.append("so warps wait, for memory, for each other, or because they are too few")
     seen.append(
         f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}"
         if stalls
