@@ -176,7 +176,7 @@ def _repeated(raw: bytes, metric: bytes, base: int, instructions: int) -> bytes:
     kept = []
     for number, part, value in raw_fields(metric):
         if number == messages.METRIC_INSTANCE and isinstance(value, bytes):
-            pair = dict((n, dict((k, v) for k, _, v in raw_fields(c))) for n, _, c in raw_fields(value) if isinstance(c, bytes))
+            pair = {n: {k: v for k, _, v in raw_fields(c)} for n, _, c in raw_fields(value) if isinstance(c, bytes)}
             address, amount = pair.get(_ADDRESS, {}).get(_WHOLE), pair.get(_COUNT, {}).get(_WHOLE)
             if not isinstance(address, int) or not isinstance(amount, int) or not base <= address < base + (1 << 20):
                 return raw
@@ -204,7 +204,7 @@ _LENGTH = 256
 
 
 def _longer_code(elf: bytes, instructions: int) -> bytes:
-    """A cubin whose only kernel has its first _LENGTH instructions again and again: the new code at the file's end, section and symbol pointing there."""
+    """A cubin whose only kernel has its first _LENGTH instructions again and again, at the file's end, where section and symbol then point."""
     data = bytearray(elf)
     (sections,) = struct.unpack_from("<Q", data, 0x28)
     (count,) = struct.unpack_from("<H", data, 0x3C)

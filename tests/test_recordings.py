@@ -100,7 +100,9 @@ def test_provenance_is_complete(folder: Path) -> None:
         assert run.ceilings.copy
         assert run.ceilings.fp32
     assert set(manifest.report_files) <= {path.name for path in folder.iterdir()}
-    assert {path.name for path in folder.iterdir()} <= {store.MANIFEST, store.TIMINGS, store.RULES, *manifest.report_files}, "nothing else is shipped"
+    assert {path.name for path in folder.iterdir()} <= {store.MANIFEST, store.TIMINGS, store.RULES, store.CURVE, *manifest.report_files}, (
+        "nothing else is shipped"
+    )
     assert not [case for case in manifest.cases if case.state == "failed"], "a recording holds no wrong kernels"
 
 
