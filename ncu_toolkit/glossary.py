@@ -62,7 +62,8 @@ def _all() -> Iterator[Term]:
     for reason, meaning in metrics.STALL_REASONS.items():
         name = reason.replace("_", " ")
         yield Term(
-            _key("stall", reason), "stall", name.capitalize(), _joined(meaning, STALLS.get(reason)), "Nsight Compute documentation, Warp Stall Reasons",
+            _key("stall", reason), "stall", name.capitalize(), _joined(meaning, STALLS.get(reason)),
+            "Nsight Compute documentation, Warp Stall Reasons",
             (name, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {name}"),
             "cycles/inst",
         )  # fmt: skip
