@@ -146,7 +146,6 @@ METRICS: Final[dict[str, str]] = {
     "passes_per_request": "More than 4 means lanes that lie apart, conflicts of banks, or updates of one address.",
     "blocks_per_sm": "With it and the SMs of the GPU, the size of a wave follows.",
     "load_reuse": "High means that each byte is fetched many times over: a case for tiles in shared memory and registers.",
-    "passes_per_request": "Far above what the width of the accesses needs, lanes lie apart or meet in a bank; this needs no counts by instruction.",
     "cycles_per_constant_load": "At 1 all lanes ask for one address, as constant memory is meant to be used.",
 }
 
