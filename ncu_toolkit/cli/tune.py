@@ -29,7 +29,10 @@ from ncu_toolkit.tune import Search
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
 @click.option("--max-settings", type=click.IntRange(1), metavar="N", help="Search a random N of the settings.  [default: all]")
 @click.option(
-    "--time-limit", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop after this long; the same command goes on.  [default: none]"
+    "--time-limit",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Stop the search of a size after this long, keep the best so far; the same command goes on.  [default: none]",
 )
 @click.option("--jobs", "-j", type=click.IntRange(1), metavar="N", help="Compilations at a time.  [default: the CPUs here]")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the order of runs, and of the choice by --max-settings.")
