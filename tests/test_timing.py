@@ -1,0 +1,95 @@
+"""Timing against each other, on a stopwatch that tells what it was given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ncu_toolkit import energy, gpu, timing
+from ncu_toolkit.problems import problem_for
+
+
+class Watch:
+    """Each run takes what its name says, in microseconds, in the order in which it was enqueued."""
+
+    order: list[str] = []  # noqa: RUF012 (of one test)
+
+    def __init__(self, cache: str) -> None:
+        self.cache = cache
+
+    def enqueue(self, run: Any) -> float:
+        run()
+        return float(TIMES[self.order[-1]])
+
+    def elapsed_us(self, events: float) -> float:
+        return events
+
+
+TIMES = {"naive": 4000, "fast": 1000, "cublas": 900}
+
+
+def runnable(name: str) -> Any:
+    problem = problem_for("gemm_fp32")
+    space = SimpleNamespace(problem=problem, size=problem.parse_size("1024"), dtype="float32", options={})
+    rung = SimpleNamespace(name=name, family="gemm_fp32")
+    return SimpleNamespace(rung=rung, workspace=space, worst=0.25, parameters={"BM": 64}, run=lambda: Watch.order.append(name))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
+    Watch.order = []
+    monkeypatch.setattr(timing, "Stopwatch", Watch)
+    states = iter([gpu.GpuState("580", 1900.0, 1980.0, 3201.0, 400.0, 50.0, "power cap"), *[gpu.GpuState("580", 1800.0)] * 1000])
+    monkeypatch.setattr(gpu, "sample", lambda: next(states))
+
+    def measure(*names: str, **options: Any) -> dict[str, timing.Timing]:
+        rungs = {name: runnable(name) for name in names}
+        ticks: list[str] = []
+        found = timing.measure_ladder(list(rungs.values()), rungs["cublas"], "warm", seconds=0.1, tick=ticks.append, **options)
+        assert sorted(ticks) == sorted(names)
+        return found
+
+    return measure
+
+
+def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    found = measured("naive", "fast", "cublas")
+    assert {name: len(t.times_us) for name, t in found.items()} == {"naive": 25, "fast": 100, "cublas": 100}
+    assert {name: t.baseline_us for name, t in found.items()} == {"naive": 900, "fast": 900, "cublas": None}
+    assert {name: t.median_us for name, t in found.items()} == TIMES
+    pairs = "".join(name[0] for name in Watch.order[9:])  # after the warm-ups
+    assert "nc" in pairs
+    assert "cn" in pairs
+    assert pairs.count("n") == 25
+    assert found["fast"].energy_mj is None
+    assert found["fast"].pj_per_flop is None
+
+
+def test_states_are_sampled_during_the_rounds_and_throttling_is_kept(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    found = measured("naive", "cublas")
+    assert "power cap" in {t.throttle for t in found.values()}
+    assert all(t.sm_clock_mhz == 1800.0 for t in found.values())
+
+
+def test_energy_is_measured_after_all_timing(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "energy_mj", lambda: 1.0)
+    timed_runs = []
+
+    def measure(run: Any, work_us: float) -> energy.Sustained | None:
+        timed_runs.append(len(Watch.order))
+        return energy.Sustained(0.5, work_us, 500.0) if work_us < 2000 else None
+
+    monkeypatch.setattr(energy, "measure", measure)
+    found = measured("naive", "cublas")
+    assert timed_runs == [len(Watch.order)] * 2
+    assert found["cublas"].energy_mj == 500.0
+    assert found["cublas"].pj_per_flop == pytest.approx(0.5e12 / (2 * 1024**3))
+    assert found["cublas"].pj_per_byte == pytest.approx(0.5e12 / (3 * 4 * 1024**2))
+    assert found["naive"].energy_mj is None
+    timed_runs.clear()
+    measured("naive", "cublas", with_energy=False)
+    assert timed_runs == []
