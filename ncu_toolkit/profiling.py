@@ -20,7 +20,8 @@ from ncu_toolkit import collect, framing, gpu, store
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, ToolkitError
 from ncu_toolkit.redact import redact_in_place
 from ncu_toolkit.sections import SET_NAME
-from ncu_toolkit.session import DEFAULT_TIMEOUT, FINAL, Collected, Reporter, Selection, by_options, record_of, section_folder
+from ncu_toolkit.selection import Selection
+from ncu_toolkit.session import DEFAULT_TIMEOUT, FINAL, Collected, Reporter, by_options, record_of, section_folder
 from ncu_toolkit.store import Asked
 from ncu_toolkit.target import Plan, PlannedCase, Step, read_plan, read_progress, write_plan
 

@@ -13,7 +13,8 @@ from ncu_toolkit import build, checksums, collect, profiling, session, store
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import find_rung
 from ncu_toolkit.problems import problem_for
-from ncu_toolkit.session import Collected, Reporter, Selection
+from ncu_toolkit.selection import Selection
+from ncu_toolkit.session import Collected, Reporter
 from ncu_toolkit.store import CaseRecord, Manifest
 
 LOCK: Final = ".lock"

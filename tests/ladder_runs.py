@@ -16,7 +16,7 @@ from fake_gpu import FakeCupy
 from ncu_toolkit import profiling, session, timing
 from ncu_toolkit.ladder import find_family
 from ncu_toolkit.model import Timing
-from ncu_toolkit.session import Selection, select
+from ncu_toolkit.selection import Selection, select
 
 
 class Quiet:

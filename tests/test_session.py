@@ -17,7 +17,8 @@ from ncu_toolkit import build, session, store
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, UsageProblem
 from ncu_toolkit.ladder import find_family, find_rung
 from ncu_toolkit.problems import problem_for
-from ncu_toolkit.session import Collected, parse_sizes, select, with_predecessors
+from ncu_toolkit.selection import parse_sizes, select, with_predecessors
+from ncu_toolkit.session import Collected
 
 PROBLEM = problem_for("gemm_fp32")
 

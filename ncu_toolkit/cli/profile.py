@@ -27,7 +27,8 @@ from ncu_toolkit.errors import ToolkitError, UsageProblem
 from ncu_toolkit.redact import redact_commands, redact_folder, redact_in_place
 from ncu_toolkit.resume import held
 from ncu_toolkit.sections import SET_NAME
-from ncu_toolkit.session import Collected, Selection, with_predecessors
+from ncu_toolkit.selection import Selection, with_predecessors
+from ncu_toolkit.session import Collected
 from ncu_toolkit.store import Asked
 
 

@@ -15,7 +15,8 @@ from ncu_toolkit.collect import find_ncu
 from ncu_toolkit.errors import ToolkitError, UsageProblem
 from ncu_toolkit.ladder import load_families
 from ncu_toolkit.runs import Skipped
-from ncu_toolkit.session import Collected, Selection
+from ncu_toolkit.selection import Selection
+from ncu_toolkit.session import Collected
 
 
 @click.command("record")
