@@ -107,3 +107,24 @@ def shared_wavefront_part(profile: Profile) -> float:
     if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
         return 1.0
     return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))
+
+
+def loads_in_flight(profile: Profile) -> float | None:
+    """Global loads that a warp has under way where it waits for one, mean over the samples of that waiting; None where they tell nothing.
+
+    Loads are taken to return in the order in which they were issued, and the code to run in the order in which it stands: what a loop has under way
+    from its last round is not seen, so this is a lower bound.
+    """
+    under_way: list[frozenset[int]] = []
+    weighted, samples = 0.0, 0
+    for row in profile.instructions:
+        written, read = attribution.operands(row)
+        last = max((at for at, registers in enumerate(under_way) if registers & (read | written)), default=-1)
+        if last >= 0:
+            here = row.samples.get("long_scoreboard", 0)
+            weighted += len(under_way) * here
+            samples += here
+            del under_way[: last + 1]
+        if attribution.base(row.opcode) in ("LDG", "LD") and written:
+            under_way.append(written)
+    return weighted / samples if samples else None

@@ -79,7 +79,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "global_sector_excess"),
         ),
         (
-            "Move 16 bytes a lane by each instruction (float4).",
+            *(("Move 16 bytes a lane by each instruction (float4).",) if width < WIDEST else ()),
             "Keep values that are loaded again in registers or shared memory.",
             "Let each thread do more work for each address it computes.",
         ),

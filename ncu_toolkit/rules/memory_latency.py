@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import attribution, units
+from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import dependent_loads, is_coalesced, queued_behind_atomics
+from ncu_toolkit.rules._access import dependent_loads, is_coalesced, loads_in_flight, queued_behind_atomics
 from ncu_toolkit.rules._support import (
     SATURATED,
     WEAK_STALL,
@@ -51,6 +51,9 @@ REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps", "dram_utilization")
 #: Loads in flight a warp where there was one: the usual first step, an unroll by four, for four registers.
 IN_FLIGHT: Final = 4
+#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes a lane are 32 KiB under way; a latency of 800 cycles asks for 16 KiB at an SM's part
+#: of the bandwidth (20 bytes a cycle on an H200).
+ENOUGH: Final = 8
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -77,15 +80,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     queued = model.queued("long_scoreboard")
     # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others, a few at a time.
     staged = min(part, _staged_part(profile))
-    left = 1 - (1 - queued) * (staged + (part - staged) * (1 - 1 / IN_FLIGHT))
-    how = "with the next tile fetched ahead" if staged > part / 2 else f"with {IN_FLIGHT} loads in flight where there was one"
+    now = loads_in_flight(profile) or 1.0
+    # One load becomes four, more become twice as many; those that have ENOUGH under way do not wait for want of loads.
+    more = 1.0 if now >= ENOUGH else max(1 / IN_FLIGHT, min(1 / 2, now / IN_FLIGHT))
+    left = 1 - (1 - queued) * (staged + (part - staged) * (1 - more))
+    ahead = staged > part / 2
+    few, many = units.significant(now, 2), units.significant(now / more, 2)
+    how = "with the next tile fetched ahead" if ahead else f"with {many} loads in flight where there were {few}"
     removal = Removal(how, stalls={"long_scoreboard": left})
     chased = dependent_loads(profile)
     chain = f" {units.percent(chased)} of it is for loads whose address comes from another load." if chased >= 0.1 else ""
-    advice = [
-        "Issue several independent loads before using the first: unroll the loop, or give each thread several elements.",
-        "Load the next tile while computing on this one (registers, or cp.async into a second buffer).",
-    ]
+    several = f"Where warps wait, {few} loads are under way already: issue twice as many, or run more warps."
+    advice = [several] if now >= 2 else []
+    if derived.executed(profile, ("copy",)):
+        advice.append("Start the asynchronous copies of the next tile before computing on this one, and wait only for the oldest.")
+    elif derived.executed(profile, ("shared",)) != 0:
+        advice.append("Load the next tile while computing on this one (registers, or cp.async into a second buffer).")
+    else:
+        advice.append("Load what the next round of the loop needs while computing on this one.")
+    if now < 2:
+        one = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
+        advice.insert(1 if ahead else 0, one)
     if chased >= 0.5:
         advice.insert(
             0, "Break the chain: compute addresses instead of loading them, follow several chains at once, or store what is needed next to the index."

@@ -127,7 +127,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "dram_per_compulsory"),
         ),
         (
-            "Load each tile into shared memory once a block, synchronise, and compute from there.",
+            "Make the tile that a block shares larger, or keep what is loaded again beside it."
+            if derived.executed(profile, ("shared", "copy"))
+            else "Load each tile into shared memory once a block, synchronise, and compute from there.",
             "Let each thread compute several results, so that one loaded value feeds several operations from a register.",
         ),
         "Global load instructions fall by the tile's width; waiting moves from long scoreboard and lg throttle to shared memory, then to arithmetic.",

@@ -131,10 +131,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "dram_utilization"),
         ),
         (
-            "Load and store float4, int4 or uint4 where rows are 16-byte aligned, with a scalar path for the rest.",
+            f"{_verbs(profile)} where rows are 16-byte aligned, with a scalar path for the rest.",
             "Let each thread work on four neighbouring elements, or issue four independent loads before the first use.",
         ),
-        "LDG.E.128 and STG.E.128 in place of LDG.E and STG.E; a quarter of the load instructions; DRAM throughput up.",
+        "LDG.E.128 in place of LDG.E, STG.E.128 in place of STG.E; a quarter of the load instructions; DRAM throughput up.",
         confidence="medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
+
+
+def _verbs(profile: Profile) -> str:
+    """What to widen: not what is wide already."""
+    loads, stores = derived.value(profile, "load_bytes_per_lane"), derived.value(profile, "store_bytes_per_lane")
+    narrow = [verb for verb, width in (("load", loads), ("store", stores)) if width is not None and width <= 2 * NARROW.value]
+    words = " and ".join(narrow) or "load"
+    return f"{words[:1].upper()}{words[1:]} float4, int4 or uint4"

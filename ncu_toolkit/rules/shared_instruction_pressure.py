@@ -27,10 +27,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import derived, units
+from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.rules._access import WORD
 from ncu_toolkit.rules._roof import NEAR
 from ncu_toolkit.rules._support import WEAK_STALL, WORTH, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.time_model import Removal, TimeModel
 
 ID: Final = "shared-instruction-pressure"
@@ -42,6 +44,10 @@ OPTIONAL: Final = ("opcodes", "shared_conflict_excess", "lsu_pipe_active")
 STEP: Final = 0.5
 #: Narrow loads leave more: 4 bytes to 16 is a quarter of the instructions.
 WIDEST: Final = 16.0
+#: From this part of the widest on, accesses count as wide: the rest are edges.
+WIDE_ENOUGH: Final = 0.8
+#: Side of the largest patch of results that registers hold: 8 x 8, with two rows of operands and what else is needed, is some 100 of 255.
+LARGEST: Final = 7
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -96,12 +102,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "lsu_pipe_active"),
             fact(profile, "shared_conflict_excess"),
         ),
-        (
-            "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds.",
-            "Read and write shared memory 16 bytes at a time (float4: LDS.128, STS.128).",
-            "Keep the operand that stays the same in a register across the inner loop.",
-        ),
-        "Fewer LDS and STS for the same multiply-adds, LDS.128 among them; MIO throttle shrinks and issue slots fill.",
+        _advice(profile),
+        "Fewer LDS and STS for the same arithmetic; MIO throttle shrinks and issue slots fill.",
         locations=locate_stall(profile, "mio_throttle", shared) or locate_stall(profile, "short_scoreboard", shared),
     )
 
@@ -119,3 +121,43 @@ def _balance_point(model: TimeModel, conflict_free: float, share: float, left: f
 def _shared_part(profile: Profile) -> float:
     mine, all_of_them = derived.executed(profile, ("shared",)), derived.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
     return mine / all_of_them if mine is not None and all_of_them else 1.0
+
+
+def _advice(profile: Profile) -> tuple[str, ...]:
+    """What the profile does not show as done: a patch of results as large as registers hold, accesses of 16 bytes, an operand that is kept."""
+    said = []
+    side, tensor = patch_side(profile), derived.executed(profile, ("tensor",))
+    if tensor:
+        said.append("Let each warp compute a larger tile (64x64 and more), so that a fragment feeds several matrix instructions.")
+    elif side is None:
+        said.append("Keep running values in registers, and exchange values between the lanes of a warp by shuffles (__shfl_sync).")
+    elif side < 2:
+        said.append("Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds.")
+    elif side < LARGEST:
+        said.append(
+            f"Registers hold about {side:.0f} x {side:.0f} results a thread, by the multiply-adds for each value loaded: double one side, up to 8x8."
+        )
+    else:
+        said.append(
+            f"Each value loaded feeds as many multiply-adds as in a patch of {side:.0f} x {side:.0f}: more needs a tile for each warp whose values "
+            "lanes share by broadcast, or tensor cores."
+        )
+    widths = {"Read": derived.value(profile, "shared_load_bytes_per_lane"), "write": derived.value(profile, "shared_store_bytes_per_lane")}
+    narrow = [verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH]
+    if narrow and not tensor:
+        words = " and ".join(narrow)
+        said.append(f"{words[:1].upper()}{words[1:]} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
+    if side is not None and side < 2:
+        said.append("Keep the operand that stays the same in a register across the inner loop.")
+    return tuple(said)
+
+
+def patch_side(profile: Profile) -> float | None:
+    """Side of the square patch of results that has as many multiply-adds for each value loaded from shared memory; None where there are few.
+
+    A patch of s x s results needs 2 s values for s^2 multiply-adds.
+    """
+    fused = sum(row.threads for row in derived.rows(profile) if is_multiply_add(row.opcode))
+    loaded = sum(row.threads * attribution.width(row.opcode) / WORD for row in derived.rows(profile) if attribution.base(row.opcode) == "LDS")
+    total = sum(row.threads for row in derived.rows(profile))
+    return 2 * fused / loaded if loaded and fused >= MULTIPLY_ADDS.value * total else None
