@@ -20,8 +20,9 @@ from ncu_toolkit.ladder import LaunchGeometry, Rung, find_rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.problems import problem_for
 from ncu_toolkit.render import tune_view
+from ncu_toolkit.selection import Selection, with_predecessors
 from ncu_toolkit.serialize import document
-from ncu_toolkit.session import Selection, tuned_lines, with_predecessors
+from ncu_toolkit.session import tuned_lines
 from ncu_toolkit.tune import FINALISTS, FIRST_REPEATS, LAST_REPEATS, Parameters, Round, Search, Searcher, Trial
 
 GPU = "NVIDIA H200"
