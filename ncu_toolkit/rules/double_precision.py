@@ -25,6 +25,7 @@ CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); CUDA C
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ncu_toolkit import attribution, derived, units
@@ -39,6 +40,8 @@ OPTIONAL: Final = ("fp64_pipe_active", "xu_pipe_active", "stalls")
 #: FP32 lanes an SM and cycle by compute capability (CUDA C++ Programming Guide, "Arithmetic Instructions"); later ones as the last.
 FP32_LANES: Final = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 FP32_LANES_DEFAULT: Final = 128
+#: A move of a literal: into a register or a uniform one, by the pipe that has room.
+LITERAL_MOVE: Final = re.compile(r"\bU?MOV U?R\d+, -?(0x|\d)|\bIMAD\.MOV\S* R\d+, RZ, RZ, -?(0x|\d)")
 
 
 def is_double(opcode: str) -> bool:
@@ -91,7 +94,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "in single precision",
         stalls={reason: keep(share, 0.0) for reason, share in claimed.items()},
         loads={"fp64": 0.0, "xu": keep(part, 0.0)},
-        instructions=1 - converting / total,
+        instructions=1 - (converting + _literals(profile, arithmetic)) / total,
         added={"fma": replaced} if "fma" in model.loads else {},
     )
     wide = sum(n for opcode, n in profile.mix.opcodes.items() if attribution.base(opcode) in ("LDG", "STG") and ".64" in opcode)
@@ -117,3 +120,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if accident else "medium",
         locations=locate(profile, lambda row: float(row.executed or 0) if is_double(row.opcode) else 0.0, "double-precision instructions"),
     )
+
+
+def _literals(profile: Profile, arithmetic: float) -> float:
+    """Moves of literals, at most one pair for each FP64 instruction: a float's literal is part of its instruction, a double's is moved into a pair of
+    registers first. 0 where instructions were not counted one by one."""
+    moves = sum(row.executed for row in profile.instructions if row.executed and LITERAL_MOVE.search(row.sass))
+    return min(float(moves), 2 * arithmetic)

@@ -29,7 +29,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import COALESCED
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
-from ncu_toolkit.rules._support import Threshold, abstain, fact, missing, ruled_out
+from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import is_chain
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import TimeModel
@@ -51,6 +51,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     # Memory that is only read reaches more.
     near = Threshold(0.9 * model.peaks["dram"], "nine tenths of what kernels with this part of writes reach") if "dram" in model.peaks else NEAR_BYTES
     measured = fact(profile, name, "", near, ">=")
+    if near.value > busy >= SATURATED.value:
+        return roof(
+            ID,
+            f"Device memory is {units.percent(busy)} busy, which is what loads wait for; kernels that only move data reach "
+            f"{units.percent(near.value)} and more.",
+            model,
+            (measured, fact(profile, "dram_bytes"), fact(profile, "global_sector_excess")),
+            (
+                "Move fewer bytes: a smaller type, what is not used left out, a fused neighbour.",
+                "Read in longer runs, and do not alternate between reading and writing more than needed.",
+            ),
+            "Fewer DRAM bytes for the same result.",
+            good=False,
+            confidence="medium",
+        )
     if busy < near.value:
         return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
     wasteful, sure = _waste(profile)

@@ -29,7 +29,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced, queued_behind_atomics
+from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced, loads_in_flight, queued_behind_atomics
 from ncu_toolkit.rules._support import (
     SATURATED,
     WEAK_STALL,
@@ -45,6 +45,7 @@ from ncu_toolkit.rules._support import (
     stall_fact,
 )
 from ncu_toolkit.rules.low_occupancy import LOW
+from ncu_toolkit.rules.memory_latency import ENOUGH
 from ncu_toolkit.time_model import Removal, TimeModel, queue_share
 
 ID: Final = "narrow-access"
@@ -109,7 +110,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(model.busiest("fill", "l2", "dram")[1])
-    late = keep(blame(profile, "long_scoreboard", ("global",)), keep(1 - queued, left))
+    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as before.
+    under_way = loads_in_flight(profile) or 1.0
+    late = keep(blame(profile, "long_scoreboard", ("global",)), keep(1 - queued, left)) if under_way < ENOUGH else 1.0
     removal = Removal(
         "with 16-byte accesses",
         stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},

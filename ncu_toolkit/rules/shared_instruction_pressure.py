@@ -90,8 +90,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Threads load from shared memory so often that the queue to it is full: {units.percent(waiting)} of a warp's time goes by waiting for "
-        "shared memory instead of computing.",
+        _summary(waiting, share, crowding=waiting < WEAK_STALL.value),
         model.without(removal),
         (
             stall_fact(profile, "mio_throttle", WEAK_STALL),
@@ -161,3 +160,15 @@ def patch_side(profile: Profile) -> float | None:
     loaded = sum(row.threads * attribution.width(row.opcode) / WORD for row in derived.rows(profile) if attribution.base(row.opcode) == "LDS")
     total = sum(row.threads for row in derived.rows(profile))
     return 2 * fused / loaded if loaded and fused >= MULTIPLY_ADDS.value * total else None
+
+
+def _summary(waiting: float, share: float, *, crowding: bool) -> str:
+    if crowding:
+        return (
+            f"Issue slots are the limit, and {units.percent(share)} of the instructions that fill them only move values between shared memory and "
+            "registers."
+        )
+    return (
+        f"Threads load from shared memory so often that the queue to it is full: {units.percent(waiting)} of a warp's time goes by waiting for "
+        "shared memory instead of computing."
+    )
