@@ -254,6 +254,7 @@ def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) 
 #: a stall named counts for every cause that shows as that stall.
 NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("UncoalescedGlobalAccess", "", ("uncoalesced-global-access",)),
+    ("MemoryCacheAccessPattern", "local", ("local-memory-traffic",)),
     ("MemoryCacheAccessPattern", "", ("uncoalesced-global-access", "narrow-access")),
     ("UncoalescedSharedAccess", "", ("shared-bank-conflict",)),
     ("SharedMemoryConflicts", "", ("shared-bank-conflict",)),
@@ -263,6 +264,7 @@ NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("CPIStall", "short scoreboard", ("shared-instruction-pressure", "shared-bank-conflict", "special-function-pressure")),
     ("CPIStall", "barrier", ("barrier-imbalance", "async-copy-wait")),
     ("CPIStall", "wait", ("instruction-dependency",)),
+    ("CPIStall", "imc miss", ("instruction-dependency", "constant-cache-divergence")),
     ("CPIStall", "no instruction", ("instruction-cache",)),
     ("CPIStall", "math pipe throttle", ("double-precision", "integer-arithmetic", "special-function-pressure", "tensor-core-unused")),
     ("CPIStall", "membar", ("atomic-contention",)),
@@ -279,6 +281,7 @@ NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("HighPipeUtilization", "xu", ("special-function-pressure",)),
     ("HighPipeUtilization", "tensor", ("tensor-pipe",)),
     ("HighPipeUtilization", "fma", ("fp32-pipe",)),
+    ("SOLFPRoofline", "fp64", ("double-precision",)),
     ("FPInstructions", "fp64", ("double-precision",)),
     ("LocalMemory", "", ("local-memory-traffic",)),
 )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from ncu_toolkit import derived
 from ncu_toolkit.diagnose import SHAPE, diagnose
 from ncu_toolkit.model import Diagnosis
+from ncu_toolkit.rules._access import warp_latency
 
 #: What the speed-of-light section does not hold: `--set basic` has it, the launch and the occupancy.
 NOT_BASIC = (
@@ -93,3 +94,10 @@ def test_local_sectors_from_instructions_where_tables_are_missing() -> None:
         "instructions": [{"sass": "LDL R1, [R2]", "executed": 10, "counters": {"local_sectors": 40.0}}],
     }
     assert derived.value(cases.build(case), "local_sectors") == 40.0
+
+
+def test_latency_without_a_stall_stack() -> None:
+    """Little's law: 48 of 64 warps are 12 a scheduler, which issues in 30% of the cycles: 40 cycles an instruction."""
+    assert warp_latency(cases.build({"stalls": {}})) == pytest.approx(40.0)
+    assert warp_latency(cases.build({"stalls": {"selected": 1.0, "wait": 2.0}})) == 3.0
+    assert warp_latency(cases.build({"stalls": {}, "metrics": {"issue_active": None}})) is None

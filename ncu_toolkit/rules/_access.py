@@ -69,11 +69,14 @@ def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = derived.executed(profile, attribution.LONG_PRODUCERS)
     instructions = profile.value("instructions") or float(profile.mix.total)
-    if not updates or not accesses or profile.stalls is None or memory_load(model) >= BUSY.value:
+    if not updates or not accesses or not model.stalls or memory_load(model) >= BUSY.value:
         return 0.0
-    waited = sum(profile.stalls.cycles(reason) for reason in ("long_scoreboard", "lg_throttle", "drain"))
-    waited += profile.stalls.cycles("mio_throttle") * blame(profile, "mio_throttle", ("global", "atomic"))
-    each = waited * instructions / accesses
+    latency = warp_latency(profile)
+    if latency is None:
+        return 0.0
+    waited = model.waiting("long_scoreboard", "lg_throttle", "drain")
+    waited += model.waiting("mio_throttle") * blame(profile, "mio_throttle", ("global", "atomic"))
+    each = waited * latency * instructions / accesses
     return max(0.0, 1 - UNLOADED / each) * min(1.0, updates / model.cycles) if each else 0.0
 
 
@@ -128,3 +131,12 @@ def loads_in_flight(profile: Profile) -> float | None:
         if attribution.base(row.opcode) in ("LDG", "LD") and written:
             under_way.append(written)
     return weighted / samples if samples else None
+
+
+def warp_latency(profile: Profile) -> float | None:
+    """Cycles a warp spends for each instruction: the stall stack's height, else by Little's law warps over instructions a cycle of one scheduler."""
+    if profile.stalls is not None and profile.stalls.total > 0:
+        return profile.stalls.total
+    filled, issued = profile.value("achieved_occupancy"), profile.value("issue_active")
+    warps = profile.device.max_warps_per_sm / profile.device.schedulers_per_sm
+    return filled * warps / issued if filled and issued and warps else None

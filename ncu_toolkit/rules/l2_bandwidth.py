@@ -27,7 +27,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import gathers
+from ncu_toolkit.rules._access import COALESCED, gathers
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.rules._support import abstain, fact, finding, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import is_chain
@@ -103,8 +103,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with bytes that are fetched more than "
-        "once.",
+        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with {_what(profile)}.",
         model.without(removal),
         evidence,
         (
@@ -114,3 +113,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "Fewer L2 bytes for the same result.",
         confidence="medium",
     )
+
+
+def _what(profile: Profile) -> str:
+    """What the bytes are, as far as the report tells."""
+    local, others = derived.value(profile, "local_sectors") or 0.0, (derived.value(profile, "l1_global_bytes") or 0.0) / derived.SECTOR_BYTES
+    if local > others / 3:  # a quarter of all
+        return "spilled or indexed local variables among them"
+    if (derived.value(profile, "global_sector_excess") or 0.0) > COALESCED:
+        return "sectors of which lanes use a part"
+    return "bytes that are fetched more than once"
