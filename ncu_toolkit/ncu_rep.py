@@ -11,20 +11,19 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_source
+from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_rules, ncu_source
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, RuleMessage, StallStack
+from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
 from ncu_toolkit.ncu_source import CodeTexts
 from ncu_toolkit.workers import without_collector
 
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
-_GUI_LINK = re.compile(r"@(?:section|url|source|metric|sourcecounter):([^@:]+(?::[^@:]*)?)?:?[^@]*@")
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str) ->
         mix=ncu_source.mix(action, names, table),
         instructions=table,
         sources=ncu_source.sources(action) if code is not None else {},
-        rules=tuple(_rules(action)),
+        rules=tuple(ncu_rules.messages_of(action)),
     )
 
 
@@ -382,34 +381,6 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
     return StallStack(tuple(present), readings["warp_latency"].value)
 
 
-_RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error"}
-
-
 def profile_from_action(action: Any) -> Profile:
     """One launch as the profiler holds it while it applies its rules: the same object as in a file, but for what rules have said."""
     return _profile(action, Origin("", 0, 0), CodeTexts(), "")
-
-
-def _rules(action: Any) -> Iterable[RuleMessage]:
-    """Nsight Compute's own messages; none where rules are being applied. What our rule in sections/ posted is not read back."""
-    results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
-    for entry in results:
-        if str(entry.get("rule_identifier", "")).startswith(OWN_RULES):
-            continue
-        message = entry.get("rule_message") or {}
-        estimate = entry.get("speedup_estimation") or {}
-        speedup = estimate.get("speedup")
-        yield RuleMessage(
-            rule=str(entry.get("rule_identifier", "")),
-            title=str(message.get("title", "")),
-            text=_GUI_LINK.sub(lambda match: (match.group(1) or "").split(":")[-1], str(message.get("message", ""))),
-            kind=_RULE_KINDS.get(int(message.get("type", 0)), "none"),
-            speedup=float(speedup) if speedup is not None else None,
-            scope=_SCOPES.get(int(estimate.get("type", 0)), ""),
-            section=str(entry.get("section_identifier", "")),
-        )
-
-
-#: Identifiers of rules that come with this package (sections/NcuToolkitRule.py).
-OWN_RULES = "NcuToolkit"
-_SCOPES = {0: "", 1: "local", 2: "global"}

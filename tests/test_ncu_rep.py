@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import framing, metrics, ncu_rep, ncu_source
+from ncu_toolkit import framing, metrics, ncu_rep, ncu_rules, ncu_source
 from ncu_toolkit.errors import EXIT_INPUT, EnvironmentProblem, InputProblem
 from ncu_toolkit.model import Presence, Profile
 
@@ -146,7 +146,7 @@ def test_links_of_the_gui_become_plain_words() -> None:
                 {"rule_identifier": "bare"},
             ]
 
-    full, bare = ncu_rep._rules(Action())
+    full, bare = ncu_rules.messages_of(Action())
     assert (full.kind, full.speedup, full.scope) == ("optimization", 12.5, "global")
     assert "@" not in full.text
     assert (bare.kind, bare.speedup, bare.title) == ("none", None, "")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import recorded
 
-from ncu_toolkit import ncu_rep
+from ncu_toolkit import ncu_rep, ncu_rules
 from ncu_toolkit.diagnose import diagnose
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
@@ -93,7 +93,7 @@ def action(report: Any) -> Any:
 
 def test_rule_says_what_the_profiler_asks_of_it(rules: ModuleType) -> None:
     rule = load()
-    assert rule.get_identifier().startswith(ncu_rep.OWN_RULES)
+    assert rule.get_identifier().startswith(ncu_rules.OWN_RULES)
     assert rule.get_name()
     assert rule.get_description()
     sections = {path.stem for path in (recorded.ROOT / "sections").glob("*.section")}
