@@ -85,6 +85,9 @@ gpu = "NVIDIA H200"
 says = "TFLOP/s at 1024, 2048 .. 8192: 36.5, 50.2, 52.0, 51.4, 53.0, 51.7, 52.9, 51.7; over cuBLAS beside it: 1.010, 1.006, 1.152, 1.007, 1.130, 1.017, 1.018, 1.011, geometric mean 1.042. The goal was 1.05 at 4096 and 8192: docs/decisions/fp32-beyond-cublas.md says what is in the way."
 [[measured]]
 gpu = "NVIDIA H200"
+says = "EVEN = 1 with BK = 16, as the table of tuned parameters has it: 52.4, 52.9 and 52.9 TFLOP/s at 4096, 6144 and 8192."
+[[measured]]
+gpu = "NVIDIA H200"
 says = "EVEN = 1 with BK = 8, over cuBLAS beside it: 1.013 at 4096, 1.029 at 6144, 1.021 at 8192, where the default had 1.006, 1.017 and 1.011 in the same run; but 1.031, 0.972, 1.136, 1.113 and 1.008 at 1024, 2048, 3072, 5120 and 7168, where the default had 1.058, 1.003, 1.151, 1.131 and 1.018. That was an earlier form, which worked shares out by 64-bit divisions in every block, also cut where only 7 steps were to be gained (2048, 3072), and had no register left for BK = 16."
 [[measured]]
 gpu = "NVIDIA H200"
@@ -232,11 +235,11 @@ __device__ __forceinline__ void multiply(float (&sum)[TM][TN], const float* A, c
     }
 }
 
-// Takes one of the `parts` of a tile to memory, in slot(part); whoever comes last adds them all up into `sum`, in the order of k, so that the
-// result is the same each time. True for that block, which has the tile to store.
-template <typename Slot>
-__device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partial, int* arrived, int mine, int parts, Slot slot) {
-    const auto at = [&](int s) { return partial + static_cast<size_t>(s) * (BM * BN) + threadIdx.x; };
+// Takes one of the `parts` of a tile to memory, to slot `mine`; whoever comes last by arrived[tile] adds them all up into `sum`, from slot(0) on,
+// in the order of k, so that the result is the same each time. True for that block, which has the tile to store.
+template <typename Index, typename Slot>
+__device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partial, int* arrived, int tile, Index mine, int parts, Slot slot) {
+    const auto at = [&](auto s) { return partial + static_cast<size_t>(s) * (BM * BN) + threadIdx.x; };
     float* to = at(mine);
 #pragma unroll
     for (int i = 0; i < TM; ++i)
@@ -245,11 +248,11 @@ __device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partia
     __threadfence();
     __shared__ int before;
     __syncthreads();
-    if (threadIdx.x == 0) before = atomicAdd(arrived, 1);
+    if (threadIdx.x == 0) before = atomicAdd(arrived + tile, 1);
     __syncthreads();
     if (before != parts - 1) return false;
     __threadfence();
-    if (threadIdx.x == 0) *arrived = 0;  // for the next launch
+    if (threadIdx.x == 0) arrived[tile] = 0;  // for the next launch
 #pragma unroll
     for (int i = 0; i < TM; ++i)
 #pragma unroll
@@ -278,6 +281,7 @@ __device__ __forceinline__ void store_tile(float (&sum)[TM][TN], float* C, int M
     }
 }
 
+#if EVEN
 // blockIdx.x, read anew: what follows from it is worked out a second time after the loop, which has no register left to keep it in.
 __device__ __forceinline__ int this_block() {
     int block;
@@ -301,13 +305,14 @@ struct Part {
     // piece 0: of the tile that the block's share starts in, 1: of the next one, where to <= 0 if it has nothing of it
     __device__ __forceinline__ Part(const Deal& deal, int block, int piece) {
         const int b = block / deal.groups, start = deal.start_of(b), end = deal.start_of(b + 1);
-        const int tile = (EVEN ? start / deal.steps : 0) + piece;
+        const int tile = start / deal.steps + piece;
         within = block % deal.groups + tile;
         tile_start = tile * deal.steps;
         from = max(start - tile_start, 0);
         to = min(end - tile_start, deal.steps);
     }
 };
+#endif
 
 template <bool ALIGNED>
 __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, float* C, float* partial, int* arrived, int M, int N, int K,
@@ -320,10 +325,11 @@ __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, f
     // most half as many, each is cut along k, into as many parts as there are blocks for, but none shorter than MIN_STEPS.
     const int first = blockIdx.y * gridDim.x, places = gridDim.x, rest = min(tiles_m * tiles_n - first, places);
     const int parts = max(1, min(places / rest, steps / MIN_STEPS));
+#if EVEN
+    // Equal shares: all tiles are one group where that makes the longest share shorter by more than WORTH steps, which adding up costs.
     Deal deal = {rest, steps, steps / parts, steps % parts};
     int blocks = parts * rest;
-    if (EVEN && rest < places && steps >= 2 * MIN_STEPS && steps < INT_MAX / places) {
-        // All tiles are one group where that makes the longest share shorter by more than WORTH steps, which adding up costs.
+    if (rest < places && steps >= 2 * MIN_STEPS && steps < INT_MAX / places) {
         const int total = rest * steps, most = min(places, total / MIN_STEPS);
         if ((steps - 1) / parts - (total - 1) / most > WORTH) {
             deal = {1, steps, total / most, total % most};
@@ -333,7 +339,7 @@ __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, f
     if (static_cast<int>(blockIdx.x) >= blocks) return;
 
 #pragma unroll 1
-    for (int piece = 0; piece < 1 + EVEN; ++piece) {
+    for (int piece = 0; piece < 2; ++piece) {
         float sum[TM][TN] = {};
         {
             const Part part(deal, this_block(), piece);
@@ -345,20 +351,38 @@ __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, f
         const Part part(deal, block, piece);
         bool whole = part.to - part.from == steps;
         if (!whole) {
-            // With EVEN a block has two slots: one for the tile that its share starts in, one for the next.
+            // A block has two slots: one for the tile that its share starts in, one for the next.
             const int b0 = deal.block_at(part.tile_start), b1 = deal.block_at(part.tile_start + steps - 1);
             const auto slot = [&](int p) {
                 const int b = b0 + p, at = b * deal.groups + block % deal.groups;
-                return EVEN ? 2 * at + (deal.start_of(b) < part.tile_start) : at;
+                return 2 * at + (deal.start_of(b) < part.tile_start);
             };
-            whole = last_adds_up(sum, partial, arrived + part.within, slot(block / deal.groups - b0), b1 - b0 + 1, slot);
+            // The counter as an address, worked out here: by its index the loop over the pieces is two instructions longer.
+            whole = last_adds_up(sum, partial, arrived + part.within, 0, slot(block / deal.groups - b0), b1 - b0 + 1, slot);
         }
         if (whole) {
             const TileIndex place = banded_tile(first + part.within, tiles_m, tiles_n, GROUP);
             store_tile<ALIGNED>(sum, C, M, N, place.row * BM, place.col * BN, row0, column0);
         }
-        if (EVEN) __syncthreads();  // all have read the shared tiles of this part, and `before`
+        __syncthreads();  // all have read the shared tiles of this part, and `before`
     }
+#else
+    // A part a block: block b has part b / rest of tile b % rest of the row.
+    const int part = blockIdx.x / rest, within = blockIdx.x % rest;
+    if (part >= parts) return;
+    const int share = steps / parts, more = steps % parts;  // the first `more` parts have one step more
+    const int from = part * share + min(part, more), to = from + share + (part < more);
+    const TileIndex place = banded_tile(first + within, tiles_m, tiles_n, GROUP);
+    const int m0 = place.row * BM, n0 = place.col * BN;
+
+    float sum[TM][TN] = {};
+    multiply<ALIGNED>(sum, A, B, M, N, K, m0, n0, row0, column0, from, to, tiles);
+    if (parts > 1) {
+        const auto slot = [&](int p) { return p * rest + within; };
+        if (!last_adds_up(sum, partial, arrived, within, blockIdx.x, parts, slot)) return;
+    }
+    store_tile<ALIGNED>(sum, C, M, N, m0, n0, row0, column0);
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
