@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from ncu_toolkit import __version__, collect, ncu_rep, toolchain
+from ncu_toolkit import __version__, collect, ncu_module, toolchain
 from ncu_toolkit.errors import ToolkitError
 
 State = Literal["ok", "warning", "missing"]
@@ -161,13 +161,13 @@ def may_profile() -> bool:
 
 
 def _module() -> Check:
-    ncu_rep.module()
-    return Check("report module", "ok", f"ncu-report {ncu_rep.module_version()}")
+    ncu_module.module()
+    return Check("report module", "ok", f"ncu-report {ncu_module.version()}")
 
 
 def _versions() -> Check:
     """The module reads reports of its own version and older ones."""
-    module = ncu_rep.module_version()
+    module = ncu_module.version()
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:

@@ -1,4 +1,4 @@
-"""Report file -> Profiles. The only importer of NVIDIA's `ncu_report` module.
+"""Report file -> Profiles, through NVIDIA's `ncu_report` module.
 
 The module raises only for a path that does not exist, so the framing is checked first (`framing.py`) and the launches that came back are
 counted against those declared. Launches are keyed by their place in the file, never by name.
@@ -6,23 +6,22 @@ counted against those declared. Launches are keyed by their place in the file, n
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_rules, ncu_source
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_module, ncu_rules, ncu_source, workers
+from ncu_toolkit.errors import InputProblem
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
 from ncu_toolkit.ncu_source import CodeTexts
 from ncu_toolkit.workers import without_collector
 
+#: Seconds for a report that another process reads: ten thousand launches take minutes.
+TIMEOUT: Final = 3600.0
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 
@@ -47,7 +46,7 @@ def load_profiles(path: Path | str, *, instructions: bool = True, allow_partial:
 
 
 def load_report(path: Path | str, *, instructions: bool = True, allow_partial: bool = False) -> LoadedReport:
-    """Read a `.ncu-rep` (or `.ncu-rep.xz`).
+    """Read a `.ncu-rep` (or `.ncu-rep.xz`), in a process of its own where the profiler's module may not share this one (ncu_module.py).
 
     Args:
         instructions: also read per-instruction counters and source (most of the time of a load).
@@ -57,6 +56,18 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
         InputProblem: unreadable, not a report, damaged, or launches missing against what the file declares.
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
+    if ncu_module.fits_here():
+        return read_here(path, instructions, allow_partial)
+    task = (path, instructions, allow_partial)
+    (done,) = workers.run("ncu_toolkit.ncu_rep:read_here", [task], jobs=1, timeout=TIMEOUT, label=lambda _: f"'{path}'")
+    if done.error is not None:
+        raise done.error
+    report: LoadedReport = done.value
+    return report
+
+
+def read_here(path: Path | str, instructions: bool, allow_partial: bool) -> LoadedReport:
+    """`load_report` in this very process: for processes that have loaded nothing else."""
     profiles: list[Profile] = []
     report = visit_report(path, profiles.append, instructions=instructions, allow_partial=allow_partial)
     return replace(report, profiles=tuple(profiles))
@@ -103,7 +114,8 @@ def visit_report(
         span = part.launches if part is not None else range(frame.declared_launches)
         code = CodeTexts(messages.codes(data, frame, span)) if instructions else None
         with without_collector():
-            found = _visit(module(), readable, Origin(path.name, 0, 0, version), code, visit, wanted, doubts, None if part is None else span)
+            origin = Origin(path.name, 0, 0, version)
+            found = _visit(ncu_module.module(), readable, origin, code, visit, wanted, doubts, None if part is None else span)
     if report is None:
         return LoadedReport(str(path), (), version, frame.declared_launches, frame.problem, found)
     if found == frame.declared_launches:
@@ -147,39 +159,6 @@ def ncu_version_in(data: bytes) -> str:
     """The version of the ncu that wrote the report, from its session data; empty where it is not there."""
     found = _VERSION.search(data)
     return found.group(1).decode() if found else ""
-
-
-@lru_cache(maxsize=1)
-def module() -> Any:
-    """NVIDIA's report module: from PyPI (`ncu-report`), else from an installed Nsight Compute.
-
-    Raises:
-        EnvironmentProblem: neither is there.
-    """
-    try:
-        return importlib.import_module("ncu_report")
-    except ImportError as first:
-        for folder in sorted(Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True):
-            sys.path.append(str(folder))
-            try:
-                return importlib.import_module("ncu_report")
-            except ImportError:
-                sys.path.remove(str(folder))
-        raise EnvironmentProblem(f"the ncu_report module cannot be imported ({first})", "Run `pip install ncu-report`") from None
-
-
-def module_version() -> str:
-    """Version of the report module in use."""
-    return str(getattr(module(), "__version__", "")) or str(_pip_version())
-
-
-def _pip_version() -> str:
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("ncu-report")
-    except importlib.metadata.PackageNotFoundError:
-        return "bundled with Nsight Compute"
 
 
 def _visit(

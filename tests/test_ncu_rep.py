@@ -9,7 +9,7 @@ import pytest
 import recorded
 
 from ncu_toolkit import framing, metrics, ncu_rep, ncu_rules, ncu_source
-from ncu_toolkit.errors import EXIT_INPUT, EnvironmentProblem, InputProblem
+from ncu_toolkit.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.model import Presence, Profile
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
@@ -107,19 +107,6 @@ def test_folders_and_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.ncu-rep"):
         with pytest.raises(InputProblem):
             ncu_rep.load_report(path)
-
-
-def test_no_report_module_is_an_environment_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> None:
-        raise ImportError(f"No module named '{name}'")
-
-    ncu_rep.module.cache_clear()
-    monkeypatch.setattr(ncu_rep.importlib, "import_module", refuse)
-    try:
-        with pytest.raises(EnvironmentProblem, match="pip install ncu-report"):
-            ncu_rep.module()
-    finally:
-        ncu_rep.module.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import recorded
 
-from ncu_toolkit import ncu_rep, ncu_rules
+from ncu_toolkit import ncu_module, ncu_rep, ncu_rules
 from ncu_toolkit.diagnose import diagnose
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
@@ -83,7 +83,7 @@ def load(path: Path = FILE) -> Any:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = recorded.small_recording(tmp_path_factory.mktemp("rule") / "run")
-    return ncu_rep.module().load_report(str(folder / "profile.ncu-rep"))
+    return ncu_module.module().load_report(str(folder / "profile.ncu-rep"))
 
 
 @pytest.fixture
