@@ -79,14 +79,14 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
         copy,
         """
         import generate
-        from ncu_toolkit import ladder, session
+        from ncu_toolkit import ladder, selection, session
         assert not ladder.check_ladders(), ladder.check_ladders()
         rung = ladder.find_rung("recipe_kernel")
         (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
         assert launch.grid == (2, 4, 1), launch
         assert "`recipe_kernel`" in generate.rung_tables()
         (chosen,) = session.select(["recipe_kernel"], [], False, "64", None, default_sizes=lambda problem: problem.record_sizes)
-        assert [rung.name for rung in session.with_predecessors(chosen).rungs] == ["naive", "recipe_kernel"]
+        assert [rung.name for rung in selection.with_predecessors(chosen).rungs] == ["naive", "recipe_kernel"]
         """,
     )
 
@@ -281,7 +281,7 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         copy,
         """
         import numpy
-        from ncu_toolkit import ladder, session
+        from ncu_toolkit import ladder, selection, session
         from ncu_toolkit.problems import compare, families, problem_for
         assert "scale" in families() and "scale" in ladder.load_families()
         assert not ladder.check_ladders()
