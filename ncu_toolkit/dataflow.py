@@ -1,7 +1,8 @@
 """Which instructions may have written a register that another one reads: reaching definitions over the branches of a kernel's SASS.
 
 Reports give each instruction's address from the start of its function, and branch targets as absolute addresses. Compilers end a function with a
-branch to itself, which tells where it starts; where that is missing, code is taken as one straight line.
+branch to itself, which tells where it starts, and so does the return of a subroutine in it; where both are missing, code is taken as one straight
+line.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Graph:
         self._writes = writes
         self._guards = [_guard(row) for row in rows]
         targets = _targets(rows)
+        self.targets = targets
+        """Index of the instruction that each branch may go to, by the branch's index."""
         self.known = bool(targets)
         """Whether branch targets could be told; without them code is one straight line."""
         starts = {0, *targets.values()}
@@ -113,6 +116,8 @@ def _targets(rows: Sequence[Instruction]) -> dict[int, int]:
     shifts = [0]
     if own is not None and own in absolute and not rows[own].sass.lstrip().startswith("@"):
         shifts.append(absolute[own] - rows[own].address)
+    # A relative return of a subroutine that was put into the kernel is given as an offset from the kernel's start.
+    shifts += [int(match[1], 16) - rows[0].address for row in rows if row.opcode.startswith("RET.REL") and (match := _TARGET.search(row.sass))][:1]
     for shift in shifts:
         found = {i: by_address[target - shift] for i, target in absolute.items() if target - shift in by_address}
         if found and len(found) == len(absolute):

@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit import derived, time_model, units
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
-from ncu_toolkit.rules import _roof, load_rules, unknown
+from ncu_toolkit.rules import _roof, barrier_imbalance, load_rules, unknown
 
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
 RESIDUAL: Final = 0.02
@@ -82,7 +82,13 @@ def _yields(before: Finding, after: Finding) -> bool:
 
 
 def _generality(finding: Finding) -> int:
-    """0 for a cause that says what to change. A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not."""
+    """0 for a cause that says what to change.
+
+    A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not: of the warps of further blocks as few would work.
+    Waiting at barriers is one where it is known which part a few warps run alone.
+    """
+    if finding.bottleneck == barrier_imbalance.ID and any(evidence.metric == barrier_imbalance.FEW for evidence in finding.evidence):
+        return 0
     if finding.bottleneck in GENERAL:
         return 2
     return int(finding.bottleneck in WARPS and not (finding.bottleneck == "grid-too-small" and finding.confidence == "high"))

@@ -118,7 +118,7 @@ def _instruction(index: int, row: Mapping[str, Any]) -> Instruction:
         index,
         16 * index,
         row["sass"],
-        row["sass"].split(" ")[0],
+        next(word for word in row["sass"].split() if not word.startswith("@")),
         row.get("file", "kernel.cu"),
         row.get("line", index + 1),
         row.get("executed"),

@@ -10,6 +10,7 @@ import pytest
 from ncu_toolkit import time_model
 from ncu_toolkit.diagnose import diagnose, ranked
 from ncu_toolkit.model import Finding
+from ncu_toolkit.rules import barrier_imbalance
 from ncu_toolkit.time_model import Removal
 
 QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
@@ -171,3 +172,38 @@ def test_a_feeling_yields_to_a_remedy_that_saves_nearly_as_much() -> None:
     assert [f.bottleneck for f in ranked(close)] == ["shared-instruction-pressure", "barrier-imbalance"]
     far = [_finding("barrier-imbalance", 1.5), _finding("shared-instruction-pressure", 1.16)]
     assert [f.bottleneck for f in ranked(far)] == ["barrier-imbalance", "shared-instruction-pressure"]
+
+
+LONE = 0x7F00
+
+
+def lone_part(entered: int) -> list[dict[str, Any]]:
+    """A block that waits at a barrier for the warps that a branch lets into a part of its own, in which most of the rest of the time goes."""
+    lines = (
+        ("S2R R0, SR_TID.X", 80, {}),
+        (f"@P0 BRA 0x{LONE + 16 * 4:x}", 80, {}),
+        ("MUFU.EX2 R4, R4", entered, {"wait": 300}),
+        ("FMUL R4, R4, R4", entered, {"wait": 300}),
+        ("BAR.SYNC.DEFER_BLOCKING 0x0", 80, {"barrier": 900}),
+        ("FADD R6, R4, R6", 80, {"wait": 60}),
+        ("EXIT", 80, {}),
+        (f"BRA 0x{LONE + 16 * 7:x}", 0, {}),
+    )
+    return [{"sass": sass, "executed": executed, "samples": samples} for sass, executed, samples in lines]
+
+
+WAITING: dict[str, Any] = {"stalls": {"selected": 1.0, "barrier": 12.0, "wait": 4.0}}
+
+
+def lone_fact(entered: int) -> float | None:
+    finding = diagnose(cases.build({**WAITING, "instructions": lone_part(entered)})).findings[0]
+    assert finding.bottleneck == "barrier-imbalance"
+    return next((evidence.value for evidence in finding.evidence if evidence.metric == barrier_imbalance.FEW), None)
+
+
+def test_a_part_that_one_warp_of_eight_runs_is_named() -> None:
+    assert lone_fact(10) == pytest.approx(1 / 8)
+
+
+def test_a_part_that_most_warps_run_is_not() -> None:
+    assert lone_fact(60) is None

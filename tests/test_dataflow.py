@@ -28,6 +28,16 @@ def test_a_branch_to_itself_gives_the_function_s_start() -> None:
     assert flow(*CHAIN).sources(1, 7) == {0, 2}
 
 
+def test_a_subroutine_s_return_gives_it_too() -> None:
+    """`RET.REL` names its target as an offset from the start of the kernel, which is 0 where addresses start at 0."""
+    rows = (*CHAIN, "RET.REL.NODEC R4 `(k)")
+    targets = flow(*rows, ends=False)
+    assert not targets.graph.known
+    named = flow(*CHAIN, f"RET.REL.NODEC R4 0x{BASE:x}", ends=False)
+    assert named.graph.known
+    assert named.sources(1, 7) == {0, 2}
+
+
 def test_a_pointer_chase_through_a_loop_depends_on_itself() -> None:
     assert flow(*CHAIN).address_depends_on_load(2)
 

@@ -112,7 +112,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     queued = queue_share(model.busiest("fill", "l2", "dram")[1])
     # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as before.
     under_way = loads_in_flight(profile) or 1.0
-    late = keep(blame(profile, "long_scoreboard", ("global",)), keep(1 - queued, left)) if under_way < ENOUGH else 1.0
+    # What a list of indices points to lies apart: only loads whose address no other load delivers can be widened.
+    widened = max(0.0, blame(profile, "long_scoreboard", ("global",)) - chased)
+    late = keep(widened, keep(1 - queued, left)) if under_way < ENOUGH else 1.0
     removal = Removal(
         "with 16-byte accesses",
         stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},

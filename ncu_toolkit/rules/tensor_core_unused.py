@@ -27,9 +27,9 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit import attribution, derived, units
-from ncu_toolkit.flops import is_arithmetic
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import shared_wavefront_part
+from ncu_toolkit.rules._halves import widened
 from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -88,7 +88,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     passes = profile.value("shared_load_wavefronts")
     operands = min(1.0, FRAGMENT_PASSES * fused / passes) if passes else 1.0
     shared = keep(_shared_loads(profile), operands)
-    converted = sum(row.warps for row in derived.rows(profile) if not is_arithmetic(row.opcode))
+    converted, _ = widened(profile)
     replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
@@ -133,10 +133,9 @@ def _sixteen_bit(profile: Profile) -> bool:
         return True
     loads = [(row.opcode, row.warps) for row in derived.rows(profile) if attribution.base(row.opcode) in ("LDG", "LDS")]
     narrow = sum(n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split("."))
-    converted = sum(row.warps for row in derived.rows(profile) if row.opcode.startswith("HADD2.F32"))
+    converted, threads = widened(profile)
     fused = sum(row.warps for row in derived.rows(profile) if is_multiply_add(row.opcode))
     # Tiles may be converted on their way into shared memory, each value once: as many as the loads brought, and each used many times.
-    threads = sum(row.threads for row in derived.rows(profile) if row.opcode.startswith("HADD2.F32"))
     brought, reuse = derived.value(profile, "lane_load_bytes") or 0.0, derived.value(profile, "load_reuse") or 0.0
     if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE:
         return True
