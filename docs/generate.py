@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -40,7 +41,8 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     kernels = ROOT / "kernels" / "README.md"
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    for name, table in (("ladder", ladder_table(recorded)), ("families", families_table(recorded)), ("cost", cost_table())):
+    tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
+    for name, table in {**{name: made(recorded) for name, made in tables.items()}, "cost": cost_table()}.items():
         text = between(text, name, table)
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
@@ -204,6 +206,63 @@ def families_table(runs: list[Run]) -> str:
         ends = f"`{first.rung}` {_rate(first, problem.rate)} | `{best.rung}` | {_rate(best, problem.rate)}"
         lines.append(f"| {name} | {len(rungs)} | {largest} | {ends} | {beside} |")
     return "\n".join([*lines, ""])
+
+
+#: What the tops of the ladders were to reach: rung, size, what it is held against, and the least ratio. "copy" is the measured device copy;
+#: "mma" is 65% of what wgmma_persistent reaches in the same recording, the peak of mma.sync on Hopper.
+GOALS = (
+    ("gemm_fp32", "register_blocked", "4096", "cublas", 1.05),
+    ("gemm_fp32", "register_blocked", "8192", "cublas", 1.05),
+    ("gemm_tensor", "wgmma_persistent", "4096", "cublas_bf16", 1.07),
+    ("gemm_tensor", "wgmma_persistent", "8192", "cublas_bf16", 1.04),
+    ("gemm_tensor", "mma_ldmatrix", "4096", "mma", 0.90),
+    ("gemm_tensor", "mma_ldmatrix", "8192", "mma", 0.90),
+    ("reduction", "reduce_bulk", "1073741824", "cub", 1.015),
+    ("transpose", "transpose_vectorized", "16384", "copy", 0.97),
+    ("elementwise", "gelu_vectorized", "16384", "copy", 0.97),
+    ("elementwise", "rgb_to_gray_vectorized", "16384", "copy", 0.97),
+)
+#: A geometric mean over sizes with its least ratio, and the ratio that no size may fall below.
+MEAN_GOAL = ("gemm_fp32", "register_blocked", "cublas", tuple(str(1024 * i) for i in range(1, 9)), 1.05, 0.95)
+
+
+def goals_table(runs: list[Run]) -> str:
+    """The tops of the ladders beside what they are held against, with the spread of both, and whether the goal was reached."""
+    ceilings = with_best_ceilings({run.id: run for run in runs})
+    lines = ["| rung | size | rate | spread | beside | rate | spread | ratio | goal | |", "|---|---:|---:|---:|---|---:|---:|---:|---:|---|"]
+    for family, name, size, against, goal in GOALS:
+        run = _holding(runs, family)
+        times, kind = _timings(run, family), problem_for(family).rate
+        ours, theirs = times[name, size], times.get((against, size))
+        rate = _of(ours, kind)
+        if against == "copy":
+            held = ceilings[run.id].ceilings.copy or 0.0
+            beside = f"device copy | {units.si(held, 'B/s')} | "
+        elif against == "mma":
+            held = 0.65 * _of(times["wgmma_persistent", size], kind)
+            beside = f"65 % of `wgmma_persistent` | {units.si(held, 'FLOP/s')} | "
+        else:
+            assert theirs is not None
+            held = _of(theirs, kind) if ours.baseline_us is None else rate * ours.median_us / ours.baseline_us
+            beside = f"`{against}` | {_rate(theirs, kind)} | {units.percent(theirs.spread)}"
+        ratio = rate / held
+        lines.append(
+            f"| `{name}` | {size} | {_rate(ours, kind)} | {units.percent(ours.spread)} | {beside} | {ratio:.4f} | {goal:.3f} | "
+            f"{'reached' if ratio >= goal else 'missed'} |"
+        )
+    family, name, against, sizes, goal, least = MEAN_GOAL
+    times = _timings(_holding(runs, family), family)
+    ratios = [baseline / timing.median_us for size in sizes if (timing := times[name, size]) and (baseline := timing.baseline_us)]
+    mean = math.prod(ratios) ** (1 / len(ratios))
+    lines.append(
+        f"| `{name}` | {sizes[0]} … {sizes[-1]}, {len(ratios)} sizes | | | `{against}` | | | {mean:.4f} (least {min(ratios):.3f}) | "
+        f"{goal:.3f} (least {least:.2f}) | {'reached' if mean >= goal and min(ratios) >= least else 'missed'} |"
+    )
+    return "\n".join([*lines, ""])
+
+
+def _of(timing: Timing, kind: str) -> float:
+    return timing.flop_rate if kind == "flop" else timing.byte_rate
 
 
 def cost_table(path: Path = DOCS / "data" / "cost.json") -> str:

@@ -25,7 +25,7 @@ from ncu_toolkit.serialize import document
 from ncu_toolkit.session import tuned_lines
 from ncu_toolkit.tune import FINALISTS, FIRST_REPEATS, LAST_REPEATS, Parameters, Round, Search, Searcher, Trial
 
-GPU = "NVIDIA H200"
+GPU = "NVIDIA H200 under test"
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +210,7 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found is not None
     assert found.parameters["BK"] == 8
     path = tuned.store(GPU, [entry(), entry("8192", BM=64)])
-    assert path.name == "nvidia-h200.json"
+    assert path.name == "nvidia-h200-under-test.json"
     tuned.store(GPU, [entry(BK=32)])  # in place of the first
     own = tuned.lookup(rung, "4096", "float32", GPU)
     assert own is not None

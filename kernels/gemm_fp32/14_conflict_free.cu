@@ -67,6 +67,7 @@ check = "metric('shared_conflict_excess') < 0.01"
 [[expect.profile]]
 says = "the same instructions as before"
 check = "executed('STS') == prev_executed('STS') and executed('LDS') == prev_executed('LDS')"
+sizes = ["4096"]
 
 [[expect.profile]]
 says = "the product takes M * N * K multiply-adds, no more"
