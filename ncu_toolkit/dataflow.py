@@ -1,22 +1,17 @@
 """Which instructions may have written a register that another one reads: reaching definitions over the branches of a kernel's SASS.
 
-Reports give each instruction's address from the start of its function, and branch targets as absolute addresses. Compilers end a function with a
-branch to itself, which tells where it starts, and so does the return of a subroutine in it; where both are missing, code is taken as one straight
-line.
+Where the branches cannot be followed (branches.py), code is taken as one straight line. A function that is called is left out of the flow: what it
+is given and what it returns is not followed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
+from ncu_toolkit import branches
+from ncu_toolkit.branches import ENDS, JUMPS, falls_through
 from ncu_toolkit.model import Instruction
-
-_TARGET: Final = re.compile(r"0x([0-9a-f]+)\s*;?\s*$")
-_JUMPS: Final = ("BRA", "JMP", "BRX", "JMX")
-#: A function that is called is left out of the flow: what it is given and what it returns is not followed.
-_ENDS: Final = ("EXIT", "KILL", "RET")
+from ncu_toolkit.operands import parts
 
 
 class Graph:
@@ -28,14 +23,14 @@ class Graph:
 
     def __init__(self, rows: Sequence[Instruction], writes: Sequence[frozenset[int]]) -> None:
         self._writes = writes
-        self._guards = [_guard(row) for row in rows]
-        targets = _targets(rows)
-        self.targets = targets
-        """Index of the instruction that each branch may go to, by the branch's index."""
-        self.known = bool(targets)
+        self._guards = [parts(row.sass)[0] for row in rows]
+        named = branches.targets(rows) or {}
+        self.targets = {i: ends for i, ends in named.items() if _base(rows[i]) in JUMPS}
+        """Indices of the instructions that each branch may go to, by the branch's index."""
+        self.known = bool(self.targets)
         """Whether branch targets could be told; without them code is one straight line."""
-        starts = {0, *targets.values()}
-        starts.update(i + 1 for i, row in enumerate(rows) if _base(row) in (*_JUMPS, *_ENDS) and i + 1 < len(rows))
+        starts = {0, *(end for ends in self.targets.values() for end in ends)}
+        starts.update(i + 1 for i, row in enumerate(rows) if _base(row) in (JUMPS | ENDS) and i + 1 < len(rows))
         self._starts = sorted(start for start in starts if start < len(rows))
         self._block_of = [0] * len(rows)
         for block, start in enumerate(self._starts):
@@ -44,8 +39,8 @@ class Graph:
         self._before: list[list[int]] = [[] for _ in self._starts]
         for block in range(len(self._starts)):
             last = self._last(block)
-            following = [self._block_of[targets[last]]] if last in targets else []
-            if _falls_through(rows[last], bool(self._guards[last])) and block + 1 < len(self._starts):
+            following = [self._block_of[end] for end in self.targets.get(last, ())]
+            if block + 1 < len(self._starts) and falls_through(rows[last]):
                 following.append(block + 1)
             for successor in following:
                 self._before[successor].append(block)
@@ -89,37 +84,5 @@ class Graph:
         return self._entering[key]
 
 
-def _guard(row: Instruction) -> str:
-    """The predicate that an instruction runs under (`@!P0`), empty where it always runs."""
-    text = row.sass.lstrip("{ ")
-    return text.split(None, 1)[0] if text.startswith("@") else ""
-
-
 def _base(row: Instruction) -> str:
     return row.opcode.split(".", 1)[0]
-
-
-def _falls_through(row: Instruction, conditional: bool) -> bool:
-    base = _base(row)
-    if conditional or base not in (*_JUMPS, *_ENDS):
-        return True
-    operands = row.sass.replace("`", " ").split(None, 1)
-    # `BRA.DIV UR4, target` and `BRA P1, target` have a condition among their operands.
-    return base in ("BRA", "JMP") and len(operands) > 1 and "," in operands[1]
-
-
-def _targets(rows: Sequence[Instruction]) -> dict[int, int]:
-    """Index of the instruction that each branch may go to, by the branch's index."""
-    absolute = {i: int(match[1], 16) for i, row in enumerate(rows) if _base(row) in _JUMPS and (match := _TARGET.search(row.sass))}
-    by_address = {row.address: i for i, row in enumerate(rows)}
-    own = next((i for i in range(len(rows) - 1, -1, -1) if _base(rows[i]) != "NOP"), None)
-    shifts = [0]
-    if own is not None and own in absolute and not rows[own].sass.lstrip().startswith("@"):
-        shifts.append(absolute[own] - rows[own].address)
-    # A relative return of a subroutine that was put into the kernel is given as an offset from the kernel's start.
-    shifts += [int(match[1], 16) - rows[0].address for row in rows if row.opcode.startswith("RET.REL") and (match := _TARGET.search(row.sass))][:1]
-    for shift in shifts:
-        found = {i: by_address[target - shift] for i, target in absolute.items() if target - shift in by_address}
-        if found and len(found) == len(absolute):
-            return found
-    return {}

@@ -12,16 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ncu_toolkit import branches
+from ncu_toolkit.branches import JUMPS, falls_through
 from ncu_toolkit.model import Instruction
-from ncu_toolkit.operands import parts, registers, split
+from ncu_toolkit.operands import parts, registers
 
 _BARRIER: Final = re.compile(r"\bB(\d+)\b")
-#: Bytes that a function starts at a multiple of (`.align 128` in nvdisasm's text).
-_ALIGNED: Final = 128
-_ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
-_JUMPS: Final = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
-_INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
-_ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
 _CALLS: Final = frozenset({"CALL"})
 #: The stack pointer: code that sets it keeps it to the end, by the calling convention.
 _STACK: Final = 1
@@ -46,100 +42,20 @@ class Liveness:
 
 def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     """Live registers of a report's instructions. None where their text is not in the report, or where a branch cannot be followed."""
-    return _known(rows)[1]
-
-
-_Answer = tuple[dict[int, tuple[int, ...]] | None, Liveness | None]
-#: Targets and live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so
-#: its id stays its own.
-_RECENT: dict[int, tuple[Sequence[Instruction], _Answer]] = {}
-_REMEMBER: Final = 4
-
-
-def _known(rows: Sequence[Instruction]) -> _Answer:
     found = _RECENT.get(id(rows))
     if found is None or found[0] is not rows:
-        targets = _find_targets(rows)
-        found = rows, (targets, None if targets is None else of_code(rows, targets))
+        targets = branches.targets(rows)
+        found = rows, None if targets is None else of_code(rows, targets)
         _RECENT[id(rows)] = found
         while len(_RECENT) > _REMEMBER:
             del _RECENT[next(iter(_RECENT))]
     return found[1]
 
 
-def branch_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
-    """Indices that each branch, call or BSSY names, by its own index. None where they cannot be told.
-
-    Reports give addresses from the start of the function and targets as absolute ones, and do not say how far apart the two are: see `_shift`. An
-    indirect branch is taken to go to all code that nothing else leads to, which is what the table of a switch holds.
-    """
-    return _known(rows)[0]
-
-
-def _find_targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
-    if not rows or any(not row.opcode for row in rows):
-        return None
-    named: dict[int, int] = {}
-    for i, row in enumerate(rows):
-        # a call by absolute address leads out of the kernel: what it needs is not in these rows, and it is taken to return
-        if row.opcode.partition(".")[0] in ("BRA", "JMP", "BSSY", "CALL") and not row.opcode.startswith("CALL.ABS"):
-            match = _ABSOLUTE.search((split(row.sass) or [""])[-1])
-            if match is None:
-                return None
-            named[i] = int(match[1], 16)
-    by_address = {row.address: i for i, row in enumerate(rows)}
-    behind = _behind_ends(rows)
-    shift = _shift(rows, named, by_address, behind)
-    if shift is None:
-        return None
-    found: dict[int, tuple[int, ...]] = {i: (by_address[at - shift],) for i, at in named.items()}
-    reached = {i for ends in found.values() for i in ends}
-    alone = tuple(i for i in behind if i not in reached)
-    for i, row in enumerate(rows):
-        if row.opcode.partition(".")[0] in _INDIRECT:
-            if not alone:
-                return None
-            found[i] = alone
-    return found
-
-
-def _behind_ends(rows: Sequence[Instruction]) -> list[int]:
-    """Indices that no instruction before leads on to: only a branch can."""
-    found = []
-    for i, row in enumerate(rows[:-1]):
-        guard, operands = parts(row.sass)
-        base = row.opcode.partition(".")[0]
-        if not guard and (base in _ENDS or base in _INDIRECT or (base in ("BRA", "JMP") and "," not in operands)):
-            found.append(i + 1)
-    return found
-
-
-def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Mapping[int, int], behind: Sequence[int]) -> int | None:
-    """What to take from a target to get an address from the start. None where it cannot be told.
-
-    Functions start at multiples of 128 bytes. Of those starts from which every target is one of the instructions, the one that explains most: code
-    behind an unconditional branch needs something that leads to it, and a BSSY names what follows the BSYNC of its barrier.
-    """
-    if not named:
-        return 0
-    low, high = min(named.values()), max(named.values())
-    last = rows[-1].address
-    joins = {i: found[1] for i, row in enumerate(rows) if row.opcode.startswith("BSSY") and (found := _BARRIER.search(row.sass))}
-    best, least, tied = None, -1, False
-    for shift in range(-(-(high - last) // _ALIGNED) * _ALIGNED, low + 1, _ALIGNED):
-        if any(target - shift not in by_address for target in named.values()):
-            continue
-        ends = {i: by_address[target - shift] for i, target in named.items()}
-        reached = set(ends.values())
-        score = sum(i in reached for i in behind)
-        for i, name in joins.items():
-            before = rows[ends[i] - 1] if ends[i] else None
-            score += bool(before and before.opcode.startswith("BSYNC") and (found := _BARRIER.search(before.sass)) and found[1] == name)
-        if score > least:
-            best, least, tied = shift, score, False
-        elif score == least:
-            tied = True
-    return None if tied else best
+#: Live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so its id
+#: stays its own.
+_RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
+_REMEMBER: Final = 4
 
 
 def of_code(rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> Liveness:
@@ -180,7 +96,7 @@ class _Code:
             self._read.append(_mask(into))
         self._kept = [0 if guard else mask for (guard, _), mask in zip(self._split, self.written, strict=True)]
         self._stack = _mask(frozenset((_STACK,))) if any(mask & (1 << _STACK) for mask in self.written) else 0
-        self._following = self._successors()
+        self._following = self._successors(rows)
         self.calls: dict[int, int] = {}
         """Entry of the subroutine by index of its call."""
         self.entries: dict[int, tuple[int, ...]] = {}
@@ -232,20 +148,12 @@ class _Code:
                         waiting.append(p)
         return entering
 
-    def _successors(self) -> list[tuple[int, ...]]:
+    def _successors(self, rows: Sequence[Instruction]) -> list[tuple[int, ...]]:
         """Where control goes from each instruction; calls and BSYNC as if they went on to the next."""
         following: list[tuple[int, ...]] = []
         for i, base in enumerate(self._bases):
-            guard, operands = self._split[i]
-            found: set[int] = set()
-            through = i + 1 < len(self._bases)
-            if base in _JUMPS:
-                found.update(self._targets.get(i, ()))
-                # a condition may also be an operand: `BRA.U UP0, …`, `BRA.DIV UR4, …`
-                through = through and (bool(guard) or (base in ("BRA", "JMP") and "," in operands))
-            elif base in _ENDS:
-                through = through and bool(guard)
-            if through:
+            found = set(self._targets.get(i, ())) if base in JUMPS else set()
+            if i + 1 < len(self._bases) and falls_through(rows[i]):
                 found.add(i + 1)
             following.append(tuple(sorted(found)))
         return following

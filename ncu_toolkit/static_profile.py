@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ncu_toolkit import liveness
+from ncu_toolkit import branches, liveness
 from ncu_toolkit.build import Resources
 from ncu_toolkit.errors import ToolkitError
 from ncu_toolkit.liveness import Liveness
@@ -49,7 +49,7 @@ def code_of(profile: Profile) -> ProfiledCode | None:
     rows = profile.instructions
     if len(rows) > LONGEST:
         return None
-    targets, live = liveness.branch_targets(rows), liveness.of_rows(rows)
+    targets, live = branches.targets(rows), liveness.of_rows(rows)
     if targets is None or live is None:
         return None
     code = []

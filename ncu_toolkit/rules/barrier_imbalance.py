@@ -79,7 +79,8 @@ def _few_at_work(profile: Profile) -> Evidence | None:
     total = sum(beside)
     if not total:
         return None
-    for branch, target in attribution.flow_of(table).graph.targets.items():
+    for branch, ends in attribution.flow_of(table).graph.targets.items():
+        target = max(ends)
         came, entered = table[branch].executed, table[branch + 1].executed if branch + 1 < target else None
         if not came or not entered or entered > came * HALF.value or sum(beside[branch + 1 : target]) <= total * HALF.value:
             continue
