@@ -1,4 +1,4 @@
-"""Verdicts: total, ranked, honest about what is missing; steps explained; calibration on shipped recordings."""
+"""Verdicts: total, ranked, honest about what is missing; calibration on shipped recordings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import recorded
 
 from ncu_toolkit import calibrate
-from ncu_toolkit.diagnose import diagnose, explain_step
+from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.ladder import load_rung, rung_files
 from ncu_toolkit.model import RuleMessage
 from ncu_toolkit.time_model import NOISE
@@ -77,31 +77,6 @@ def test_locations_name_the_culprit_not_the_consumer() -> None:
 def test_stall_residual_is_shown() -> None:
     profile = cases.build({"metrics": {"warp_latency": 4.0}})
     assert any("add up" in note for note in diagnose(profile).notes)
-
-
-def test_step_is_explained() -> None:
-    slow = cases.build(cases.read("uncoalesced-global-access"))
-    fast = cases.build(
-        {
-            "metrics": {"duration": 100.0, "sm_cycles": 170_000, "sm_active_cycles": 169_000, "issue_active": 0.5},
-            "stalls": {"selected": 1.0, "long_scoreboard": 8.0},
-        }
-    )
-    step = explain_step(slow, fast, "uncoalesced-global-access")
-    assert step.speedup == pytest.approx(10.0)
-    assert step.was.bottleneck == "uncoalesced-global-access"
-    assert step.became.bottleneck != step.was.bottleneck
-    text = " ".join(step.text)
-    assert "10.0× faster" in text
-    assert "lg throttle" in text
-    assert "predicted to bring" in text
-    assert "undeclared" not in text
-
-
-def test_step_without_times_says_so() -> None:
-    step = explain_step(cases.build({"metrics": {"duration": None}}), cases.build({}))
-    assert step.speedup is None
-    assert "cannot be judged" in step.text[0]
 
 
 def test_ncu_rules_are_mapped_to_causes() -> None:

@@ -6,12 +6,12 @@ import difflib
 from typing import Final
 
 from ncu_toolkit import derived, units
-from ncu_toolkit.diagnose import explain_step
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import NOT_TIMED, achieved, predicted
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, number, plain_table, text
+from ncu_toolkit.steps import explain_step
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
