@@ -10,8 +10,8 @@ from ncu_toolkit.model import RuleMessage
 
 #: Identifiers of rules that come with this package (sections/NcuToolkitRule.py).
 OWN_RULES: Final = "NcuToolkit"
-#: A link as the GUI follows it, with the words it shows.
-_LINK = re.compile(r"@(?:section|url|source|metric|sourcecounter):([^@:]+(?::[^@:]*)?)?:?[^@]*@")
+#: A link as the GUI follows it: @section:id:words@ and its like, but @url:words:address@.
+_LINK = re.compile(r"@(section|url|source|metric|sourcecounter):([^@:]*)(?::([^@]*))?@")
 _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error"}
 _SCOPES = {0: "", 1: "local", 2: "global"}
 
@@ -28,9 +28,15 @@ def messages_of(action: Any) -> Iterable[RuleMessage]:
         yield RuleMessage(
             rule=str(entry.get("rule_identifier", "")),
             title=str(message.get("title", "")),
-            text=_LINK.sub(lambda match: (match.group(1) or "").split(":")[-1], str(message.get("message", ""))),
+            text=_LINK.sub(_words, str(message.get("message", ""))),
             kind=_RULE_KINDS.get(int(message.get("type", 0)), "none"),
             speedup=float(speedup) if speedup is not None else None,
             scope=_SCOPES.get(int(estimate.get("type", 0)), ""),
             section=str(entry.get("section_identifier", "")),
         )
+
+
+def _words(link: re.Match[str]) -> str:
+    """What a link shows: addresses stand behind their words, everything else before them."""
+    kind, first, rest = link.groups()
+    return str(first if kind == "url" else rest or first)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
 import recorded
 
-from ncu_toolkit import framing, metrics, ncu_rep, ncu_rules, ncu_source
+from ncu_toolkit import framing, metrics, ncu_rep, ncu_rules, ncu_source, store
 from ncu_toolkit.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.model import Presence, Profile
 
@@ -127,7 +128,8 @@ def test_opcodes(sass: str, opcode: str) -> None:
 def test_links_of_the_gui_become_plain_words() -> None:
     class Action:
         def rule_results_as_dicts(self) -> list[dict[str, object]]:
-            message = {"title": "T", "message": "See @section:Occupancy:the Occupancy section@ and @url:the guide:https://example.org@.", "type": 2}
+            links = "@section:Occupancy:the Occupancy section@, @url:the guide:https://example.org/a.html#b@, @source:7f5e:0x7f5e@ and @metric:m@"
+            message = {"title": "T", "message": f"See {links}.", "type": 2}
             return [
                 {"rule_identifier": "R", "rule_message": message, "speedup_estimation": {"speedup": 12.5, "type": 2}, "section_identifier": "S"},
                 {"rule_identifier": "bare"},
@@ -135,8 +137,17 @@ def test_links_of_the_gui_become_plain_words() -> None:
 
     full, bare = ncu_rules.messages_of(Action())
     assert (full.kind, full.speedup, full.scope) == ("optimization", 12.5, "global")
-    assert "@" not in full.text
+    assert full.text == "See the Occupancy section, the guide, 0x7f5e and m."
     assert (bare.kind, bare.speedup, bare.title) == ("none", None, "")
+
+
+def test_recorded_messages_name_what_they_refer_to() -> None:
+    """Words that a link shows, never what is left of its address."""
+    for folder in store.recordings():
+        path = folder / store.RULES
+        rows = store.read_json(path, "rules") if path.is_file() else {}
+        for message in (item for items in rows.values() for item in items):
+            assert not re.search(r"\bhttps?\b(?!://)|@", message["text"]), message
 
 
 corpus = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")]
