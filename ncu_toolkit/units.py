@@ -8,6 +8,12 @@ from typing import Final
 THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
 
+#: What is less is not told apart from nothing: below it no timer, counter or sample of a GPU says anything.
+_LEAST_NS: Final = 0.1
+_LEAST_FRACTION: Final = 1e-5
+_LEAST: Final = 1e-4
+#: Units of things that come whole: 32 lanes are not 32.0.
+_WHOLE: Final = frozenset({"lanes", "warps", "sectors", "cycles"})
 _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -47,9 +53,11 @@ def si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def duration(microseconds: float, digits: int = 3) -> str:
-    """A time given in microseconds, as ns, µs, ms or s."""
+    """A time given in microseconds, as ns, µs, ms or s; what is below a tenth of a nanosecond only as that."""
     if not math.isfinite(microseconds):
         return NOT_AVAILABLE
+    if 0 < abs(microseconds) * 1e3 < _LEAST_NS:
+        return _below(microseconds, _LEAST_NS, "ns")
     seconds = microseconds * 1e-6
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(seconds) >= factor * 0.9995:
@@ -58,12 +66,29 @@ def duration(microseconds: float, digits: int = 3) -> str:
 
 
 def percent(fraction: float, digits: int = 3) -> str:
-    """A fraction as percent: 0.125 is `12.5 %`."""
+    """A fraction as percent: 0.125 is `12.5 %`; what is below a thousandth of a per cent only as that."""
     if not math.isfinite(fraction):
         return NOT_AVAILABLE
     if fraction == 0:
         return f"0{THIN_SPACE}%"
+    if abs(fraction) < _LEAST_FRACTION:
+        return _below(fraction, _LEAST_FRACTION * 100, "%")
     return f"{significant(fraction * 100, digits)}{THIN_SPACE}%"
+
+
+def _below(value: float, bound: float, unit: str) -> str:
+    """`< 0.1 ns`, and `> -0.1 ns` where it is negative."""
+    return f"{'>' if value < 0 else '<'}{THIN_SPACE}{'-' if value < 0 else ''}{bound:g}{THIN_SPACE}{unit}"
+
+
+def energy(joules: float, digits: int = 3) -> str:
+    """An energy as µJ, mJ, J and so on."""
+    if not math.isfinite(joules):
+        return NOT_AVAILABLE
+    for factor, unit in ((1e-3, "mJ"), (1e-6, "µJ")):
+        if 0 < abs(joules) < factor * 999.5 and abs(joules) >= factor * 0.9995:
+            return f"{significant(joules / factor, digits)}{THIN_SPACE}{unit}"
+    return si(joules, "J", digits)
 
 
 def ratio(value: float, digits: int = 3) -> str:
@@ -87,6 +112,12 @@ def quantity(value: float | None, unit: str) -> str:
         return ratio(value)
     if unit == "count":
         return count(value) if abs(value) >= 1000 or float(value).is_integer() else significant(value)
+    if unit == "mJ":
+        return energy(value * 1e-3)
     if not unit:
         return significant(value)
+    if 0 < abs(value) < _LEAST:
+        return _below(value, _LEAST, unit)
+    if unit in _WHOLE and float(value).is_integer():
+        return f"{count(value)}{THIN_SPACE}{unit}"
     return f"{significant(value)}{THIN_SPACE}{unit}"

@@ -83,7 +83,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
     """Bytes by memory level, over the compulsory bytes, with hit rates and utilisation."""
     no_floor = "the least traffic is known only for rungs of a ladder"
     levels: tuple[tuple[str, str, str, str, str], ...] = (
-        ("L1 (global)", "l1_global_bytes", "l1_hit_rate", "l1_data_pipe_active", "Bytes in the sectors that global loads and stores ask L1 for."),
+        ("L1 (global)", "l1_global_bytes", "l1_hit_rate", "l1_tag_active", "Bytes in the sectors that global loads and stores ask L1 for."),
         ("L2 (from SMs)", "l2_bytes", "l2_hit_rate", "l2_utilization", "Bytes that SMs read from or wrote to L2."),
         ("DRAM", "dram_bytes", "", "dram_utilization", "Bytes read from and written to device memory."),
     )
@@ -104,6 +104,9 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
                 figure_cell(profile, used),
             ]
         )
+    together = "passes are counted here, of shared memory and global accesses together, not bytes"
+    data_stage = [text("L1 data stage", "shared memory and global accesses together")]
+    rows.insert(1, [*data_stage, *[missing(together)] * 3, figure_cell(profile, "l1_data_pipe_active")])
     if compulsory:
         rows.append(
             [
@@ -130,7 +133,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
         "Hit rate",
-        ("Utilisation", "of the level's peak, while profiled"),
+        ("Utilisation", "of the level's peak, while profiled; of L1 for global accesses, of its tag stage"),
     ]
     return plain_table(
         "traffic", "Memory traffic, level by level", headings, rows, numeric=(1, 2, 3, 4), note=f"{facts[0].upper()}{facts[1:]}." if facts else ""
@@ -241,7 +244,7 @@ def _what_if(key: str, label: str, found: dict[int, Occupancy], now: float, scal
         if result.active_warps != previous:
             rows.append(
                 [
-                    number(value / scale, ""),
+                    number(value / scale, "count" if scale == 1 else ""),
                     number(result.active_warps, "count"),
                     number(result.fraction, "fraction"),
                     text(" and ".join(result.limiters) or "nothing: full"),

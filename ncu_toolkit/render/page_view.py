@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from ncu_toolkit import units
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
@@ -202,16 +206,27 @@ def _finding(finding: Finding) -> FindingView:
     )
 
 
+_HOLDS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
+}  # fmt: skip
+
+
+def _held_against(fact: Evidence) -> Cell:
+    """The threshold of a fact, and whether what was measured meets it."""
+    holds = _HOLDS.get(fact.comparison)
+    if fact.threshold is None or holds is None:
+        return Cell("–", None, "informs; no threshold", tone="muted")
+    met = holds(fact.value, fact.threshold)
+    words = f"{fact.comparison.replace('>=', '≥').replace('<=', '≤')} {units.quantity(fact.threshold, fact.unit)}: {'met' if met else 'not met'}"
+    return Cell(words, fact.threshold, visible(fact.source), tone="" if met else "muted")
+
+
 def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
-    """Measured facts with what they mean and the threshold each was held against."""
-    rows = []
-    for fact in evidence:
-        threshold = (
-            Cell(f"{fact.comparison} {units.quantity(fact.threshold, fact.unit)}", fact.threshold, visible(fact.source))
-            if fact.threshold is not None and fact.comparison
-            else Cell("–", None, "informs; no threshold", tone="muted")
-        )
-        rows.append([text(fact.label, fact.metric), number(fact.value, fact.unit), threshold, text(fact.source or "–"), text(fact.meaning)])
+    """Measured facts with what they mean, the threshold each was held against, and whether it is met: not every fact of a finding need be."""
+    rows = [
+        [text(fact.label, fact.metric), number(fact.value, fact.unit), _held_against(fact), text(fact.source or "–"), text(fact.meaning)]
+        for fact in evidence
+    ]
     return plain_table("evidence", caption, ["Figure", "Measured", "Held against", "Threshold from", "Meaning"], rows, numeric=(1, 2))
 
 
