@@ -8,6 +8,7 @@ Learnt from real files of ncu 2020.3 to 2025.3; a file that does not fit is repo
 
 from __future__ import annotations
 
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -153,6 +154,9 @@ def read_bytes(path: Path) -> bytes:
         InputProblem: missing, a directory, unreadable, empty, or not a report, saying what it looks like instead.
     """
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a FIFO would be waited for, a device may never end
+            raise InputProblem(f"'{path}' is no regular file (a FIFO or a device, say)", "Write the report to a file first, and name that")
         data = path.read_bytes()
     except FileNotFoundError:
         raise InputProblem(f"no report at '{path}'", "Check the path; `ncu-toolkit report` works from the recordings in the package") from None

@@ -140,6 +140,8 @@ def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
             folder.mkdir()
             return folder
         except FileExistsError:
+            if not reports.is_dir():
+                raise EnvironmentProblem(f"'{reports}' is there already and is no folder", "Name another folder with --output") from None
             continue
         except OSError as error:
             raise EnvironmentProblem(f"'{folder}' cannot be made: {error.strerror}", "Name another folder with --output") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import struct
 from pathlib import Path
 
@@ -109,3 +110,10 @@ def test_xz_is_unpacked(tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "a.ncu-rep.xz"
     path.write_bytes(lzma.compress(whole[: block.offset], preset=0))
     assert framing.read_bytes(path) == whole[: block.offset]
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.ncu-rep"
+    os.mkfifo(fifo)
+    with pytest.raises(InputProblem, match="no regular file"):
+        framing.read_bytes(fifo)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +59,58 @@ def test_an_interrupt_while_writing_leaves_nothing_behind(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_link_is_followed_and_the_mode_stays(tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept", tmp_path / "link"
+    kept.write_text("old")
+    kept.chmod(0o600)
+    link.symlink_to("kept")
+    store.write_atomic(link, b"new")
+    assert link.is_symlink()
+    assert kept.read_bytes() == b"new"
+    assert kept.stat().st_mode & 0o7777 == 0o600
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to("made")
+    store.write_atomic(dangling, b"x")
+    assert (tmp_path / "made").read_bytes() == b"x"
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(EnvironmentProblem, match="loop"):
+        store.write_atomic(tmp_path / "loop", b"x")
+
+
+def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(fifo.read_bytes)
+        store.write_atomic(fifo, b"through it")
+        assert reader.result(timeout=10) == b"through it"
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    master, slave = pty.openpty()  # stands for any device
+    try:
+        name = os.ttyname(slave)
+        store.write_atomic(Path(name), b"to the terminal")
+        assert os.read(master, 100) == b"to the terminal"
+        assert stat.S_ISCHR(os.stat(name).st_mode)
+    finally:
+        os.close(master)
+        os.close(slave)
+    with pytest.raises(EnvironmentProblem, match="directory"):
+        store.write_atomic(tmp_path, b"x")
+
+
+@pytest.mark.parametrize("sink", ["| cat", "> kept", ">> kept", "> link"])
+def test_our_own_output_is_added_to(tmp_path: Path, sink: str) -> None:
+    (tmp_path / "link").symlink_to("kept")
+    code = "import sys; from pathlib import Path; from ncu_toolkit.files import write_atomic; print('a'); write_atomic(Path('/dev/stdout'), b'b')"
+    kept = tmp_path / "kept"
+    kept.write_text("before\n")
+    words = f'"{sys.executable}" -c "{code}; print(); print(\'c\')" {sink}'
+    path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(["bash", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    said = ended.stdout if "cat" in sink else kept.read_text()
+    assert said.removeprefix("before\n") == "a\nb\nc\n"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -78,7 +134,7 @@ def test_slugs_are_fit_for_folders(text: str, slug: str) -> None:
 
 def test_a_reports_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "reports").write_text("")
-    with pytest.raises(EnvironmentProblem):
+    with pytest.raises(EnvironmentProblem, match="is no folder"):
         store.new_run_folder(tmp_path / "reports", "x")
 
 
