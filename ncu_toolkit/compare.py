@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit import derived, units
+from ncu_toolkit.changes import Change, changes
 from ncu_toolkit.model import Profile
 from ncu_toolkit.rules._support import largest_stalls
-from ncu_toolkit.steps import Change, changes
 
 
 @dataclass(frozen=True)

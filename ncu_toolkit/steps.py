@@ -1,30 +1,22 @@
-"""What a step from one kernel to the next changed, which waiting fell, and what was predicted of it held against what it brought."""
+"""What a step from one kernel to the next changed, which waiting fell, and what was predicted of it held against what it brought.
+
+A step has one speedup: of the unprofiled times where both kernels were timed, else of their launches' sum under the profiler. Figures and waiting are
+the profiler's, summed over the launches where a kernel takes several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from ncu_toolkit import derived, time_model, units
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit import derived, units
+from ncu_toolkit.changes import OPCODES, Change, Launches, changes
+from ncu_toolkit.compare import attribute
+from ncu_toolkit.diagnose import ACCURACY, diagnose
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 from ncu_toolkit.rules import load_rules
-
-
-@dataclass(frozen=True)
-class Change:
-    """One figure before and after. `before` or `after` is None where that profile does not hold it."""
-
-    name: str
-    label: str
-    unit: str
-    before: float | None
-    after: float | None
-
-    @property
-    def ratio(self) -> float | None:
-        return self.after / self.before if self.before and self.after is not None else None
+from ncu_toolkit.time_model import NOISE
 
 
 @dataclass(frozen=True)
@@ -32,81 +24,255 @@ class StepExplanation:
     """What a step from one kernel to the next changed, and what that did."""
 
     speedup: float | None
-    """Time before over time after, both under the profiler; None where either has no time."""
+    """Time before over time after; None where a time is missing."""
+    clock: Literal["timed", "profiled", ""]
+    """Which times `speedup` is of: unprofiled ones, or the sum of the launches under the profiler."""
     was: Finding
     became: Finding
     predicted: Finding | None
-    """What the diagnosis of the earlier kernel predicted for the cause that the step removes (its first finding where none is declared)."""
+    """What the diagnosis of the earlier kernel's longest launch says of the cause that the step removes; None where none is declared or found."""
+    rank: int | None
+    """Place of `predicted` in that diagnosis: 1 is the verdict."""
+    expected: float | None
+    """The speedup predicted for the whole rung if that cause alone went: of several launches only the longest has it."""
     changes: tuple[Change, ...]
     stalls: tuple[Change, ...]
-    """Cycles of waiting for one unit of the same work, by reason, largest change first: stall cycles an instruction times instructions."""
+    """Microseconds in which an average warp waited, by reason, over all launches; largest change first."""
     text: tuple[str, ...]
     """Sentences in plain English, in reading order."""
 
+    @property
+    def saved(self) -> float | None:
+        """Fraction of the time saved; negative where the step is slower."""
+        return 1 - 1 / self.speedup if self.speedup else None
 
-#: What a step is described by, in the order it is told. The opcode patterns are those of `InstructionMix.executed`.
-FIGURES: Final = (
-    "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request",
-    "st_sectors_per_request", "global_sector_excess",
-    "shared_conflict_excess", "shared_wavefronts", "local_sectors", "l1_global_bytes", "l2_bytes", "dram_bytes", "load_bytes_per_lane",
-    "shared_load_bytes_per_lane", "shared_store_bytes_per_lane",
-    "lanes_predicated_on", "fma_pipe_active", "tensor_pipe_active", "lsu_pipe_active", "dram_utilization",
-)  # fmt: skip
-OPCODES: Final = (
-    "LDG",
-    "LDG.128",
-    "STG",
-    "LDGSTS",
-    "LDS",
-    "LDS.128",
-    "STS",
-    "STS.128",
-    "LDSM",
-    "FFMA",
-    "HMMA",
-    "HGMMA",
-    "DFMA",
-    "MUFU",
-    "SHFL",
-    "BAR",
-    "ATOMG",
-    "RED",
-    "LDL",
-    "STL",
-)
+
 #: A figure that moved by less than this is not worth a sentence.
 MOVED: Final = 0.1
+#: Waiting is worth a sentence from this part of the kernel's time on.
+FLOOR: Final = 0.01
+#: A part of a slowdown is named from this fraction of it on.
+SHARE: Final = 0.05
+#: A prediction and what was achieved are told as alike only within this factor: 95% and 99% of a time saved are a few points, but 20x and 100x.
+ALIKE: Final = 1.25
+#: Verdicts that name a unit at work: a step cannot remove it, only use it better. Figure that tells how busy it is.
+ROOFS: Final = {
+    "fp32-pipe": ("the FP32 pipe", "fma_pipe_active"),
+    "tensor-pipe": ("the tensor pipe", "tensor_pipe_active"),
+    "dram-bandwidth": ("DRAM bandwidth", "dram_utilization"),
+    "l2-bandwidth": ("L2 bandwidth", ""),
+    "l1-bandwidth": ("L1 and shared-memory bandwidth", ""),
+}
 
 
-def explain_step(before: Profile, after: Profile, removes: str = "", diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> StepExplanation:
+def explain_step(
+    before: Profile | Launches,
+    after: Profile | Launches,
+    removes: str = "",
+    diagnosed: Callable[[Profile], Diagnosis] = diagnose,
+    kind: str = "step",
+) -> StepExplanation:
     """What changed between two rungs, which stall or traffic fell, what the bottleneck became, and predicted against achieved.
 
-    `removes` is the bottleneck that the step is meant to remove. Times are those under the profiler, for both.
+    `removes` is the bottleneck that the step is meant to remove, "" for none; `kind` is the later rung's (`regression` and `planted` remove nothing).
     """
-    first, second = diagnosed(before), diagnosed(after)
-    predicted = next((f for f in first.findings if f.bottleneck == removes), None) if removes else first.primary
-    moved = changes(before, after)
-    stalls = tuple(_stall_changes(before, after))
-    t0, t1 = before.duration_us, after.duration_us
-    speedup = t0 / t1 if t0 and t1 else None
+    sides = tuple(side if isinstance(side, Launches) else Launches((side,)) for side in (before, after))
+    first, second = diagnosed(sides[0].main), diagnosed(sides[1].main)
+    rank = next((i for i, f in enumerate(first.findings, 1) if f.bottleneck == removes), None) if removes else None
+    predicted = first.findings[rank - 1] if rank else None
+    story = _Story(sides[0], sides[1], first, second, removes, kind, predicted, rank)
     return StepExplanation(
-        speedup, first.primary, second.primary, predicted, moved, stalls, tuple(_sentences(speedup, first, second, predicted, removes, moved, stalls))
+        story.speedup, story.clock, first.primary, second.primary, predicted, rank, story.expected, story.figures, story.stalls, tuple(story.text())
     )
 
 
-def changes(before: Profile, after: Profile) -> tuple[Change, ...]:
-    """The figures of FIGURES and the counts of OPCODES in both profiles, those that neither holds left out."""
-    found = []
-    for name in FIGURES:
-        unit, label, _ = derived.describe(name)
-        pair = derived.value(before, name), derived.value(after, name)
-        if pair != (None, None):
-            found.append(Change(name, label, unit, *pair))
-    for opcode in OPCODES:
-        counts = [float(p.mix.executed(opcode)) if p.mix.collected else None for p in (before, after)]
-        if any(counts):
-            found.append(Change(opcode, f"{opcode} instructions", "count", counts[0], counts[1]))
-    return tuple(found)
+class _Story:
+    """The sentences of one step, with what they share."""
+
+    def __init__(
+        self,
+        before: Launches,
+        after: Launches,
+        first: Diagnosis,
+        second: Diagnosis,
+        removes: str,
+        kind: str,
+        predicted: Finding | None,
+        rank: int | None,
+    ) -> None:
+        self.before, self.after, self.first, self.second = before, after, first, second
+        self.removes, self.kind, self.predicted, self.rank = removes, kind, predicted, rank
+        self.titles = {name: _small(rule.TITLE) for name, rule in load_rules().items()}
+        self.clock: Literal["timed", "profiled", ""] = ""
+        self.times: tuple[float, float] | None = None
+        if before.timed_us and after.timed_us:
+            self.clock, self.times = "timed", (before.timed_us, after.timed_us)
+        elif (t0 := before.profiled_us) and (t1 := after.profiled_us):
+            self.clock, self.times = "profiled", (t0, t1)
+        self.speedup = self.times[0] / self.times[1] if self.times else None
+        # A chain of launches is judged as a whole; any other cause saves only in the launch that has it (as calibrate.our_guess has it).
+        part = 1.0 if removes == "launch-overhead" else before.part
+        self.expected = 1 / (1 - predicted.saved * part) if predicted else None
+        self.figures = changes(before, after)
+        self.stalls = _waiting(before, after)
+
+    def text(self) -> list[str]:
+        groups = self._time(), self._launches(), self._changed(), self._fell(), self._slower(), self._bottleneck(), self._aim(), self._prediction()
+        return [line for group in groups for line in group]
+
+    def _time(self) -> list[str]:
+        if self.speedup is None or self.times is None:
+            return ["Times are missing, so the step cannot be judged."]
+        how = "timed without the profiler" if self.clock == "timed" else "under the profiler"
+        if max(self.before.count, self.after.count) > 1:
+            how += ", all launches together"
+        told = f"{units.duration(self.times[0])} → {units.duration(self.times[1])}, {how}"
+        if abs(self.speedup - 1) < NOISE:
+            return [f"The step did not change the time: {told}."]
+        return [f"The step is {told_ratio(self.speedup)}: {told}."]
+
+    def _launches(self) -> list[str]:
+        counts = self.before.count, self.after.count
+        if max(counts) == 1:
+            return []
+        names = self.before.name or "the kernel before", self.after.name or "this one"
+        many = f"Both take {counts[0]} launches" if counts[0] == counts[1] else f"{_launched(names[0], counts[0])}, {_launched(names[1], counts[1])}"
+        if not (self.before.whole and self.after.whole):
+            return [f"{many}, not all of which were profiled: what follows is of the longest launch of each."]
+        return [f"{many}: what follows sums counts, bytes and waiting over them; other figures are those of the longest launch."]
+
+    def _changed(self) -> list[str]:
+        told = [_told(change) for change in [*_moved(self.figures, opcodes=False)[:6], *_moved(self.figures, opcodes=True)[:4]]]
+        return ["What changed: " + "; ".join(told) + "."] if told else []
+
+    def _fell(self) -> list[str]:
+        falling = self._waits(-1)
+        fell = [f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)" for change in falling]
+        return ["The waiting that fell most, under the profiler: " + " and ".join(fell) + "."] if fell else []
+
+    def _waits(self, sign: int) -> list[Change]:
+        """The two reasons whose waiting grew (sign 1) or fell (-1) most, by no less than FLOOR of the slower kernel's time."""
+        times = [time for side in (self.before, self.after) if (time := side.profiled_us or side.main.duration_us)]
+        least = FLOOR * max(times, default=0.0)
+        found = [c for c in self.stalls if ((c.after or 0) - (c.before or 0)) * sign >= least and not c.name.endswith("selected")]
+        return [change for change in found if change.before != change.after][:2]
+
+    def _slower(self) -> list[str]:
+        """Why, as far as the profiles tell."""
+        if self.speedup is None or self.speedup >= 1 - NOISE:
+            return []
+        t0, t1 = self.before.profiled_us, self.after.profiled_us
+        if not t0 or not t1:
+            return []
+        if t1 < t0 * (1 + NOISE):
+            return ["Under the profiler it is not slower, so the profiles do not tell why it is without it."]
+        if self.before.count == self.after.count == 1:
+            parts = [part for part in attribute(self.before.main, self.after.main) if part.microseconds > SHARE * (t1 - t0) and part.unit][:3]
+            told = [f"{p.label} {_arrow(p.before, p.after, p.unit)} (costs {units.duration(p.microseconds)})" for p in parts]
+        else:
+            told = [f"waiting: {c.label} ({units.duration(c.before or 0)} → {units.duration(c.after or 0)} of a warp's time)" for c in self._waits(1)]
+        return ["What made it slower, from the two profiles: " + "; ".join(told) + "."] if told else ["The profiles do not tell why it is slower."]
+
+    def _bottleneck(self) -> list[str]:
+        was, became = self.first.primary, self.second.primary
+        if was.bottleneck == became.bottleneck:
+            return [f"The bottleneck is still: {self.titles[became.bottleneck]}."]
+        return [f"The bottleneck was {self.titles[was.bottleneck]} and became {self.titles[became.bottleneck]}."]
+
+    def _aim(self) -> list[str]:
+        """What the step goes for, where that is not simply the verdict."""
+        if not self.removes:
+            said = {
+                "regression": "This variant is kept to show a regression: it removes nothing, so nothing was predicted for it.",
+                "planted": "A defect is planted in this variant: it removes nothing, so nothing was predicted for it.",
+            }
+            return [said.get(self.kind, "This variant is declared to remove no cause, so nothing was predicted for it.")]
+        title, verdict = self.titles.get(self.removes, self.removes), self.titles[self.first.primary.bottleneck]
+        lines = []
+        if self.rank is None:
+            lines.append(f"The diagnosis of the earlier kernel did not name {title}, which this step goes for; its verdict was {verdict}.")
+        elif self.rank > 1:
+            lines.append(f"This step goes for cause number {self.rank} of the earlier kernel's diagnosis, {title}, not for its verdict, {verdict}.")
+        if self.removes in ROOFS:
+            unit, figure = ROOFS[self.removes]
+            busy = next((c for c in self.figures if c.name == figure and c.before is not None and c.after is not None), None)
+            moved = f" {_told(busy)}." if busy else ""
+            lines.append(f"A step does not remove {unit}: it takes away what stands beside the work there, or does that work in another way.{moved}")
+        return lines
+
+    def _prediction(self) -> list[str]:
+        if self.predicted is None or self.expected is None:
+            return []
+        title = self.titles[self.predicted.bottleneck]
+        gone = 1 - 1 / self.expected
+        what = f"A better use of {ROOFS[self.removes][0]}" if self.removes in ROOFS else f"Removing {title}"
+        if gone < NOISE:
+            said = f"For {ROOFS[self.removes][0] if self.removes in ROOFS else title} no gain was predicted"
+        else:
+            said = f"{what} alone was predicted to bring {units.ratio(self.expected)}, {units.percent(gone)} of the time"
+        if self.speedup is None:
+            return [f"{said}."]
+        saved = 1 - 1 / self.speedup
+        brought = f"{units.percent(saved)} of the time"
+        if saved < -NOISE:
+            return [f"{said}; the step is slower instead."]
+        if abs(saved) <= NOISE:
+            return [f"{said}; the step gained nothing." if gone > NOISE else f"{said}, and none was achieved."]
+        if abs(saved - gone) <= ACCURACY and max(self.speedup / self.expected, self.expected / self.speedup) <= ALIKE:
+            return [f"{said}; the step brought {brought}, which differs by {_points(saved - gone)}."]
+        if saved > gone:
+            return [f"{said}; the step brought {'more, ' if gone > NOISE else ''}{brought}.", *self._beyond(saved - gone)]
+        return [f"{said}; the step brought less, {brought}.", *self._short()]
+
+    def _beyond(self, more: float) -> list[str]:
+        """What else went or changed: the prediction is for one cause alone."""
+        assert self.predicted is not None
+        left = {finding.bottleneck for finding in self.second.findings}
+        others = [f for f in self.first.findings if f is not self.predicted and not f.good and f.saved > NOISE and f.bottleneck not in left]
+        own = {evidence.metric for evidence in self.predicted.evidence}
+        moved = [c.label for c in _moved(self.figures, opcodes=False) if c.name not in own and not c.name.endswith(("occupancy", "utilization"))][:3]
+        moved += [c.label for c in _moved(self.figures, opcodes=True) if _factor(c) == float("inf")][:2]
+        lines = []
+        if others:
+            also = [f"{self.titles[f.bottleneck]} ({units.ratio(f.speedup)} by itself)" for f in others[:2]]
+            lines.append(f"Of what the earlier kernel's diagnosis named, {' and '.join(also)} {'is' if len(also) == 1 else 'are'} gone as well.")
+        if moved:
+            lines.append(f"Beside the figures that the prediction rests on, the step also changed {_listed([_small(label) for label in moved])}.")
+        return lines or [f"The prediction is {_points(more)} too low."]
+
+    def _short(self) -> list[str]:
+        """What is left of the cause, or what took its place."""
+        assert self.predicted is not None
+        left = next((f for f in self.second.findings if f.bottleneck == self.predicted.bottleneck), None)
+        title = self.titles[self.predicted.bottleneck]
+        if left is not None and left.good:
+            return []
+        if left is not None:
+            return [f"Not all of it is gone: the diagnosis of this kernel still names {title}, {units.ratio(left.speedup)}."]
+        return [f"The diagnosis of this kernel no longer names {title}; its verdict is {self.titles[self.second.primary.bottleneck]}."]
+
+
+def told_ratio(speedup: float) -> str:
+    """A speedup in words; one below 1 as how many times slower."""
+    return f"{units.ratio(speedup)} faster" if speedup >= 1 else f"{units.ratio(1 / speedup)} slower"
+
+
+def _launched(name: str, count: int) -> str:
+    return f"{name} takes {count} {'launch' if count == 1 else 'launches'}"
+
+
+def _points(difference: float) -> str:
+    amount = units.significant(abs(difference) * 100, 2)
+    return f"{amount} {'point' if amount == '1' else 'points'}"
+
+
+def _small(label: str) -> str:
+    """A label within a sentence: abbreviations keep their capitals."""
+    return label if label[1:2].isupper() or label[1:2].isdigit() else label[:1].lower() + label[1:]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _moved(figures: tuple[Change, ...], *, opcodes: bool) -> list[Change]:
@@ -124,61 +290,30 @@ def _factor(change: Change) -> float:
 
 
 def _told(change: Change) -> str:
-    return f"{change.label} {units.quantity(change.before, change.unit)} → {units.quantity(change.after, change.unit)}"
+    return f"{change.label} {_arrow(change.before, change.after, change.unit)}"
 
 
-def _stall_changes(before: Profile, after: Profile) -> list[Change]:
+def _arrow(before: float | None, after: float | None, unit: str) -> str:
+    return f"{units.quantity(before, unit)} → {units.quantity(after, unit)}"
+
+
+def _waiting(before: Launches, after: Launches) -> tuple[Change, ...]:
+    """Microseconds of waiting by reason, over all launches where both sides have all of theirs, else in the longest of each."""
+    sides = (before, after) if before.whole and after.whole else (replace(before, profiles=(before.main,)), replace(after, profiles=(after.main,)))
+    reasons = dict.fromkeys(reason for side in sides for profile in side.profiles for reason in derived.stall_shares(profile))
     rows = []
-    for reason in derived.stall_shares(before) | derived.stall_shares(after):
-        pair = _waited(before, reason), _waited(after, reason)
+    for reason in reasons:
+        pair = _waited(sides[0], reason), _waited(sides[1], reason)
         if None not in pair and any(pair):
             rows.append(Change(f"stall_{reason}", reason.replace("_", " "), "us", *pair))
-    rows.sort(key=lambda change: -abs((change.after or 0.0) - (change.before or 0.0)))
-    return rows
+    return tuple(sorted(rows, key=lambda change: -abs((change.after or 0.0) - (change.before or 0.0))))
 
 
-def _waited(profile: Profile, reason: str) -> float | None:
-    """Microseconds of the launch in which an average warp was in `reason`."""
-    shares = derived.stall_shares(profile)
-    return shares.get(reason, 0.0) * profile.duration_us if shares and profile.duration_us else None
+def _waited(side: Launches, reason: str) -> float | None:
+    """Microseconds in which an average warp was in `reason`; None where a launch's stalls are not known."""
 
+    def of(profile: Profile) -> float | None:
+        shares = derived.stall_shares(profile)
+        return shares.get(reason, 0.0) * profile.duration_us if shares and profile.duration_us else None
 
-def _sentences(
-    speedup: float | None,
-    first: Diagnosis,
-    second: Diagnosis,
-    predicted: Finding | None,
-    removes: str,
-    figures: tuple[Change, ...],
-    stalls: tuple[Change, ...],
-) -> list[str]:
-    titles = {name: rule.TITLE for name, rule in load_rules().items()}
-    lines = []
-    if speedup is None:
-        lines.append("Times are missing, so the step cannot be judged.")
-    elif abs(speedup - 1) < time_model.NOISE:
-        lines.append("The step did not change the time.")
-    else:
-        lines.append(f"The step is {units.ratio(speedup)} faster." if speedup > 1 else f"The step is {units.ratio(1 / speedup)} slower.")
-    told = [_told(change) for change in [*_moved(figures, opcodes=False)[:6], *_moved(figures, opcodes=True)[:4]]]
-    if told:
-        lines.append("What changed: " + "; ".join(told) + ".")
-    falling = [change for change in stalls if (change.after or 0) < (change.before or 0) and not change.name.endswith("selected")][:2]
-    if falling:
-        fell = [f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)" for change in falling]
-        lines.append("The waiting that fell most: " + " and ".join(fell) + ".")
-    was, became = first.primary, second.primary
-    if was.bottleneck == became.bottleneck:
-        lines.append(f"The bottleneck is still: {titles[became.bottleneck].lower()}.")
-    else:
-        lines.append(f"The bottleneck was {titles[was.bottleneck].lower()} and became {titles[became.bottleneck].lower()}.")
-    if speedup is not None and predicted is not None:
-        achieved = 1 - 1 / speedup if speedup > 0 else 0.0
-        lines.append(
-            f"Removing {titles[predicted.bottleneck].lower()} was predicted to bring at most {units.ratio(predicted.speedup)} "
-            f"({units.percent(predicted.saved)} of the time); "
-            f"the step brought {units.ratio(speedup)} ({units.percent(achieved)})."
-        )
-    elif removes and predicted is None and removes in titles:
-        lines.append(f"The diagnosis of the earlier kernel did not name {titles[removes].lower()}, which this step removes.")
-    return lines
+    return side.total(of) if side.whole else of(side.main)

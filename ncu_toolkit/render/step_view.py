@@ -6,12 +6,14 @@ import difflib
 from typing import Final
 
 from ncu_toolkit import derived, units
+from ncu_toolkit.changes import Launches
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.columns import NOT_TIMED, achieved, predicted
+from ncu_toolkit.render.columns import NOT_TIMED, achieved
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, number, plain_table, text
-from ncu_toolkit.steps import explain_step
+from ncu_toolkit.steps import ROOFS, StepExplanation, explain_step, told_ratio
+from ncu_toolkit.time_model import NOISE
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
@@ -53,61 +55,60 @@ def step_view(book: Book, entry: Entry) -> StepView | None:
         visible(before.info.title) if before.info else "",
         f"{book.slugs[id(main)]}.html" if main else "",
     )
+    step = explained(book, before, entry)
     return StepView(
         link,
         visible(entry.info.idea),
-        _explained(book, before, entry),
-        _facts(book, before, entry),
+        tuple(visible(line) for line in step.text) if step else (),
+        _facts(book, before, entry, step),
         _moved(before, entry),
         _difference(before, entry),
     )
 
 
-def _explained(book: Book, before: Entry, entry: Entry) -> tuple[str, ...]:
-    """The diagnosis' own account of the step, from the two profiles. Its times are those under the profiler."""
+def explained(book: Book, before: Entry, entry: Entry) -> StepExplanation | None:
+    """The diagnosis' own account of the step, from all launches of both rungs; None where one was not profiled."""
     assert entry.info is not None
     if before.main is None or entry.main is None:
-        return ()
-    return tuple(visible(line) for line in explain_step(before.main, entry.main, entry.info.removes, book.diagnosis).text)
+        return None
+    return explain_step(_launches(before), _launches(entry), entry.info.removes, book.diagnosis, entry.kind)
 
 
-def _facts(book: Book, before: Entry, entry: Entry) -> tuple[Fact, ...]:
+def _launches(entry: Entry) -> Launches:
+    return Launches(entry.profiles, entry.timing.median_us if entry.timing else None, visible(entry.label))
+
+
+def _facts(book: Book, before: Entry, entry: Entry, step: StepExplanation | None) -> tuple[Fact, ...]:
+    """The step's one speedup, what it is meant to remove, and what was predicted of that."""
     assert entry.info is not None
-    got = achieved(before, entry)
-    facts = [Fact("Achieved speedup", number(got, "ratio", NOT_TIMED, title="unprofiled medians, this rung against the one before"))]
+    got, clock = (step.speedup, step.clock) if step else (achieved(before, entry), "timed")
+    facts = [Fact("Achieved speedup", _achieved(got, clock))]
     removes = entry.info.removes
     if not removes:
-        return (*facts, Fact("Removes", missing("the header names no bottleneck that this step removes")))
-    facts.append(Fact("Meant to remove", text(removes, code=True)))
-    guess = predicted(book, before, removes)
-    if guess is None:
-        facts.append(
-            Fact(
-                "Predicted speedup",
-                missing(f"the profile of {before.label} alone does not show {removes}" if before.main else "the rung before was not profiled"),
-            )
-        )
-        return tuple(facts)
-    speedup, rank = guess
-    facts.append(
-        Fact(
-            "Predicted speedup",
-            Cell(f"≤ {units.ratio(speedup)}", speedup, f"bound from the profile of {visible(before.label)} alone; cause found at rank {rank}"),
-        )
-    )
+        words = {"regression": "nothing: kept to show a regression", "planted": "nothing: a defect is planted"}
+        none = missing("the header names no bottleneck that this step removes")
+        return (*facts, Fact("Removes", text(words[entry.kind]) if entry.kind in words else none))
+    facts.append(Fact("Aims at the roof" if removes in ROOFS else "Meant to remove", text(removes, code=True)))
+    if step is None or step.expected is None:
+        why = f"the profile of {before.label} alone does not show {removes}" if step else "one of the two rungs was not profiled at this size"
+        return (*facts, Fact("Predicted speedup", missing(why)))
+    how = f"from the profile of {visible(before.label)} alone, if this cause alone went; found at rank {step.rank}"
+    facts.append(Fact("Predicted speedup", Cell(f"{units.ratio(step.expected)} for this cause alone", step.expected, how)))
     if got:
-        off = abs((1 - 1 / speedup) - (1 - 1 / got)) * 100
-        facts.append(
-            Fact(
-                "Prediction off by",
-                Cell(
-                    f"{units.significant(off, 2)} points",
-                    off,
-                    "difference of the predicted and the achieved time saved, in points of the time before",
-                ),
-            )
-        )
+        off = abs((1 - 1 / step.expected) - (1 - 1 / got)) * 100
+        points = f"{units.significant(off, 2)} points"
+        how = "difference of the predicted and the achieved time saved, in points of the time before"
+        slower = missing("the step is slower: there is no saving to hold the prediction against")
+        facts.append(Fact("Prediction off by", Cell(points, off, how) if got >= 1 else slower))
     return tuple(facts)
+
+
+def _achieved(speedup: float | None, clock: str) -> Cell:
+    if speedup is None:
+        return missing(NOT_TIMED)
+    how = "unprofiled medians" if clock == "timed" else "times under the profiler, all launches together: one of the two was not timed"
+    words = units.ratio(speedup) if speedup >= 1 else told_ratio(speedup)
+    return Cell(f"{words} ({clock})", speedup, f"{how}, this rung against the one before", tone="bad" if speedup < 1 - NOISE else "")
 
 
 def _moved(before: Entry, entry: Entry) -> Table | None:
