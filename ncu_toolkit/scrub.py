@@ -16,7 +16,7 @@ from typing import Final
 
 from ncu_toolkit import framing
 from ncu_toolkit.framing import Framing, Malformed, fields
-from ncu_toolkit.messages import METRIC_INSTANCE, RESULT_METRIC
+from ncu_toolkit.messages import RESULT_METRIC
 
 _IPV4 = re.compile(rb"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
 _IPV6 = re.compile(rb"(?<![\w:.])[0-9a-fA-F:]{4,39}(?:%\w+)?(?![\w:])")
@@ -32,6 +32,8 @@ _DEEPEST = 8
 _SHORTEST_TEXT = 2
 #: A text in machine code: ends at a zero byte. Code that looks like one by chance holds nothing private, and is left as it is.
 _STRING = re.compile(rb"(?<![\x20-\x7e])[\x20-\x7e]{4,}(?=\0)")
+#: Three characters of UTF-8: what a metric's value has in it where it is text.
+_WORDS: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}){3}")
 # field numbers of a source message: the module's machine code, the source files in it, the functions in it
 _CODE, _FILES, _FUNCTIONS = 4, 8, 9
 # in a source file: its name and its text
@@ -137,7 +139,7 @@ def scrub(
 
     Args:
         data: a whole report.
-        names: further strings to replace.
+        names: further strings to replace, in kernel names too; their length in bytes stays, so mangled names stay well-formed.
         keep_code_of: kernel names whose SASS stays, the code of modules that hold none of them is blanked; None keeps all.
         paths: also replace the folders of every absolute path.
         source: also blank embedded source text.
@@ -158,7 +160,7 @@ def scrub(
         if text not in _LOOPBACK:
             output[offset : offset + length] = _blank(text)
             replaced += 1
-    rules = _rules([*private.names, *(name.encode() for name in names)], paths)
+    rules = _rules(private.names, names, paths)
     snapshot = bytes(output)
     for start, end in texts(snapshot, frame):
         cleaned, count = _clean(snapshot[start:end], rules)
@@ -168,9 +170,11 @@ def scrub(
     return Scrubbed(bytes(output), replaced, blanked)
 
 
-def _rules(words: Iterable[bytes], paths: bool) -> list[re.Pattern[bytes]]:
+def _rules(words: Iterable[bytes], names: Iterable[str], paths: bool) -> list[re.Pattern[bytes]]:
+    """What is private: `words` that the report itself names as whole words, names that somebody asked for wherever they stand."""
     whole = [re.compile(rb"(?<![A-Za-z0-9])" + re.escape(word) + rb"(?![A-Za-z0-9])") for word in words]
-    return [_IPV4, _IPV6, _HOME, *whole, *([_PATH] if paths else [])]
+    asked = [re.compile(re.escape(name.encode())) for name in sorted(names, key=len, reverse=True)]
+    return [_IPV4, _IPV6, _HOME, *whole, *asked, *([_PATH] if paths else [])]
 
 
 def _clean(text: bytes, rules: Sequence[re.Pattern[bytes]]) -> tuple[bytes, int]:
@@ -190,7 +194,7 @@ def _clean(text: bytes, rules: Sequence[re.Pattern[bytes]]) -> tuple[bytes, int]
 
 def clean_text(text: str, *, names: Iterable[str] = ()) -> str:
     """Text of no report, a log or a command line, with addresses, home folders, folders of absolute paths and the given names replaced."""
-    return _clean(text.encode("utf-8", "surrogateescape"), _rules([name.encode() for name in names], True))[0].decode("utf-8", "surrogateescape")
+    return _clean(text.encode("utf-8", "surrogateescape"), _rules((), names, True))[0].decode("utf-8", "surrogateescape")
 
 
 def texts(data: bytes, frame: Framing) -> Iterator[tuple[int, int]]:
@@ -211,13 +215,14 @@ def texts(data: bytes, frame: Framing) -> Iterator[tuple[int, int]]:
 
 
 def _result_texts(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """As `_texts`, without the instances of metrics: millions of numbers."""
+    """As `_texts`, but instances of metrics are looked into only where text stands in them: most are numbers, millions of them."""
     for number, a, b in spans_of(data[start:end]):
         if number == RESULT_METRIC:
-            for part, c, d in spans_of(data[start + a : start + b]):
-                if part != METRIC_INSTANCE:
-                    yield from _texts(data, start + a + c, start + a + d, _DEEPEST)
-                    break
+            if _WORDS.search(data, start + a, start + b) is None:
+                continue
+            for _, c, d in spans_of(data[start + a : start + b]):
+                if _WORDS.search(data, start + a + c, start + a + d) is not None:
+                    yield from _texts(data, start + a + c, start + a + d, 0)
         else:
             yield from _leaf(data, start + a, start + b, 0)
 
@@ -263,14 +268,26 @@ def leftovers(data: bytes, *, names: Iterable[str] = (), paths: bool = False) ->
 
     Names and home folders are looked for in every byte of the file, whatever they are part of.
     """
-    rules = _rules([name.encode() for name in names], paths)
+    rules = _rules((), names, paths)
     frame = framing.parse(data)
     found = [f"text at offset {start}" for start, end in texts(data, frame) if _clean(data[start:end], rules)[1]]
-    for word in (b"/home/", b"/Users/", b"/root/", *(name.encode() for name in names)):
+    for word, kind in ((b"/home/", "home folder"), (b"/Users/", "home folder"), (b"/root/", "home folder"), *((n.encode(), "name") for n in names)):
         at = data.find(word)
-        if at >= 0 and set(data[at : at + len(word)].strip(b"/")) != {ord("x")}:
-            found.append(f"{'home folder' if word.startswith(b'/') else 'name'} at offset {at}")
+        if at >= 0 and _neutral(word) != word:
+            found.append(f"{kind} at offset {at}")
     return found
+
+
+def replaceable(name: str) -> bool:
+    """Whether there is anything in a name that a replacement would change."""
+    return _neutral(name.encode()) != name.encode()
+
+
+def without_names(text: str, names: Iterable[str]) -> str:
+    """Text as it reads after `scrub` has replaced the names in it."""
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, _neutral(name.encode()).decode())
+    return text
 
 
 def _neutral(text: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import report_files
 
 from ncu_toolkit import framing, ncu_rep, redact, scrub
 from ncu_toolkit.errors import InputProblem, UsageProblem
+from ncu_toolkit.model import Profile
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
@@ -52,11 +54,39 @@ def test_source_goes_when_asked(source: Path, tmp_path: Path) -> None:
     assert b"gemm_fp32" not in data
 
 
-def test_kernel_names_asked_to_go_are_refused_where_figures_hang_on_them(source: Path, tmp_path: Path) -> None:
-    """A name that the whole report agrees on may go: it becomes the same other name everywhere, but it is a change of the launch."""
-    with pytest.raises(InputProblem):
-        redact.redact(source, tmp_path / "out.ncu-rep", names=["coalesced"])
-    assert not (tmp_path / "out.ncu-rep").exists()
+@pytest.mark.parametrize("name", ["coalesced", "NVIDIA"])
+def test_a_name_goes_from_kernels_and_gpus_too(source: Path, tmp_path: Path, name: str) -> None:
+    """It becomes the same other name everywhere, so the report still agrees with itself, and every figure stays."""
+    done = redact.redact(source, tmp_path / "out.ncu-rep", names=[name])
+    assert name.encode() not in done.path.read_bytes()
+    old, new = ncu_rep.load_profiles(source), ncu_rep.load_profiles(done.path)
+    shown = [(profile.launch.kernel, profile.device.name) for profile in old]
+    assert any(name in text for pair in shown for text in pair)
+    other = "x" * len(name)
+    assert [(profile.launch.kernel, profile.device.name) for profile in new] == [tuple(t.replace(name, other) for t in pair) for pair in shown]
+    assert [profile.readings for profile in new] == [profile.readings for profile in old]
+
+
+def test_names_that_figures_hang_on_are_refused(source: Path, tmp_path: Path) -> None:
+    for name, says in (("time_duration", "'?time_duration"), ("__", "holds '__'|would change"), ("0", "'0'")):
+        with pytest.raises(InputProblem, match=says) as refused:
+            redact.redact(source, tmp_path / "out.ncu-rep", names=[name])
+        assert "report this" not in str(refused.value), "it is the name, no defect"
+        assert not (tmp_path / "out.ncu-rep").exists()
+    for nothing in ("", "  ", "xx", "/"):
+        with pytest.raises(UsageProblem, match="nothing that could be replaced"):
+            redact.redact(source, tmp_path / "out.ncu-rep", names=[nothing])
+
+
+def test_launches_without_figures_are_told(source: Path, tmp_path: Path) -> None:
+    assert redact.redact(source, tmp_path / "whole.ncu-rep").incomplete == 0
+    told = redact._told(source, scrub.Scrubbed(b"", 0, 0), incomplete_launches(source))
+    assert (told.launches, told.incomplete) == (2, 1)
+
+
+def incomplete_launches(source: Path) -> list[Profile]:
+    first, second = ncu_rep.load_profiles(source)
+    return [first, replace(second, launch=replace(second.launch, status="damaged: its grid"))]
 
 
 def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:
