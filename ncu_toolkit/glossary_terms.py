@@ -227,8 +227,8 @@ CONCEPTS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "traffic": ("Memory traffic", "Bytes that each level of memory moved; over the compulsory bytes it shows what moves more than once.", "", ("Memory traffic over compulsory", "Moved")),
     "compulsory": ("Compulsory bytes", "The fewest bytes that the problem allows: each input read once, each output written once.", "", ("compulsory", "× compulsory")),
     "rate": ("Rate", "Useful operations or compulsory bytes over the unprofiled time; work that a kernel does in vain counts nothing.", "", ("Rate by size",)),
-    "time": ("Time", "Median of unprofiled runs, taken with CUDA events; the L2 is flushed before each unless the page says warm.", "", ("Time, warm L2", "Median")),
-    "occupancy": ("Occupancy", "Resident warps over those that an SM can hold; theoretical by resources, achieved as measured.", _GUIDE, ("Limited by",)),
+    "time": ("Time", "Median of unprofiled runs, taken with CUDA events. Whether the L2 was flushed before each or left warm stands at the figure.", "", ("Time, warm L2",)),
+    "occupancy": ("Occupancy", "Resident warps over those that an SM can hold; theoretical by resources, achieved as measured.", _GUIDE, ()),
     "what-if": ("What if", "The occupancy for other registers, shared memory or block size, computed by the rules of the CUDA occupancy calculator; nothing is run.", "CUDA occupancy calculator", ()),
     "wave": ("Wave", "As many blocks as fit on the GPU at once; the last one is often only partly full.", "", ()),
     "bound": ("Lower bound", "The least time that one resource alone would need for the launch's work; the launch takes at least the longest of them.", "docs/time-model.md", ("At least",)),
@@ -256,10 +256,45 @@ CONCEPTS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "confirmed": ("Confirmed by the profile", "A static finding is confirmed where the profile's verdict or a runner-up names the same bottleneck, and refuted where the rule ruled it out.", "", ("Profile says",)),
 }  # fmt: skip
 
-#: Words of tables and headers that mean a figure of the registry.
+#: Words of headers and of cells that mean a figure of the registry.
 ALIASES: Final[dict[str, str]] = {
-    "Duration under ncu": "duration", "SM clock while profiled": "sm_clock", "SM clock while timed": "sm_clock", "Achieved": "achieved_occupancy",
-    "Bank conflicts": "shared_conflict_excess", "theoretical occupancy": "theoretical_occupancy", "achieved occupancy": "achieved_occupancy",
-    "Hit rate": "l2_hit_rate", "Utilisation": "memory_throughput", "Active lanes": "lanes_predicated_on", "Issue": "issue_active",
-    "Replay passes": "passes", "Executed": "instructions", "waves": "waves",
+    "Duration under ncu": "duration", "SM clock while profiled": "sm_clock", "theoretical occupancy": "theoretical_occupancy",
+    "achieved occupancy": "achieved_occupancy", "Replay passes": "passes", "waves": "waves",
+}  # fmt: skip
+
+#: The entry that a table's heading opens: by kind of table, then by the column's key. One word means another thing in another table, so no
+#: heading is looked up by its words; one that is not named here has its own explanation alone.
+HEADINGS: Final[dict[str, dict[str, str]]] = {
+    "ladder": {
+        "rung": "concept-rung", "time": "concept-time", "rate": "concept-rate", "baseline": "concept-baseline", "bottleneck": "concept-verdict",
+        "predicted": "concept-predicted", "stall": "concept-stack", "registers": "metric-registers-per-thread",
+        "theoretical_occupancy": "metric-theoretical-occupancy", "achieved_occupancy": "metric-achieved-occupancy",
+        "dram": "metric-dram-utilization", "l2": "metric-l2-utilization", "l1": "metric-l1-data-pipe-active",
+        "conflicts": "derived-shared-conflict-excess", "energy": "concept-energy",
+    },
+    "calibration": {"rank": "concept-calibration", "verdict": "concept-verdict", "predicted": "concept-predicted", "ncu": "concept-nsight-rule"},
+    "launches": {
+        "grid": "concept-grid", "block": "concept-grid", "registers": "metric-registers-per-thread", "occupancy": "metric-achieved-occupancy",
+        "dram": "metric-dram-utilization", "issue": "metric-issue-active", "bottleneck": "concept-verdict", "predicted": "concept-predicted",
+    },
+    "ladder-data": {"rung": "concept-rung", "rate": "concept-rate"},
+    "stalls-data": {"rung": "concept-rung", **{reason.replace("_", " "): f"stall-{reason.replace('_', '-')}" for reason in STALLS}},
+    "traffic-data": {"rung": "concept-rung", "compulsory": "concept-compulsory", "dram": "concept-dram", "l2": "concept-l2", "l1": "concept-l1"},
+    "roofline-data": {},
+    "sizes-data": {"rung": "concept-rung"},
+    "what-if": {"warps": "unit-warp", "occupancy": "metric-theoretical-occupancy"},
+    "where": {"instruction": "concept-sass"},
+    "considered": {"bottleneck": "concept-verdict"},
+    "bounds": {"at least": "concept-bound"},
+    "traffic": {"moved": "concept-traffic", "× compulsory": "concept-compulsory"},
+    "mix": {"executed": "metric-instructions", "active lanes": "metric-lanes-predicated-on"},
+    "widths": {"executed": "metric-instructions"},
+    "stalls": {"cycles": "concept-stack", "samples": "concept-sample"},
+    "static-regions": {"flop": "unit-floating-point-operation", "loads in flight": "concept-in-flight"},
+    "static-findings": {"bottleneck": "concept-verdict", "certainty": "concept-certainty", "profile says": "concept-confirmed"},
+    "hottest": {
+        "heaviest instruction": "concept-sass", "live": "concept-live-registers", "sectors beyond": "concept-sector-excess",
+        "wavefronts beyond": "concept-wavefront",
+    },
+    "rules": {"rule": "concept-nsight-rule", "estimate": "concept-nsight-rule"},
 }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import render_fixture
 
-from ncu_toolkit import attribution, derived, glossary, metrics, time_model
+from ncu_toolkit import attribution, derived, glossary, glossary_terms, metrics, time_model
 from ncu_toolkit.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.columns import COLUMNS
@@ -19,8 +19,6 @@ from ncu_toolkit.rules import bottleneck_ids
 
 #: Figures whose paragraph is the registry's own: one for each opcode.
 COUNTED = {name for name in metrics.REGISTRY if name.startswith(("stall_", "threads_"))}
-#: Headings that are plain words.
-PLAIN = {"claim"}
 
 
 def test_every_term_of_the_renderer_has_an_entry() -> None:
@@ -33,10 +31,15 @@ def test_every_term_of_the_renderer_has_an_entry() -> None:
     shown += [*metrics.REGISTRY, *derived.DERIVED, *bottleneck_ids(), *(reason.replace("_", " ") for reason in metrics.STALL_REASONS)]
     shown += [f"stall_share:{reason}" for reason in metrics.STALL_REASONS] + [f"kind_share:{kind}" for kind in KINDS]
     shown += [f"resource:{name.replace('_', ' ')}" for name in time_model.RESOURCES]
-    shown += [spec.column.label for spec in COLUMNS if spec.column.key not in PLAIN]
     assert [words for words in shown if not glossary.find(words)] == []
     for words in shown:
         assert glossary.find(words) in glossary.terms()
+
+
+def test_headings_open_entries_that_there_are() -> None:
+    assert all(spec.column.title for spec in COLUMNS)
+    assert set(glossary_terms.HEADINGS["ladder"]) <= {spec.column.key for spec in COLUMNS}
+    assert {key for found in glossary_terms.HEADINGS.values() for key in found.values()} <= set(glossary.terms())
 
 
 def test_no_entry_is_left_over() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import render_fixture
@@ -10,8 +11,12 @@ import render_fixture
 from ncu_toolkit.model import Evidence
 from ncu_toolkit.occupancy import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.render.book import Book, open_book
+from ncu_toolkit.render.columns import COLUMNS, bound_cell
+from ncu_toolkit.render.glossary_view import column_term, columns_explained, kind_of
 from ncu_toolkit.render.page_tables import _what_if, traffic_table
 from ncu_toolkit.render.page_view import evidence_table
+from ncu_toolkit.render.run_view import run_view
+from ncu_toolkit.render.views import Table
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +46,49 @@ def test_whole_things_are_counted_whole() -> None:
     for label, found in (("threads per block", what_if_block(base)), ("registers per thread", what_if_registers(base))):
         values = [row[0].text for row in _what_if("x", label, found, 32, 1, 64).table.rows]
         assert not [text for text in values if "." in text or float(text.replace("\u2009", "")) not in found]
+
+
+def tables(view: object) -> Iterator[Table]:
+    """Every table of a view, wherever it stands."""
+    if isinstance(view, Table):
+        yield view
+    elif is_dataclass(view):
+        yield from (table for field in fields(view) for table in tables(getattr(view, field.name)))
+    elif isinstance(view, Mapping | list | tuple):
+        yield from (table for part in (view.values() if isinstance(view, Mapping) else view) for table in tables(part))
+
+
+def test_headings_are_explained_by_their_table(book: Book) -> None:
+    """One word means another thing in another table: a speedup that was achieved is no occupancy."""
+    found = {kind_of(table): table for table in tables(run_view(book))}
+    explained = {kind: dict(columns_explained(found[kind])) for kind in ("ladder", "calibration")}
+    assert "occupancy" not in explained["calibration"]["Achieved"].lower()
+    assert "warps" in explained["ladder"]["Achieved"].lower()
+    for texts in explained.values():
+        assert len(set(texts.values())) == len(texts)
+        assert set(texts) == {column.label for column in found["ladder" if "Rung" in texts else "calibration"].columns}
+    assert all(column_term(found["traffic"], column) != "metric-memory-throughput" for column in found["traffic"].columns)
+
+
+def test_times_under_the_profiler_are_not_explained_as_unprofiled() -> None:
+    run = render_fixture.run()
+    strangers = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles), timings=())
+    launches = next(table for table in tables(run_view(open_book(strangers, render_fixture.diagnosis))) if table.key == "launches")
+    explained = dict(columns_explained(launches))
+    for label in ("Time", "Median"):
+        assert "under ncu" in explained[label]
+        assert "unprofiled" not in explained[label]
+
+
+@pytest.mark.parametrize(("speedup", "good", "text"), [(1.0, False, "n/a"), (1.003, False, "n/a"), (1.6, False, "≤ 1.60×"), (1.0, True, "n/a")])
+def test_no_gain_is_claimed_to_be_nothing(book: Book, speedup: float, good: bool, text: str) -> None:
+    finding = replace(render_fixture.diagnosis(book.run.profiles[0]).primary, speedup=speedup, good=good, arithmetic=("Why not.",))
+    cell = bound_cell(finding)
+    assert cell.text == text
+    assert not cell.missing or "Why not" in cell.title or "roof" in cell.title
+
+
+def test_the_verdict_comes_before_the_details(book: Book) -> None:
+    """What a reader looks for first is among the first columns, so that a screen of 1440 pixels shows it."""
+    keys = [spec.column.key for spec in COLUMNS]
+    assert keys[:6] == ["rung", "time", "rate", "baseline", "bottleneck", "predicted"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.metrics import STALL_REASONS
-from ncu_toolkit.model import Diagnosis, Profile, Timing, matches_opcode
+from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing, matches_opcode
 from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
@@ -196,6 +196,20 @@ def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | No
     return None
 
 
+#: Below this a predicted factor reads as 1.00.
+_LEAST_GAIN: Final = 1.005
+
+
+def bound_cell(finding: Finding) -> Cell:
+    """The predicted speedup of a finding, or why there is none: "at most 1.00" would say that nothing can be gained."""
+    if finding.good:
+        return missing("at its roof: nothing to remove")
+    if finding.speedup < _LEAST_GAIN:
+        because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
+        return missing(f"this report does not say how much could be gained.{because}")
+    return Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, "bound if this cause alone were removed")
+
+
 def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     after = next_step(book, entry)
     if after is None or after.info is None:
@@ -203,52 +217,48 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
-    left = f"≤ {units.ratio(guess[0])}" if guess else "not found"
+    left = (f"≤ {units.ratio(guess[0])}" if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE) if guess else "not found"
     right = units.ratio(got) if got else "not timed"
     title = f"{after.info.removes}: predicted bound from this profile alone → achieved by {after.label}"
     return Cell(f"{left} → {right}", got, visible(title))
-
-
-def _claim(_book: Book, entry: Entry, _kind: str) -> Cell:
-    source = entry.info.source if entry.info else None
-    if source is None or not source.claim:
-        return missing("no document gives a figure for this rung")
-    return text(source.claim, f"{source.document}, on {source.device}" if source.device else source.document)
 
 
 def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = True) -> Column:
     return Column(key, label, title, unit, numeric)
 
 
+#: What a reader looks for first stands first: a screen shows the verdict and what the prediction was worth without scrolling.
 COLUMNS: Final[tuple[Spec, ...]] = (
     Spec(_column("rung", "Rung", "The kernel, linked to its page", numeric=False), _name),
     Spec(_column("time", "Time", "Median of unprofiled runs, CUDA events", "us"), _time),
     Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
     Spec(_column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"), _baseline),
+    Spec(_column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False), _bottleneck),
+    Spec(
+        _column(
+            "predicted",
+            "Predicted → achieved",
+            "Speedup predicted for removing one bottleneck alone, and what the rung that goes for it achieved, which may change more",
+            "ratio",
+        ),
+        _prediction,
+    ),
+    Spec(_column("stall", "Top stall", "What warps wait for most, of their time", numeric=False), _top_stall),
     Spec(_column("registers", "Registers", "Registers per thread", "count"), _figure("registers_per_thread")),
     Spec(_column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"), _theoretical),
     Spec(_column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"), _figure("achieved_occupancy")),
-    Spec(_column("limiter", "Limited by", "What limits the occupancy", numeric=False), _limiter),
+    Spec(_column("limiter", "Limited by", "What limits the occupancy: the resource of which an SM runs out first", numeric=False), _limiter),
+    Spec(_column("dram", "DRAM", "Device-memory throughput of its peak, while profiled", "fraction"), _figure("dram_utilization", bar=True)),
+    Spec(_column("l2", "L2", "L2 tag throughput of its peak, while profiled", "fraction"), _figure("l2_utilization", bar=True)),
+    Spec(_column("l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"), _figure("l1_data_pipe_active", bar=True)),
+    Spec(_column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"), _figure("shared_conflict_excess")),
     Spec(_column("lds", "LDS", "Warp-level shared loads narrower than 128 bits a lane", "count"), _opcodes("LDS", "LDS.128")),
     Spec(_column("lds128", "LDS.128", "Warp-level shared loads of 128 bits a lane", "count"), _opcodes("LDS.128")),
     Spec(_column("sts", "STS", "Warp-level shared stores narrower than 128 bits a lane", "count"), _opcodes("STS", "STS.128")),
     Spec(_column("sts128", "STS.128", "Warp-level shared stores of 128 bits a lane", "count"), _opcodes("STS.128")),
     Spec(_column("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count"), _opcodes("LDGSTS|UTMALDG")),
     Spec(_column("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count"), _opcodes("HMMA|HGMMA|UTCHMMA")),
-    Spec(_column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"), _figure("shared_conflict_excess")),
-    Spec(_column("dram", "DRAM", "Device-memory throughput of its peak, while profiled", "fraction"), _figure("dram_utilization", bar=True)),
-    Spec(_column("l2", "L2", "L2 tag throughput of its peak, while profiled", "fraction"), _figure("l2_utilization", bar=True)),
-    Spec(_column("l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"), _figure("l1_data_pipe_active", bar=True)),
-    Spec(_column("stall", "Top stall", "What warps wait for most, of their time", numeric=False), _top_stall),
-    Spec(_column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False), _bottleneck),
-    Spec(
-        _column(
-            "predicted", "Predicted → achieved", "Bound predicted for the bottleneck that a later rung removes, and what that rung achieved", "ratio"
-        ),
-        _prediction,
-    ),
     Spec(_column("energy", "Energy", "Of one launch back to back, from the GPU's own counter", "mJ"), _energy),
-    Spec(_column("claim", "Claimed elsewhere", "What the source document reports, on its own GPU", numeric=False), _claim),
 )
 
 

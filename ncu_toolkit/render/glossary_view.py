@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from ncu_toolkit import glossary, units
 from ncu_toolkit.glossary import Term, find, terms
+from ncu_toolkit.glossary_terms import HEADINGS
 from ncu_toolkit.render.views import Cell, Column, Table
 
 #: Where base.html takes the entries of a page. Nothing from a report can spell it: its angle brackets would be escaped.
@@ -43,11 +44,35 @@ def cell_term(table: Table, column: Column, cell: Cell) -> str:
     return find(cell.text) or (find(cell.title) if column is table.columns[0] else "")
 
 
+def kind_of(table: Table) -> str:
+    """The kind of a table, as HEADINGS names them: its key without what tells ladders and sizes apart."""
+    if table.key in HEADINGS:
+        return table.key
+    if table.key.startswith("what-if-"):
+        return "what-if"
+    if table.key.endswith("-table"):
+        return "ladder"
+    return next((kind for kind in HEADINGS if kind.endswith("-data") and table.key.endswith(f"-{kind}")), "")
+
+
+def column_term(table: Table, column: Column) -> str:
+    """Key of the entry that a heading opens, by the column's key in its kind of table; "" where there is none."""
+    return HEADINGS.get(kind_of(table), {}).get(column.key, "")
+
+
 def columns_explained(table: Table) -> list[tuple[str, str]]:
-    """(heading, paragraph) of a sortable table's columns that have an entry: their headings sort, so they cannot open it."""
+    """(heading, explanation) of a sortable table's columns: their headings sort, so they cannot open an entry. No entry is repeated."""
     if not table.sortable:
         return []
-    return [(column.label, terms()[key].text) for column in table.columns if (key := find(column.label))]
+    found, said = [], set()
+    for column in table.columns:
+        key = column_term(table, column)
+        entry = terms()[key].text if key and key not in said else ""
+        said.add(key)
+        own = f"{column.title[:1].upper()}{column.title[1:]}." if column.title else ""
+        if own or entry:
+            found.append((column.label, " ".join(part for part in (own, entry) if part)))
+    return found
 
 
 def groups() -> list[tuple[str, str, list[Term]]]:

@@ -20,7 +20,7 @@ from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary
-from ncu_toolkit.render.glossary_view import cell_term, columns_explained, groups, opened, term_note, term_of, with_entries
+from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, groups, opened, term_note, term_of, with_entries
 from ncu_toolkit.render.index_view import IndexPart, index_part, index_view
 from ncu_toolkit.render.page_view import Neighbours, page_view
 from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
@@ -272,7 +272,10 @@ def _environment() -> Environment:
     )
     environment.filters["slug"] = slug
     environment.globals["json_block"] = _json_block
-    environment.globals.update(reasons_of=reasons_of, term_of=term_of, cell_term=cell_term, columns_explained=columns_explained, term_note=term_note)
+    environment.globals.update(
+        reasons_of=reasons_of, term_of=term_of, cell_term=cell_term, column_term=column_term, term_note=term_note,
+        columns_explained=columns_explained,
+    )  # fmt: skip
     return environment
 
 

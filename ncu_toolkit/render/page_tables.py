@@ -132,7 +132,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         "Level",
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
-        "Hit rate",
+        ("Hit rate", "accesses of that level that found their data there"),
         ("Utilisation", "of the level's peak, while profiled; of L1 for global accesses, of its tag stage"),
     ]
     return plain_table(

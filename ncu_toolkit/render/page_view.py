@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit import units
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
-from ncu_toolkit.render.columns import NOT_TIMED, energy_cell, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.columns import NOT_TIMED, bound_cell, energy_cell, rate_kind, rate_of, rate_unit
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
 from ncu_toolkit.render.safe import visible
@@ -168,18 +169,9 @@ def _claim(entry: Entry | None) -> tuple[Fact, ...]:
 
 
 def _finding(finding: Finding) -> FindingView:
-    gain = (
-        missing("at its roof: nothing to remove")
-        if finding.good
-        else missing("no gain is predicted")
-        if finding.speedup <= 1
-        else Cell(
-            f"≤ {units.ratio(finding.speedup)}",
-            finding.speedup,
-            "bound if this cause alone were removed",
-            tone="bad" if finding.speedup >= 1.2 else "",
-        )
-    )
+    gain = bound_cell(finding)
+    if finding.speedup >= 1.2 and not gain.missing:
+        gain = replace(gain, tone="bad")
     where = None
     if finding.locations:
         rows = [

@@ -11,7 +11,7 @@ from ncu_toolkit import units
 from ncu_toolkit.metrics import REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.columns import achieved, figure_cell, predicted, verdict_cell
+from ncu_toolkit.render.columns import achieved, bound_cell, figure_cell, predicted, verdict_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.render.safe import visible
@@ -220,7 +220,14 @@ def calibration(book: Book) -> Table | None:
         return None
     labels = ("Step", "Size", "Removes", "Found at", "Verdict", "Predicted", "Achieved", "Off by, points", "Nsight Compute's top")
     keys = ("step", "size", "removes", "rank", "verdict", "predicted", "achieved", "error", "ncu")
-    columns = tuple(Column(key, label, "", "", key in ("rank", "predicted", "achieved", "error")) for key, label in zip(keys, labels, strict=True))
+    titles = (
+        "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
+        "place of that cause among the findings on the slower rung", "what the slower rung is limited by",
+        "the speedup for this cause alone, from the slower rung's profile", "speedup that the next rung brought",
+        "difference of the two, as shares of the time before", "the largest estimate of Nsight Compute's own rules on the slower rung",
+    )  # fmt: skip
+    numeric = ("rank", "predicted", "achieved", "error")
+    columns = tuple(Column(key, label, title, "", key in numeric) for key, label, title in zip(keys, labels, titles, strict=True))
     first, second = sum(hit == 1 for hit in hits), sum(hit in (1, 2) for hit in hits)
     note = f"The declared cause is the verdict for {first} of {len(hits)} steps and among the first two for {second}."
     if errors:
@@ -286,17 +293,17 @@ def _launches(book: Book) -> Table | None:
         ("kernel", "Kernel", ""),
         ("status", "Status", ""),
         ("launches", "Launches", "same kernel, grid and block"),
-        ("time", "Time", "of all of them, under ncu"),
+        ("time", "Time", "of all launches of the kind together, under ncu"),
         ("share", "Share", "of the time of all launches"),
-        ("median", "Median", "of one launch"),
+        ("median", "Median", "of one launch, under ncu"),
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),
-        ("occupancy", "Occupancy", "achieved"),
+        ("occupancy", "Occupancy", "achieved, of the median launch"),
         ("dram", "DRAM", "of its peak"),
         ("issue", "Issue", "issue slots busy"),
         ("bottleneck", "Bottleneck", "of the median launch"),
-        ("predicted", "Predicted", "bound on the speedup if it were removed"),
+        ("predicted", "Predicted", "bound on the speedup if the bottleneck were removed"),
     )
     words = {"kernel", "status", "grid", "block", "bottleneck"}
     columns = tuple(Column(key, label, title, "", key not in words) for key, label, title in labels)
@@ -309,8 +316,7 @@ def _launches(book: Book) -> Table | None:
 def _gain(book: Book, profile: Profile) -> Cell:
     if not profile.launch.complete:
         return missing("the launch is incomplete")
-    primary = book.diagnosis(profile).primary
-    return missing("at its roof: nothing to remove") if primary.good else Cell(f"≤ {units.ratio(primary.speedup)}", primary.speedup)
+    return bound_cell(book.diagnosis(profile).primary)
 
 
 def _costs(book: Book) -> Table | None:
