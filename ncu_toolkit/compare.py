@@ -171,7 +171,9 @@ def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list
     t0, t1 = before.duration_us, after.duration_us
     if not t0 or not t1:
         return ["A time is missing, so the two cannot be compared by time."]
-    faster = f"{units.ratio(t0 / t1)} faster" if t0 >= t1 else f"{units.ratio(t1 / t0)} slower"
+    if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
+        return [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: as good as the same."]
+    faster = f"{units.ratio(t0 / t1)} faster" if t0 > t1 else f"{units.ratio(t1 / t0)} slower"
     lines = [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {faster}."]
     direction = -1 if t1 < t0 else 1
     for part in [part for part in parts if part.name != "residual" and part.microseconds * direction > 0][:3]:

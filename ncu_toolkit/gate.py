@@ -119,6 +119,11 @@ class Comparison:
     remarks: tuple[str, ...] = field(default=())
 
     @property
+    def compared(self) -> int:
+        """Pairs that could be compared."""
+        return sum(not pair.problem for pair in self.pairs)
+
+    @property
     def comparable(self) -> bool:
         """Whether there was anything to compare, and nothing stood in the way of it."""
         return bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)

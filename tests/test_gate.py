@@ -181,6 +181,74 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
     assert run("compare", old, str(tmp_path / "none"))[0] == EXIT_INPUT
 
 
+def other_gpu(data: bytes) -> bytes:
+    """The same report as if from another GPU of as long a name."""
+    name = b"NVIDIA H200"
+    assert name in data
+    return data.replace(name, b"NVIDIA H999")
+
+
+@pytest.fixture(scope="module")
+def strange(reports: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("strange") / "strange.ncu-rep"
+    path.write_bytes(other_gpu(reports[0].read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("gates", [(), ("--fail-on", "time>5%")])
+def test_what_cannot_be_compared_is_an_input_error_with_and_without_a_gate(reports: tuple[Path, Path], strange: Path, gates: tuple[str, ...]) -> None:
+    code, out, err = run("compare", str(reports[0]), str(strange), *gates)
+    assert code == EXIT_INPUT
+    assert "0 of 1 kernel could be compared" in out
+    assert "not comparable: naive: different GPUs: NVIDIA H200 and NVIDIA H999" in out
+    assert "0 of 1 kernel could be compared: different GPUs" in err
+    code, out, _ = run("compare", str(reports[0]), str(strange), *gates, "--format", "json")
+    document = json.loads(out)
+    assert (code, document["passed"], document["compared"], len(document["pairs"])) == (EXIT_INPUT, False, 0, 1)
+
+
+def test_a_damaged_report_is_refused_without_an_option_that_is_not_there(reports: tuple[Path, Path], tmp_path: Path) -> None:
+    cut = tmp_path / "cut.ncu-rep"
+    cut.write_bytes(reports[0].read_bytes()[:-10])
+    code, _, err = run("compare", str(reports[0]), str(cut))
+    assert code == EXIT_INPUT
+    assert "`ncu-toolkit analyze --allow-partial`" in err
+    assert err.count("--allow-partial") == 1
+
+
+def test_the_table_fits_narrow_terminals_with_its_figures(reports: tuple[Path, Path], strange: Path) -> None:
+    """A long problem stands below the table, not in it; figures are never cut."""
+    from rich.console import Console
+
+    from ncu_toolkit.render import comparison as views
+
+    name = "one_of_the_kernels_with_a_long_name_that_is_not_to_push_figures_out"
+    pairs = [
+        gate.Pair(name, gate.Side(name, "a GPU", (707.25, 708.25)), gate.Side(name, "a GPU", (808.5, 809.5))),
+        gate.Pair("lost", gate.Side("lost", "a GPU", ()), gate.Side("lost", "b", ()), "different GPUs: " + "a GPU of a long name " * 5),
+    ]
+    shown = gate.Comparison(tuple(pairs), (), ())
+    for width in (60, 80, 140):
+        sink = io.StringIO()
+        Console(file=sink, width=width, color_system=None).print(views.text(shown))
+        table = sink.getvalue().split("not comparable: lost")[0].replace("\u2009", " ")
+        assert "809 µs" in table
+        assert "+14.3 %" in table
+        assert "not comparable" in table
+        assert "one_" in table
+        assert max(map(len, table.splitlines())) <= width
+    assert "1 of 2 kernels could be compared" in sink.getvalue()
+
+
+def test_equal_reports_are_told_as_equal(reports: tuple[Path, Path]) -> None:
+    old, new = map(str, reports)
+    out = run("compare", old, old)[1]
+    assert "faster" not in out
+    assert "as good as the same" in out
+    assert "1 kernel compared;" in out
+    assert "1 regression: " in run("compare", old, new, "--fail-on", "time>5%")[2]
+
+
 def test_documents(reports: tuple[Path, Path], tmp_path: Path) -> None:
     old, new = map(str, reports)
     _, out, _ = run("compare", old, new, "--fail-on", "time>5%", "--format", "json")

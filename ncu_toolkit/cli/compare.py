@@ -10,6 +10,7 @@ from ncu_toolkit import baselines, gate, store
 from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Options, analyze
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.errors import GateFailed, InputProblem
+from ncu_toolkit.render.words import counted
 
 FORMATS = ("text", "markdown", "json")
 
@@ -50,14 +51,17 @@ def command(old: str, new: str, kernel: str, gates: tuple[str, ...], form: str, 
     emit(shown, output)
     if found.failures:
         names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
-        raise GateFailed(f"{len(found.failures)} regressions: {names}", "The table shows old and new")
+        raise GateFailed(f"{counted(len(found.failures), 'regression')}: {names}", "The table shows old and new")
     if not found.pairs:
         raise InputProblem(f"'{old}' and '{new}' have no kernel in common", "Kernels are paired by name; --kernel may leave none")
-    if parsed and not found.comparable:
+    if not found.comparable:
         reason = next((pair.problem for pair in found.pairs if pair.problem), None) or found.undecided[0]
-        raise InputProblem(
-            f"not everything could be compared: {reason}", "Compare reports of the same GPU and sections; --kernel leaves launches out"
+        what = (
+            f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
+            if found.compared < len(found.pairs)
+            else "not every gate could be decided"
         )
+        raise InputProblem(f"{what}: {reason}", "Compare reports of the same GPU and sections; --kernel leaves launches out")
 
 
 _Sides = dict[tuple[object, ...], gate.Side]
@@ -73,5 +77,7 @@ def _read(text: str, kernel: str, timeout: float) -> tuple[_Sides, _Sides]:
     analysis = analyze([path], Options(kernel=kernel, profiles=True), timeout=timeout)
     for file in analysis.unreadable:
         if file.error is not None:
+            if "--allow-partial" in file.error.remedy:  # which is for looking at a report; a gate on part of one would say nothing
+                raise type(file.error)(file.error.message, "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it")
             raise file.error
     return gate.sides_of(analysis), timings

@@ -9,16 +9,21 @@ from typing import Any, Final
 
 from rich.console import Group as Stack
 from rich.console import RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ncu_toolkit import __version__, compare, derived, units
 from ncu_toolkit.gate import TIME, Comparison, Difference, Pair
+from ncu_toolkit.render.fitted import Column, Fitted
 from ncu_toolkit.render.safe import markdown, markdown_code, visible
+from ncu_toolkit.render.words import counted
 
 VERSION: Final = 1
 HEADINGS: Final = ("kernel", "old", "new", "change", "noise", "bottleneck")
 _NAME: Final = 60
+#: Which column is left out first on a narrow terminal, and which then.
+_GIVES_WAY: Final = {"bottleneck": 1, "noise": 2, "old": 3}
+#: Pairs of one problem that are named.
+_NAMED: Final = 3
 
 
 def rows(comparison: Comparison) -> list[tuple[str, ...]]:
@@ -39,7 +44,7 @@ def _row(pair: Pair) -> tuple[str, ...]:
     name = visible(pair.name, _NAME)
     found = pair.difference(TIME)
     if pair.problem or found is None:
-        return (name, "", "", "not comparable", "", visible(pair.problem or "no time", 120))
+        return (name, "", "", "not comparable", "", "")  # why stands below: a sentence would take the figures' place
     old, new = pair.old.bottleneck, pair.new.bottleneck
     return (name, units.duration(found.old), units.duration(found.new), percent(found.change), _noise(found), old if old == new else f"{old} → {new}")
 
@@ -61,13 +66,14 @@ def _said(comparison: Comparison) -> Iterable[str]:
         yield f"regression: {visible(failure.pair.name, _NAME)}: {visible(failure.gate)}: {parts}"
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
-    for pair in comparison.pairs:
-        if pair.problem:
-            yield f"not comparable: {visible(pair.name, _NAME)}: {visible(pair.problem)}"
-    for which, names in (("old", comparison.only_old), ("new", comparison.only_new)):
-        if names:
-            shown = ", ".join(visible(name, 40) for name in names[:5])
-            yield f"only in the {which}: {shown}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+    for problem in dict.fromkeys(pair.problem for pair in comparison.pairs if pair.problem):
+        names = [visible(pair.name, _NAME) for pair in comparison.pairs if pair.problem == problem]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"not comparable: {', '.join(names[:_NAMED])}{more}: {visible(problem)}"
+    for which, alone in (("old", comparison.only_old), ("new", comparison.only_new)):
+        if alone:
+            shown = ", ".join(visible(name, 40) for name in alone[:5])
+            yield f"only in the {which}: {shown}{f' and {len(alone) - 5} more' if len(alone) > 5 else ''}"
     yield from (visible(remark) for remark in comparison.remarks)
 
 
@@ -84,10 +90,14 @@ def verdict(comparison: Comparison) -> str:
     if not comparison.pairs:
         return "Nothing to compare: no kernel is in both."
     if comparison.failures:
-        return f"{len(comparison.failures)} regression{'s' if len(comparison.failures) > 1 else ''}."
+        return f"{counted(len(comparison.failures), 'regression')}."
+    if comparison.compared < len(comparison.pairs):
+        told = f"{comparison.compared} of {counted(len(comparison.pairs), 'kernel')} could be compared"
+    else:
+        told = f"{counted(len(comparison.pairs), 'kernel')} compared"
     if not comparison.gates:
-        return f"{len(comparison.pairs)} kernels compared; no --fail-on was given."
-    return f"{len(comparison.pairs)} kernels compared: {'no regression' if comparison.comparable else 'no regression in what could be compared'}."
+        return f"{told}; no --fail-on was given."
+    return f"{told}: {'no regression' if comparison.comparable else 'no regression in what could be compared'}."
 
 
 def explanation(comparison: Comparison) -> tuple[str, ...]:
@@ -101,11 +111,8 @@ def explanation(comparison: Comparison) -> tuple[str, ...]:
 
 def text(comparison: Comparison) -> RenderableType:
     """For a terminal."""
-    drawn = RichTable(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
-        drawn.add_column(heading, no_wrap=True, overflow="ellipsis", justify="left" if heading in ("kernel", "bottleneck") else "right")
-    for row in rows(comparison):
-        drawn.add_row(*(Text(cell) for cell in row))
+    columns = [Column(heading, heading not in ("kernel", "bottleneck"), _GIVES_WAY.get(heading, 0)) for heading in HEADINGS]
+    drawn = Fitted(columns, [[Text(cell) for cell in row] for row in rows(comparison)])
     lines = [Text(), *(Text(visible(line)) for line in explanation(comparison))]
     marks = [Text(line, style="red" if line.startswith("regression") else "yellow") for line in _said(comparison)]
     return Stack(*([drawn] if comparison.pairs else []), *lines, *marks, Text(verdict(comparison), style="bold"))
@@ -134,7 +141,8 @@ def plain(comparison: Comparison) -> dict[str, Any]:
         "version": VERSION,
         "tool_version": __version__,
         "gates": list(comparison.gates),
-        "passed": not comparison.failures and (comparison.comparable or not comparison.gates),
+        "passed": not comparison.failures and comparison.comparable,
+        "compared": comparison.compared,
         "pairs": [_plain_pair(pair) for pair in _ordered(comparison)],
         "regressions": [
             {"gate": f.gate, "kernel": visible(f.pair.name), "differences": [_plain_difference(d) for d in f.differences]}
