@@ -30,7 +30,7 @@ def diagnose(profile: Profile) -> Diagnosis:
             findings.append(outcome)
         elif outcome.bottleneck != "unknown":
             considered.append(outcome)
-    if any(finding.saved > _roof.TENTH and finding.confidence != "low" for finding in findings):
+    if any(not finding.good and finding.saved > _roof.TENTH and finding.confidence != "low" for finding in findings):
         findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
     if not model.stalls:
         findings = [_less_sure(finding) for finding in findings]
@@ -52,7 +52,7 @@ def _less_sure(finding: Finding) -> Finding:
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
 #: Causes that name what the warps feel; where another finding predicts as much, it says what to change, and goes first.
-GENERAL: Final = ("memory-latency", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "load-imbalance")
+GENERAL: Final = ("memory-latency", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "tensor-pipe", "load-imbalance")
 #: More warps are one way among others to cover waiting, but one that leaves the code as it is: between the two.
 WARPS: Final = ("low-occupancy", "grid-too-small")
 
@@ -89,7 +89,7 @@ def _generality(finding: Finding) -> int:
     """
     if finding.bottleneck == barrier_imbalance.ID and any(evidence.metric == barrier_imbalance.FEW for evidence in finding.evidence):
         return 0
-    if finding.bottleneck in GENERAL:
+    if finding.bottleneck in GENERAL and not (finding.bottleneck == "tensor-pipe" and finding.good):
         return 2
     return int(finding.bottleneck in WARPS and not (finding.bottleneck == "grid-too-small" and finding.confidence == "high"))
 

@@ -109,7 +109,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver, and nothing else limits it.",
         model,
         evidence,
-        ("Nothing to mend in this kernel. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",),
+        ("No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",),
         "DRAM throughput near 90 % of peak, bytes near the compulsory ones.",
         good=True,
         confidence="high" if sure else "medium",

@@ -12,13 +12,16 @@ The FMA pipe above 70% of its peak, most of its instructions floating-point, and
 on an H200.
 
 What to change
-Nothing in the code around it. Fewer operations (a better algorithm), or a type that tensor cores take, are what is left.
+Below 80%, what stands between the multiply-adds: other instructions, and dispatch stalls, in which an instruction is ready but held back, as where
+its operands share a register bank. From there on fewer operations (a better algorithm), or a type that tensor cores take, are what is left.
 
 When the advice is wrong
-Busy with redundant work is not good: compare the operations executed with those the problem needs.
+Busy with redundant work is not good: compare the operations executed with those the problem needs. Registers are assigned by the compiler: which
+operands share a bank can only be steered, by the shape of the patch, the order of the multiply-adds and the unrolling.
 
 Source
-Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions".
+Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions"; Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons"
+(dispatch stall); Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cache).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR, WORKING, roof
-from ncu_toolkit.rules._support import BUSY, Threshold, abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.rules._support import BUSY, WEAK_STALL, WORTH, Threshold, abstain, fact, finding, locate_stall, missing, ruled_out, stall_fact
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.rules.warp_divergence import LANES
 from ncu_toolkit.time_model import SUSTAINED, Removal, TimeModel
@@ -37,7 +40,9 @@ ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
 VENDOR: Final = Threshold(0.9 * 0.78, "nine tenths of the 78% of peak that the vendor's FP32 matrix product reaches on an H200")
 REQUIRES: Final = ("fma_pipe_active",)
-OPTIONAL: Final = ("opcodes", "lanes_predicated_on", "issue_active")
+OPTIONAL: Final = ("opcodes", "lanes_predicated_on", "issue_active", "stalls")
+#: What the best products keep the pipe busy with operands to fetch beside: the vendor's 0.78 to 0.79, register_blocked 0.80, on an H200.
+BEST: Final = Threshold(SUSTAINED, "what the best FP32 matrix products keep the pipe busy on an H200: the vendor's 78 to 79%, register_blocked 80%")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -64,7 +69,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         waste = f"it executes {units.ratio(executed / needed)} the operations that the problem needs"
     elif lanes is not None and lanes < LANES.value:
         waste = f"only {units.significant(lanes)} of 32 lanes do useful work"
-    evidence = (measured, fact(profile, "issue_active"), fact(profile, "flops_fp32"), fact(profile, "lanes_predicated_on"))
+    held_back = model.waiting("dispatch_stall")
+    evidence = (
+        measured,
+        fact(profile, "issue_active"),
+        fact(profile, "flops_fp32"),
+        fact(profile, "lanes_predicated_on"),
+        stall_fact(profile, "dispatch_stall", WEAK_STALL) if held_back >= WEAK_STALL.value else None,
+    )
     if waste:
         return roof(
             ID,
@@ -87,34 +99,60 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             good=False,
             confidence="low",
         )
-    if busy < VENDOR.value:
+    below = 1 - busy / BEST.value
+    if busy < VENDOR.value or (held_back >= WEAK_STALL.value and below >= WORTH):
         removal = Removal(
             "with nothing but the arithmetic in the way",
-            stalls=dict.fromkeys(model.stalls, min(1.0, busy / SUSTAINED)),
+            stalls=dict.fromkeys(model.stalls, min(1.0, busy / BEST.value)),
             loads={"issue": busy / issuing},
         )
         return finding(
             ID,
             f"The kernel is close to the arithmetic roof: issue slots are {units.percent(issuing)} busy and the floating-point pipe "
-            f"{units.percent(busy)}; what is left is in the "
-            "instructions between the multiply-adds.",
+            f"{units.percent(busy)}; {_between(model, busy)}.",
             model.without(removal),
             evidence,
-            (
-                "Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by "
-                "constants.",
-                "Let loads for the next step overlap the arithmetic of this one, down to the registers.",
-            ),
-            "A larger part of the instructions FFMA, and the FMA pipe above 70 %.",
+            _advice(model),
+            f"The FMA pipe {units.percent(BEST.value, 2)} busy: "
+            + ("dispatch stalls shrink." if held_back >= WEAK_STALL.value else "a larger part of the instructions FFMA."),
             confidence="medium",
+            locations=locate_stall(profile, "dispatch_stall") if held_back >= WEAK_STALL.value else (),
         )
+    fewer = "No larger cause was found: only fewer operations, or a type that tensor cores take, would be much faster."
     return roof(
         ID,
         f"This kernel is good: the floating-point pipe works {units.percent(busy)} of the time, near the most that well-written kernels reach.",
         model,
         evidence,
-        ("Nothing to mend: only fewer operations, or a type that tensor cores take, would be faster.",),
+        (fewer, f"Below the best there is this: {_between(model, busy)}.") if below >= WORTH else (fewer,),
         "FFMA the bulk of the instructions, the FMA pipe near its peak.",
         good=True,
         confidence="high" if needed else "medium",
+        resource="fma",
+        best=BEST,
+    )
+
+
+def _between(model: TimeModel, busy: float) -> str:
+    """What keeps the pipe from being busier, as far as the profile tells."""
+    issuing, held_back = model.busy("issue"), model.waiting("dispatch_stall")
+    others = f"instructions other than floating-point arithmetic take {units.percent(1 - busy / issuing)} of the issue slots used" if issuing else ""
+    if held_back >= WEAK_STALL.value:
+        words = (
+            f"for {units.percent(held_back)} of a warp's time its next instruction is ready, but held back (dispatch stall), as where operands share "
+            "a register bank"
+        )
+        return f"{words}, and {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
+    return f"what is left is between the multiply-adds: {others}" if others and busy < issuing else "what is left is between the multiply-adds"
+
+
+def _advice(model: TimeModel) -> tuple[str, ...]:
+    held_back = (
+        "Give neighbouring multiply-adds an operand in common, so that it is read once and reused: walk the patch of results along one side and back "
+        "along the next, and try other shapes and unrollings of it, which changes how the compiler assigns registers to banks."
+    )
+    return (
+        *((held_back,) if model.waiting("dispatch_stall") >= WEAK_STALL.value else ()),
+        "Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by constants.",
+        "Let loads for the next step overlap the arithmetic of this one, down to the registers.",
     )

@@ -81,7 +81,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"This kernel is good: {what}, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
             model,
             evidence,
-            ("Nothing to mend in this kernel; wider accesses or fewer bytes would be the next step.",),
+            ("No larger cause was found: wider accesses or fewer bytes would be the next step.",),
             "The same unit still the busiest.",
             good=True,
             confidence="medium",

@@ -79,7 +79,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"This kernel is good: {what}, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",
             model,
             evidence,
-            ("Nothing to mend in this kernel; fuse it with its neighbours to move fewer bytes.",),
+            ("No larger cause was found: fuse it with its neighbours to move fewer bytes.",),
             "The same bytes, and L2 still the busiest.",
             good=True,
             confidence="high" if once and compulsory else "medium",
