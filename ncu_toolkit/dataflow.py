@@ -6,6 +6,7 @@ is given and what it returns is not followed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from ncu_toolkit import branches
@@ -22,7 +23,11 @@ class Graph:
     """
 
     def __init__(self, rows: Sequence[Instruction], writes: Sequence[frozenset[int]]) -> None:
-        self._writes = writes
+        # Writers of each register in file order: looking through the instructions themselves takes quadratic time in straight code.
+        self._writers: dict[int, list[int]] = {}
+        for i, registers in enumerate(writes):
+            for register in registers:
+                self._writers.setdefault(register, []).append(i)
         self._guards = [parts(row.sass)[0] for row in rows]
         named = branches.targets(rows) or {}
         self.targets = {i: ends for i, ends in named.items() if _base(rows[i]) in JUMPS}
@@ -58,11 +63,14 @@ class Graph:
     def _within(self, block: int, last: int, register: int, guard: str) -> tuple[frozenset[int], bool]:
         """Writers in a block from `last` back, and whether one among them hides what came before: unconditional, or under the reader's own guard."""
         found = []
-        for i in range(last, self._starts[block] - 1, -1):
-            if register in self._writes[i]:
-                found.append(i)
-                if self._guards[i] in ("", guard):
-                    return frozenset(found), True
+        writers = self._writers.get(register, [])
+        for place in range(bisect_right(writers, last) - 1, -1, -1):
+            i = writers[place]
+            if i < self._starts[block]:
+                break
+            found.append(i)
+            if self._guards[i] in ("", guard):
+                return frozenset(found), True
         return frozenset(found), False
 
     def _entry(self, block: int, register: int, guard: str) -> frozenset[int]:

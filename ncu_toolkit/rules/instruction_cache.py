@@ -52,9 +52,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, f"Warps wait for instructions for only {units.percent(waiting)} of their time.", measured)
     executed = [row.executed for row in profile.instructions if row.executed]
-    hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= max(executed))
+    most = max(executed, default=0)
+    hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= most)
     warps = profile.launch.blocks * -(-profile.launch.threads_per_block // 32)
-    if executed and warps and max(executed) / warps < REPEATS and hot <= L1_BYTES:
+    if executed and warps and most / warps < REPEATS and hot <= L1_BYTES:
         return ruled_out(
             ID, "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit.", measured
         )
