@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import render_fixture
@@ -13,6 +16,7 @@ from ncu_toolkit.occupancy import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.columns import COLUMNS, bound_cell
 from ncu_toolkit.render.glossary_view import column_term, columns_explained, kind_of
+from ncu_toolkit.render.html import write_run
 from ncu_toolkit.render.page_tables import _what_if, traffic_table
 from ncu_toolkit.render.page_view import evidence_table
 from ncu_toolkit.render.run_view import run_view
@@ -92,3 +96,16 @@ def test_the_verdict_comes_before_the_details(book: Book) -> None:
     """What a reader looks for first is among the first columns, so that a screen of 1440 pixels shows it."""
     keys = [spec.column.key for spec in COLUMNS]
     assert keys[:6] == ["rung", "time", "rate", "baseline", "bottleneck", "predicted"]
+
+
+def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
+    run = render_fixture.run()
+    alone = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]), timings=())
+    write_run(alone, tmp_path / "analysis", book=open_book(alone, render_fixture.diagnosis), front=False)
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) == 4
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "Ladders" not in text
+        for link in re.findall(r'href="([^"#]+)"', text):
+            assert (page.parent / unquote(link)).is_file(), (page, link)

@@ -136,7 +136,7 @@ def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, sta
     run = as_run(chosen, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), redacted=redacted)
     book = as_book(chosen, run)
     if not standalone:
-        return write_run(run, store.new_run_folder(output or Path("reports"), f"analysis {run.id}"), book=book)
+        return write_run(run, store.new_run_folder(output or Path("reports"), f"analysis {run.id}"), book=book, front=False)
     target = output or Path(STANDALONE)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         page = write_run(run, Path(scratch) / "run", standalone=True, book=book)

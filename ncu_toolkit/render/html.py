@@ -43,21 +43,22 @@ def default_diagnose() -> Diagnose:
     return diagnose
 
 
-def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | None = None) -> Path:
+def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | None = None, front: bool = True) -> Path:
     """Write a run's pages into `folder` (assets go beside it, once for all runs) and return the page to open.
 
     Args:
         standalone: write one file that holds everything instead, `report.html`.
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
+        front: a front page over all runs lies beside the folder, or is written next (`write_index`): the pages link it.
 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
     with without_collector():
-        return _write_run(book or book_for(run), folder, standalone)
+        return _write_run(book or book_for(run), folder, standalone, front)
 
 
-def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
+def _write_run(book: Book, folder: Path, standalone: bool, front: bool) -> Path:
     view = run_view(book) if standalone else run_summary(book)
     firsts = {name: _first(book, name) for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,10 +69,11 @@ def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
     for table in _sortable(view):
         write_atomic(folder / f"{slug(table.key)}.csv", table_csv(table).encode())
     up = "../"
+    above = [("Ladders", f"{up}index.html")] if front else []
 
     def write_page(launch: tuple[Profile, Neighbours]) -> None:
         page = page_view(book, *launch)
-        crumbs = [("Ladders", f"{up}index.html"), (view.title, "index.html"), (page.title, "")]
+        crumbs = [*above, (view.title, "index.html"), (page.title, "")]
         _write(
             folder / f"{page.slug}.html",
             "page.html",
@@ -91,7 +93,7 @@ def _write_run(book: Book, folder: Path, standalone: bool) -> Path:
         "run.html",
         view=view,
         title=view.title,
-        crumbs=[("Ladders", f"{up}index.html"), (view.title, "")],
+        crumbs=[*above, (view.title, "")],
         link=_link,
         csv=_csv_link,
         first_panel=lambda f: firsts[f.name],
@@ -115,7 +117,6 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
     """As `write_index`, from what each run gives to the front page."""
     reports.mkdir(parents=True, exist_ok=True)
     write_assets(reports)
-    _write_glossary(reports)
     view = index_view(parts)
     firsts = {(shown.folder, shown.family.name): shown.first for shown in view.families}
     here = [""]
@@ -144,6 +145,7 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
         first_panel=lambda family: firsts[here[0], family.name],
         **linked(""),
     )
+    _write_glossary(reports)
     return path
 
 
@@ -285,8 +287,8 @@ def _write(path: Path, template: str, **values: Any) -> None:
 
 
 def _write_glossary(reports: Path) -> None:
-    """The glossary's page beside the front page."""
-    crumbs = [("Ladders", "index.html"), ("Glossary", "")]
+    """The glossary's page, which links the front page where there is one: that is written first, else it is written again with it."""
+    crumbs = [*([("Ladders", "index.html")] if (reports / "index.html").is_file() else []), ("Glossary", "")]
     _write(reports / GLOSSARY, "glossary.html", title="Glossary", crumbs=crumbs, groups=groups(), **linked("", charts=False))
 
 
