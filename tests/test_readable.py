@@ -100,7 +100,7 @@ def test_the_verdict_comes_before_the_details(book: Book) -> None:
 
 def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
     run = render_fixture.run()
-    alone = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]), timings=())
+    alone = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]), timings=(), report_files=())
     write_run(alone, tmp_path / "analysis", book=open_book(alone, render_fixture.diagnosis), front=False)
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) == 4
