@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit import derived, units
+from ncu_toolkit.changes import Launches
 from ncu_toolkit.metrics import STALL_REASONS
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing, matches_opcode
 from ncu_toolkit.problems import Problem
@@ -14,6 +15,8 @@ from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text, why_missing
+from ncu_toolkit.steps import told_ratio
+from ncu_toolkit.time_model import NOISE
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -49,6 +52,8 @@ def _name(book: Book, entry: Entry, _kind: str) -> Cell:
     badges = []
     if entry.kind != "step":
         badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", "", entry.kind))[2]))
+    if shown_kind(book, entry) == "slower":
+        badges.append(("slower", "takes longer than the rung it is compared with; its page says why, as far as the profiles tell"))
     if len(entry.profiles) > 1:
         badges.append((f"{len(entry.profiles)} launches", "the rung takes several launches; counters are those of the longest"))
     main = entry.main
@@ -186,13 +191,24 @@ def achieved(before: Entry, after: Entry) -> float | None:
     return before.timing.median_us / after.timing.median_us
 
 
+def shown_kind(book: Book, entry: Entry) -> str:
+    """The rung's kind, and `slower` for a step that takes longer than the rung it is compared with."""
+    before = book.before(entry) if entry.kind == "step" else None
+    gain = achieved(before, entry) if before else None
+    return "slower" if gain is not None and gain < 1 - NOISE else entry.kind
+
+
 def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
-    """Speedup predicted from the slow rung's profile alone for removing that bottleneck, and its rank (1 is the verdict); None where not found."""
+    """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that bottleneck alone, and its rank (1 is the verdict).
+
+    None where it was not found. A chain of launches is judged as a whole; any other cause saves only in the launch that has it.
+    """
     if before.main is None:
         return None
     for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
         if finding.bottleneck == removes:
-            return finding.speedup, rank
+            part = 1.0 if removes == "launch-overhead" else Launches(before.profiles).part
+            return 1 / (1 - finding.saved * part), rank
     return None
 
 
@@ -217,9 +233,11 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
-    left = (f"≤ {units.ratio(guess[0])}" if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE) if guess else "not found"
-    right = units.ratio(got) if got else "not timed"
-    title = f"{after.info.removes}: predicted bound from this profile alone → achieved by {after.label}"
+    left = (units.ratio(guess[0]) if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE) if guess else "not found"
+    right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else told_ratio(got)
+    title = f"removing {after.info.removes} alone, predicted from this profile → what {after.label} achieved, timed"
+    if guess and got and got > guess[0] * (1 + NOISE):
+        title += "; it changed more than this cause, as its page says"
     return Cell(f"{left} → {right}", got, visible(title))
 
 

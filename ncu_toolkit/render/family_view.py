@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Final
 
 from ncu_toolkit import derived, units
 from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
-from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, achieved, ladder_table, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit, shown_kind
 from ncu_toolkit.render.curve_view import library_curve
+from ncu_toolkit.render.family_sentence import pairs, roof_name, sentence
 from ncu_toolkit.render.roofline import Point, roofline
-from ncu_toolkit.render.roofs import Roof, RoofName, best, roofs
+from ncu_toolkit.render.roofs import Roof, roofs
 from ncu_toolkit.render.safe import slug, visible
 from ncu_toolkit.render.views import Cell, Chart, FamilyView, Panel, Table, missing, number, plain_table, text
 
@@ -38,7 +38,7 @@ def family_view(book: Book, family: str) -> FamilyView:
         family,
         visible(title),
         visible(problem.story) if problem else "",
-        _sentence(book, variants[first], first, kind, problem, known),
+        sentence(book, variants, first, kind, problem, known),
         panels,
         tuple(sized),
         tuple(tables),
@@ -57,52 +57,6 @@ def variant_label(variant: Variant, many_types: bool) -> str:
     return visible(f"{variant.size} · {variant.dtype}" if many_types else variant.size)
 
 
-def _roof_name(problem: Problem | None, kind: str) -> RoofName:
-    if problem is None:
-        return "fp32" if kind == "flop" else "dram"
-    return "dram" if problem.roof == "copy" else problem.roof
-
-
-def _sentence(book: Book, entries: list[Entry], variant: Variant, kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> str:
-    pairs = _pairs(book, entries)
-    if pairs:
-        return _pairs_sentence(pairs, variant)
-    timed = [(entry, rate) for entry in entries if (rate := rate_of(entry, kind)) and entry.kind == "step"]
-    if not timed:
-        return f"{len(entries)} kernels profiled at {visible(variant.size)}; none timed in this run."
-    first, start = timed[0]
-    top, end = max(timed, key=lambda pair: pair[1])
-    unit = rate_unit(kind)
-    reach = f"From {visible(first.label)} at {units.si(start, unit)} to {visible(top.label)} at {units.si(end, unit)}"
-    words = f"{reach}, {units.ratio(end / start)} faster, at size {visible(variant.size)}"
-    baseline, roof = book.baseline_us(top), best(known, _roof_name(problem, kind))
-    against = []
-    if baseline and top.timing:
-        name = book.baseline(top)
-        against.append(f"{units.percent(baseline / top.timing.median_us)} of {visible(name.label) if name else 'the library'}")
-    if roof:
-        against.append(f"{units.percent(end / roof.rate)} of {roof.words}")
-    return f"{words}: {' and '.join(against)}." if against else f"{words}."
-
-
-def _pairs(book: Book, entries: list[Entry]) -> list[tuple[float, Entry]]:
-    """(speedup, mended kernel) where the steps mend planted defects one by one and do not climb; empty for a ladder."""
-    steps = [entry for entry in entries if entry.kind == "step"]
-    mended = [(before, entry) for entry in steps if (before := book.before(entry)) and before.kind == "planted"]
-    if 2 * len(mended) <= len(steps):
-        return []
-    return [(gain, entry) for before, entry in mended if (gain := achieved(before, entry))]
-
-
-def _pairs_sentence(pairs: list[tuple[float, Entry]], variant: Variant) -> str:
-    gains = sorted(gain for gain, _ in pairs)
-    most, best = max(pairs, key=lambda pair: pair[0])
-    middle, top = units.ratio(statistics.median(gains)), units.ratio(most)
-    found = f"{middle} faster in the median, {top} at most ({visible(best.label)})"
-    count = "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
-    return f"{count} at size {visible(variant.size)}: mending the one planted defect makes a kernel {found}."
-
-
 def _panel(
     book: Book, family: str, variant: Variant, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...], many_types: bool
 ) -> Panel:
@@ -111,7 +65,7 @@ def _panel(
     drawn = (
         _ladder_chart(book, key, label, entries, kind, problem, known),
         _stall_chart(key, label, entries),
-        _roofline_chart(key, label, entries, known, _roof_name(problem, kind)),
+        _roofline_chart(key, label, entries, known, roof_name(problem, kind)),
         _traffic_chart(key, label, entries),
     )
     notes = []
@@ -139,8 +93,10 @@ def _ladder_chart(
         rate, timing = rate_of(entry, kind), entry.timing
         if rate and timing:
             low, high = rate * timing.median_us / timing.quantile_us(0.9), rate * timing.median_us / max(timing.quantile_us(0.1), 1e-9)
-            bars.append(charts.Bar(entry.label, rate, low, high, entry.kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}"))
-            rows.append([text(entry.label), text(entry.kind), number(rate, unit), number(low, unit), number(high, unit)])
+            kind_shown = shown_kind(book, entry)
+            bars.append(charts.Bar(entry.label, rate, low, high, kind_shown, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}"))
+            words = "step, slower" if kind_shown == "slower" else entry.kind
+            rows.append([text(entry.label), text(words), number(rate, unit), number(low, unit), number(high, unit)])
         else:
             rows.append([text(entry.label), text(entry.kind), *[missing(NOT_TIMED)] * 3])
     if not bars:
@@ -153,7 +109,7 @@ def _ladder_chart(
     lines.extend(
         (f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot")
         for roof in known
-        if roof.name == _roof_name(problem, kind) and roof.unit == unit
+        if roof.name == roof_name(problem, kind) and roof.unit == unit
     )
     rows.extend(
         [text(name), text("line"), number(rate, unit), missing("a line has no spread"), missing("a line has no spread")] for name, rate, _ in lines
@@ -165,7 +121,7 @@ def _ladder_chart(
     fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
     summary = f"Rate of each rung at size {label}; {fastest}. Whiskers are the 10th to 90th percentile of the repeats."
     figure = charts.ladder(bars, unit, lines)
-    return Chart(f"{key}-ladder", "The pairs" if _pairs(book, entries) else "The ladder", summary, figure, table, figure["layout"]["height"])
+    return Chart(f"{key}-ladder", "The pairs" if pairs(book, entries) else "The ladder", summary, figure, table, figure["layout"]["height"])
 
 
 def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:

@@ -20,6 +20,7 @@ LIGHT: Final = "#C9CDD3"
 #: Kind of rung -> (colour, pattern, words).
 KINDS: Final[dict[str, tuple[str, str, str]]] = {
     "step": (BLUE, "", "step"),
+    "slower": (PURPLE, "\\", "step, slower than the one before"),
     "regression": (ORANGE, "/", "regression, kept to show it"),
     "planted": (VERMILION, "x", "planted defect"),
     "baseline": (GREY, "", "library baseline"),

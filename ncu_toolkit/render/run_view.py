@@ -11,7 +11,8 @@ from ncu_toolkit import units
 from ncu_toolkit.metrics import REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.columns import achieved, bound_cell, figure_cell, predicted, verdict_cell
+from ncu_toolkit.render.calibration_view import calibration
+from ncu_toolkit.render.columns import bound_cell, figure_cell, verdict_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.render.safe import visible
@@ -179,73 +180,6 @@ def skipped(book: Book) -> Table | None:
     }
     rows.extend([text("; ".join(labels)), text(words[presence])] for presence, labels in reasons.items())
     return plain_table("skipped", "What was not collected, and why", ["What", "Why"], rows) if rows else None
-
-
-def calibration(book: Book) -> Table | None:
-    """Each step that removes a bottleneck: what the slow rung's profile alone predicted, ours and Nsight Compute's, and what was achieved."""
-    rows: list[list[Cell]] = []
-    hits: list[int] = []
-    errors: list[float] = []
-    for entry in book.entries:
-        before = book.before(entry)
-        if entry.info is None or not entry.info.removes or before is None or before.main is None:
-            continue
-        verdict = book.diagnosis(before.main)
-        guess, got = predicted(book, before, entry.info.removes), achieved(before, entry)
-        rank = (
-            Cell(f"rank {guess[1]}", guess[1], tone="good" if guess[1] == 1 else "")
-            if guess
-            else Cell("not found", None, f"the verdict was {visible(verdict.primary.bottleneck)}", tone="bad")
-        )
-        hits.append(guess[1] if guess else 0)
-        error: Cell = missing("not timed" if got is None else "the cause was not found, so nothing was predicted for it")
-        if guess and got:
-            points = abs((1 - 1 / guess[0]) - (1 - 1 / got)) * 100
-            errors.append(points)
-            error = number(points, "")
-        rows.append(
-            [
-                text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html" if entry.main else ""),
-                text(f"{entry.variant.size} {entry.variant.dtype}"),
-                text(entry.info.removes, code=True),
-                rank,
-                verdict_cell(verdict),
-                Cell(f"≤ {units.ratio(guess[0])}", guess[0]) if guess else missing("the cause was not found"),
-                number(got, "ratio", "one of the two was not timed"),
-                error,
-                _ncu_top(before.main),
-            ]
-        )
-    if not rows:
-        return None
-    labels = ("Step", "Size", "Removes", "Found at", "Verdict", "Predicted", "Achieved", "Off by, points", "Nsight Compute's top")
-    keys = ("step", "size", "removes", "rank", "verdict", "predicted", "achieved", "error", "ncu")
-    titles = (
-        "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
-        "place of that cause among the findings on the slower rung", "what the slower rung is limited by",
-        "the speedup for this cause alone, from the slower rung's profile", "speedup that the next rung brought",
-        "difference of the two, as shares of the time before", "the largest estimate of Nsight Compute's own rules on the slower rung",
-    )  # fmt: skip
-    numeric = ("rank", "predicted", "achieved", "error")
-    columns = tuple(Column(key, label, title, "", key in numeric) for key, label, title in zip(keys, labels, titles, strict=True))
-    first, second = sum(hit == 1 for hit in hits), sum(hit in (1, 2) for hit in hits)
-    note = f"The declared cause is the verdict for {first} of {len(hits)} steps and among the first two for {second}."
-    if errors:
-        middle, worst = units.significant(statistics.median(errors), 2), units.significant(max(errors), 2)
-        note += f" The predicted time saved is off by {middle} points in the median, {worst} at most."
-    return Table(
-        "calibration", "Predictions held against what the next rung achieved", columns, tuple(tuple(row) for row in rows), sortable=True, note=note
-    )
-
-
-def _ncu_top(profile: Profile) -> Cell:
-    estimates = [rule for rule in profile.rules if rule.speedup and rule.scope.lower() == "global"]
-    if not estimates:
-        return missing("this collection feeds none of Nsight Compute's own estimates")
-    top = max(estimates, key=lambda rule: rule.speedup or 0.0)
-    return Cell(
-        f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}", (top.speedup or 0.0) / 100, visible(top.text, 500)
-    )
 
 
 def _launches(book: Book) -> Table | None:

@@ -1,0 +1,113 @@
+"""The story that the front page and the ladders tell, on the shipped recordings: what is compared with what, what is slower, what is judged."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import recorded
+
+from ncu_toolkit import calibrate
+from ncu_toolkit.model import Diagnosis, Finding, Profile
+from ncu_toolkit.render.book import Book, Entry, open_book
+from ncu_toolkit.render.calibration_view import calibration
+from ncu_toolkit.render.columns import ladder_table, shown_kind
+from ncu_toolkit.render.family_sentence import _of_roof
+from ncu_toolkit.render.family_view import family_view
+from ncu_toolkit.render.roofs import Roof
+
+
+def verdict(profile: Profile) -> Diagnosis:
+    """A stand-in: what is told here does not rest on the verdicts."""
+    return Diagnosis((Finding("shared-bank-conflict", "", "high", (), 1.03, (), ()),))
+
+
+@pytest.fixture(scope="module")
+def books() -> list[Book]:
+    return [open_book(recorded.run_of(folder), verdict) for folder in recorded.FOLDERS]
+
+
+def sentence(books: list[Book], family: str) -> str:
+    return next(family_view(book, family).sentence for book in books if family in book.families)
+
+
+def test_ladders_of_one_family_are_not_compared_with_each_other(books: list[Book]) -> None:
+    gelu, gray = sentence(books, "elementwise").split(" From ")
+    assert gelu.startswith("From gelu_unfused at 324\u2009GB/s to gelu_vectorized")
+    assert "of cupy_gelu" in gelu
+    assert "rgb" not in gelu
+    assert gray.startswith("rgb_to_gray at 1.48\u2009TB/s to rgb_to_gray_vectorized")
+    assert "3.02× faster" in gray
+    assert "of cupy_rgb_to_gray" in gray
+
+
+def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
+    """Kernels that mostly read go beyond a copy's rate: that is no share of a roof."""
+    said = sentence(books, "reduction")
+    assert "roof" not in said
+    shares = {what: float(share) for share, what in re.findall(r"([\d.]+)\u2009% of ([^,.(]+)", said)}
+    assert shares["the measured rate of a device-to-device copy "] > 100
+    assert shares["the device's DRAM peak"] < 100
+    copy, peak = Roof("dram", "", 4e12, True, ""), Roof("dram", "", 5e12, False, "")
+    assert len(_of_roof(3.9e12, (copy, peak), "dram")) == 1
+    assert "no upper bound" in _of_roof(4.5e12, (copy,), "dram")[0]
+
+
+def test_the_largest_timed_size_is_told_too(books: list[Book]) -> None:
+    assert re.search(r"at size 268435456: .* At size 1073741824: reduce_bulk at 4\.69\u2009TB/s, 101\u2009% of cub\.$", sentence(books, "reduction"))
+
+
+def entry_of(books: list[Book], rung: str, size: str) -> tuple[Book, Entry]:
+    return next((book, e) for book in books for e in book.entries if (e.rung, e.variant.size) == (rung, size))
+
+
+def test_a_step_that_is_slower_is_marked(books: list[Book]) -> None:
+    book, slower = entry_of(books, "warp_tiled", "4096")
+    assert shown_kind(book, slower) == "slower"
+    assert shown_kind(*entry_of(books, "double_buffered", "4096")) == "step"
+    assert shown_kind(*entry_of(books, "b_transposed", "4096")) == "regression"
+    entries = book.families["gemm_fp32"][slower.variant]
+    rows = {row[0].text: row for row in ladder_table(book, "k", "", entries, "flop").rows}
+    assert [mark for mark, _ in rows["warp_tiled"][0].badges] == ["slower"]
+    chart = next(c for p in family_view(book, "gemm_fp32").panels if p.label == "4096" for c in p.charts if c.key.endswith("ladder"))
+    assert next(trace["y"] for trace in chart.figure["data"] if "slower" in trace["name"]) == ["warp_tiled"]
+
+
+def test_predicted_and_achieved_claim_no_bound(books: list[Book]) -> None:
+    for book in books:
+        for variants in book.families.values():
+            for entries in variants.values():
+                table = ladder_table(book, "k", "", entries, "flop")
+                at = next(i for i, column in enumerate(table.columns) if column.key == "predicted")
+                cells = [row[at] for row in table.rows]
+                assert not any("≤" in cell.text for cell in cells)
+                for cell in cells:
+                    found = re.fullmatch(r"([\d.]+)× → ([\d.]+)×", cell.text)
+                    if found and float(found[2]) > 1.1 * float(found[1]):
+                        assert "changed more than this cause" in cell.title
+
+
+def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) -> None:
+    steps = [rung for book in books for rung in book.rungs.values()]
+    whole = calibrate.calibrate(calibrate.pairs([book.run for book in books], steps), verdict)
+    tables = [table for book in books if (table := calibration(book))]
+    assert sum(len(table.rows) for table in tables) == len(whole.outcomes)
+    cases, ranked = (
+        sum(int(found[1]) for t in tables if (found := re.search(words, t.note))) for words in (r"Judged are (\d+)", r"(\d+) of them for")
+    )
+    assert (cases, ranked) == (whole.ours.cases, whole.ours.ranked)
+    hits = [found for table in tables if (found := re.search(r"the verdict for (\d+) of (\d+)", table.note))]
+    assert sum(int(found[1]) for found in hits) == whole.ours.first
+    assert sum(int(found[2]) for found in hits) == whole.ours.ranked
+
+
+def test_what_is_not_judged_stands_in_parentheses(books: list[Book]) -> None:
+    tables = [table for book in books if (table := calibration(book))]
+    cells = [dict(zip((column.key for column in table.columns), row, strict=True)) for table in tables for row in table.rows]
+    small = next(row for row in cells if row["step"].text == "naive → coalesced" and row["size"].text.startswith("1024"))
+    assert small["rank"].text.startswith("(")
+    assert small["error"].text.startswith("(")
+    slow = next(row for row in cells if row["step"].text == "autotuned → warp_tiled" and row["size"].text.startswith("4096"))
+    assert "slower" in slow["achieved"].text
+    assert slow["error"].missing
+    assert not any("-" in row["achieved"].text for row in cells)
