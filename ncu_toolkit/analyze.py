@@ -6,20 +6,21 @@ Nothing is left out in silence: files that cannot be read, launches that are mis
 from __future__ import annotations
 
 import math
+import pickle
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ncu_toolkit import workers
+from ncu_toolkit import ncu_module, shares, workers
 from ncu_toolkit.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.model import Diagnosis, Origin, Profile
 
 if TYPE_CHECKING:
-    from ncu_toolkit import ncu_rep
+    from ncu_toolkit import messages, ncu_rep
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
 #: Seconds for one file: a report of ten thousand launches takes minutes.
@@ -82,6 +83,14 @@ class FileResult:
     def filtered_out(self) -> int:
         """Launches that --kernel left out."""
         return self.read - len(self.launches)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One file as it comes from a worker: without its launches, which are beside it in pickled parts."""
+
+    file: FileResult
+    parts: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,7 @@ def analyze(
     jobs: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Analysis:
     """Read and diagnose reports, in parallel over files.
 
@@ -194,6 +204,7 @@ def analyze(
         jobs: worker processes; one for each processor where None.
         timeout: seconds for one file.
         progress: told each file's name when it is done.
+        meanwhile: called once while others read.
 
     Raises:
         UsageProblem: the kernel filter is no regular expression.
@@ -204,12 +215,29 @@ def analyze(
     ordered: list[FileResult | None] = [None] * len(files)
     jobs = jobs or workers.default_jobs()
     tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
-    for done in workers.run("ncu_toolkit.analyze:read_file", tasks, jobs=jobs, timeout=timeout, label=lambda index: f"'{files[index]}'"):
+    reading = workers.run(
+        "ncu_toolkit.analyze:read_packed",
+        tasks,
+        jobs=jobs,
+        timeout=timeout,
+        label=lambda index: f"'{files[index]}'",
+        forks=ncu_module.fits_here(),
+        meanwhile=meanwhile,
+    )
+    for done in reading:
         path = str(files[done.index])
-        ordered[done.index] = done.value if done.error is None else FileResult(path, error=done.error)
+        ordered[done.index] = _unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
         if progress is not None:
             progress(path)
     return Analysis((*(result for result in ordered if result is not None), *results), options)
+
+
+def _unpacked(packed: Packed) -> FileResult:
+    """The file with its launches, in file order."""
+    with workers.without_collector():
+        launches = [launch for part in packed.parts for launch in pickle.loads(part)]
+    launches.sort(key=lambda launch: tuple(map(int, launch.key.split("."))))
+    return replace(packed.file, launches=tuple(launches))
 
 
 def pattern(text: str) -> re.Pattern[str] | None:
@@ -231,112 +259,74 @@ def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAU
     Raises:
         InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
     """
+    return _unpacked(read_packed(path, options, jobs, timeout))
+
+
+def read_packed(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> Packed:
+    """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever wants them."""
     from ncu_toolkit import framing, messages, ncu_rep
 
     data = framing.read_bytes(Path(path))
     frame = framing.parse(data)
     lengths = [length for block in frame.blocks for _, length in block.results]
-    spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in parts(lengths)]
-    if len(spans) == 1 and jobs > 1 and sum(lengths) > 2 * SHARE_BYTES:
-        codes = messages.codes(data, frame, spans[0])
-        spans = shares(lengths, [code.digest if code else None for code in codes], jobs)
-    if len(spans) <= 1:
+    spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in shares.parts(lengths)]
+    if len(spans) == 1 and (jobs == 1 or sum(lengths) <= shares.WHOLE_BYTES):
         launches: list[LaunchResult] = []
-        report = ncu_rep.visit_report(path, _judge_into(launches, path, options), wanted=_wanted(options), allow_partial=options.allow_partial)
-        return _file(path, report, launches)
-    report, doubts = ncu_rep.examine(Path(path), data, frame, allow_partial=options.allow_partial)
-    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        plain = Path(path)
-        if plain.suffix != ".ncu-rep":
-            plain = Path(scratch) / "report.ncu-rep"
-            plain.write_bytes(data)
+        report = ncu_rep.visit_report(
+            path, _judge_into(launches, path, options), wanted=_wanted(options), sources=options.profiles, allow_partial=options.allow_partial
+        )
+        return Packed(_file(path, report, _broken(launches)), (pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL),))
+    codes = messages.codes(data, frame)
+    if len(spans) == 1:
+        spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
+    with (
+        tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
+        workers.Crew("ncu_toolkit.analyze:read_part", timeout, lambda index: f"part {index + 1} of '{path}'", fresh=True) as crew,
+    ):
+        plain = ncu_rep.plain(Path(path), data, frame, Path(scratch))
+        if ncu_module.fits_here():
+            crew.fork(min(jobs, len(spans)), partial(_prepare, plain, codes))
+        report, doubts = ncu_rep.examine(Path(path), data, frame, allow_partial=options.allow_partial)
         del data
-        tasks = [(path, str(plain), options, ncu_rep.Part(frozenset(span), doubts)) for span in spans]
-        found: list[tuple[LaunchResult, ...]] = [()] * len(tasks)
-        seen = 0
-        for done in workers.run(
-            "ncu_toolkit.analyze:read_part", tasks, jobs=jobs, timeout=timeout, label=lambda index: f"part {index + 1} of '{path}'", fresh=True
-        ):
+        tasks = [
+            (path, str(plain), options, ncu_rep.Part({index: codes[index] for index in span}, doubts, report.ncu_version)) for span in spans
+        ]  # fmt: skip
+        found: list[bytes] = []
+        seen = broken = 0
+        for done in crew.run(tasks, jobs):
             if done.error is not None:
                 if not options.allow_partial:
                     raise done.error
-                lost = f"{_places(spans[done.index])}: {done.error.message}"
+                lost = f"{shares.places(spans[done.index])}: {done.error.message}"
                 report = replace(report, damage="; ".join(filter(None, (report.damage, lost))))
             else:
-                found[done.index], count = done.value
-                seen = max(seen, count)
-    if seen < report.declared_launches and not options.allow_partial:
-        message = f"'{path}' declares {report.declared_launches} launches, {seen} could be read"
-        raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
-    together = sorted((launch for part in found for launch in part), key=lambda launch: tuple(map(int, launch.key.split("."))))
-    return _file(path, replace(report, read_launches=seen), together)
+                launches_there, broken_there, seen_there = done.value
+                found.append(launches_there)
+                broken, seen = broken + broken_there, max(seen, seen_there)
+    if not options.allow_partial:
+        report = ncu_rep.counted(report, seen, allow_partial=False)
+    return Packed(_file(path, replace(report, read_launches=seen), broken), tuple(found))
 
 
-#: A part of a report that one process reads: launches, and bytes of their messages. The module keeps some 20 bytes for each of those.
-PART_LAUNCHES: Final = 1000
-PART_BYTES: Final = 64 << 20
+def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
+    """What every process that reads a part has to do first."""
+    from ncu_toolkit import ncu_rep, rules
+    from ncu_toolkit.diagnose import diagnose  # noqa: F401  (that it is loaded)
+
+    rules.load_rules()
+    ncu_rep.prepare(plain, codes)
 
 
-def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Launches in parts of at most PART_LAUNCHES and PART_BYTES (one launch at least), as (start, stop), from the lengths of their messages."""
-    found = []
-    start = size = 0
-    for index, length in enumerate(lengths):
-        if index > start and (index - start >= PART_LAUNCHES or size + length > PART_BYTES):
-            found.append((start, index))
-            start, size = index, 0
-        size += length
-    return [*found, (start, len(lengths))]
+def read_part(path: str, plain: str, options: Options, part: ncu_rep.Part) -> tuple[bytes, int, int]:
+    """Some launches of a report, for `read_packed`: pickled, how many contradict themselves, and how many launches the whole of it holds.
 
-
-#: Bytes of messages for which another process is worth its start: half a second of starting and loading against as much of reading.
-SHARE_BYTES: Final = 1 << 20
-
-
-def shares(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
-    """Launches dealt out to at most `jobs` processes, each as places in file order, so that all have about as many bytes to read.
-
-    Launches that ran the same code stay together, as far as one share holds them: its text is then made once. `codes` has a digest for each
-    launch, None where the code is not known.
+    `plain` is the same report unpacked.
     """
-    total = sum(lengths)
-    count = max(1, min(jobs, total // SHARE_BYTES))
-    groups: dict[object, list[int]] = {}
-    for index, code in enumerate(codes):
-        groups.setdefault(index if code is None else code, []).append(index)
-    pieces: list[list[int]] = []
-    for group in groups.values():
-        room = 0
-        for index in group:
-            if room < lengths[index]:
-                pieces.append([])
-                room = max(total // count, lengths[index])
-            pieces[-1].append(index)
-            room -= lengths[index]
-    dealt: list[list[int]] = [[] for _ in range(count)]
-    sizes = [0] * count
-    for piece in sorted(pieces, key=lambda piece: -sum(lengths[index] for index in piece)):
-        least = sizes.index(min(sizes))
-        dealt[least] += piece
-        sizes[least] += sum(lengths[index] for index in piece)
-    return [sorted(share) for share in dealt if share]
-
-
-def _places(span: Sequence[int]) -> str:
-    """The launches of a part in words: `launches 0 to 999`, or one by one where they do not follow each other."""
-    if len(span) > 1 and span[-1] - span[0] == len(span) - 1:
-        return f"launches {span[0]} to {span[-1]}"
-    return f"launch{'es' if len(span) > 1 else ''} {', '.join(map(str, span))}"
-
-
-def read_part(path: str, plain: str, options: Options, part: ncu_rep.Part) -> tuple[tuple[LaunchResult, ...], int]:
-    """Some launches of a report, for `read_file`; and how many launches the whole of it holds. `plain` is the same report unpacked."""
     from ncu_toolkit import ncu_rep
 
     launches: list[LaunchResult] = []
-    allow = options.allow_partial
-    report = ncu_rep.visit_report(plain, _judge_into(launches, path, options), wanted=_wanted(options), allow_partial=allow, part=part)
-    return tuple(launches), report.read_launches
+    seen = ncu_rep.visit_part(Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options), sources=options.profiles)
+    return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), _broken(launches), seen
 
 
 def _judge_into(launches: list[LaunchResult], path: str, options: Options) -> Callable[[Profile], None]:
@@ -348,11 +338,15 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
     return (lambda name: wanted.search(name) is not None) if wanted else None
 
 
-def _file(path: str, report: ncu_rep.LoadedReport, launches: list[LaunchResult]) -> FileResult:
-    broken = sum("damaged:" in launch.status for launch in launches)
+def _broken(launches: Iterable[LaunchResult]) -> int:
+    return sum("damaged:" in launch.status for launch in launches)
+
+
+def _file(path: str, report: ncu_rep.LoadedReport, broken: int) -> FileResult:
+    """The file without its launches, `broken` of which contradict themselves."""
     said = f"{broken} launch{'es contradict themselves' if broken > 1 else ' contradicts itself'}" if broken else ""
     damage = "; ".join(filter(None, (report.damage, said)))
-    return FileResult(path, tuple(launches), report.ncu_version, report.declared_launches, report.read_launches, damage, report.checksum)
+    return FileResult(path, (), report.ncu_version, report.declared_launches, report.read_launches, damage, report.checksum)
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,15 +47,15 @@ class Code:
     embedded: bool
 
 
-def codes(data: bytes, frame: Framing, span: Collection[int]) -> tuple[Code | None, ...]:
-    """For each launch in file order its code; None outside `span`.
+def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
+    """For each launch in file order its code.
 
     None where the file does not say: no or several sources for a launch, or two different codes under one id.
     """
     found: dict[int, Source | None] = {}
     for source in sources(data, frame):
         found[source.identifier] = source if found.get(source.identifier, source) == source else None
-    return tuple(_code(message, found) if index in span else None for index, (_, message) in enumerate(results(data, frame)))
+    return tuple(_code(message, found) for _, message in results(data, frame))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_module, ncu_rules, ncu_source, workers
+from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_module, ncu_rules, ncu_source, toolchain, workers
 from ncu_toolkit.errors import InputProblem
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
 from ncu_toolkit.ncu_source import CodeTexts
@@ -75,11 +75,13 @@ def read_here(path: Path | str, instructions: bool, allow_partial: bool) -> Load
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a report's launches, by their places in the file, for a process that need not check the whole file again."""
+    """Some of a report's launches, with all that a process must know to read them without a look at the whole file."""
 
-    launches: Collection[int]
+    codes: Mapping[int, messages.Code | None]
+    """The launches by their places in the file, and what code each ran."""
     doubts: Mapping[int, str]
     """What integrity.py found of each launch, by its place in the file."""
+    ncu_version: str
 
 
 def visit_report(
@@ -88,15 +90,15 @@ def visit_report(
     *,
     wanted: Callable[[str], bool] | None = None,
     instructions: bool = True,
+    sources: bool = True,
     allow_partial: bool = False,
-    part: Part | None = None,
 ) -> LoadedReport:
     """Give each profile of a report to `visit` as it is read, in file order, so that a caller need not hold them all. `profiles` stays empty.
 
     Args:
         wanted: says from a launch's name whether to read it; every launch where None.
         instructions, allow_partial: as for `load_report`.
-        part: only these launches, of a file that `examine` has looked at.
+        sources: also give the embedded source text, which costs as much as everything else of a launch whose SASS text was kept.
 
     Raises:
         InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been visited by then.
@@ -104,23 +106,50 @@ def visit_report(
     path = Path(path)
     data = framing.read_bytes(path)
     frame = framing.parse(data)
-    report, doubts = examine(path, data, frame, allow_partial=allow_partial) if part is None else (None, part.doubts)
-    version = report.ncu_version if report is not None else ncu_version_in(data)
+    report, doubts = examine(path, data, frame, allow_partial=allow_partial)
+    part = Part(dict(enumerate(messages.codes(data, frame))) if instructions else {}, doubts, report.ncu_version)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        readable = path
-        if path.suffix != ".ncu-rep" or frame.problem:
-            readable = Path(scratch) / "report.ncu-rep"
-            readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
-        span = part.launches if part is not None else range(frame.declared_launches)
-        code = CodeTexts(messages.codes(data, frame, span)) if instructions else None
-        with without_collector():
-            origin = Origin(path.name, 0, 0, version)
-            found = _visit(ncu_module.module(), readable, origin, code, visit, wanted, doubts, None if part is None else span)
-    if report is None:
-        return LoadedReport(str(path), (), version, frame.declared_launches, frame.problem, found)
-    if found == frame.declared_launches:
+        readable = plain(path, data, frame, Path(scratch))
+        del data
+        found = _visit(readable, path.name, part, visit, wanted, instructions=instructions, sources=sources)
+    return counted(report, found, allow_partial=allow_partial)
+
+
+def prepare(path: Path, codes: Sequence[messages.Code | None]) -> None:
+    """Do in a process that is to read launches of a plain report what takes long and is the same for all of them.
+
+    That is a tenth of a second for the first launch that is opened, and four more for the first instruction that is disassembled, which no
+    launch may need.
+    """
+    ncu = ncu_module.module()
+    context = ncu.load_report(str(path))
+    index, code = next(((index, code) for index, code in enumerate(codes) if code is not None and code.base is not None), (0, None))
+    action = context.range_by_idx(0).action_by_idx(index)
+    if code is not None and not CodeTexts(dict(enumerate(codes)), texts_folder(ncu)).complete():
+        action.sass_by_pc(code.base)
+
+
+def visit_part(
+    path: Path, part: Part, visit: Callable[[Profile], object], *, wanted: Callable[[str], bool] | None = None, sources: bool = True
+) -> int:
+    """As `visit_report`, for some launches of a plain report that `examine` has looked at; how many the whole of it holds."""
+    return _visit(path, path.name, part, visit, wanted, sources=sources, span=part.codes)
+
+
+def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Path:
+    """The report as the profiler's module can read it: unpacked, and without the end that makes no sense; `path` itself where that is the same."""
+    if path.suffix == ".ncu-rep" and not frame.problem:
+        return path
+    readable = scratch / "report.ncu-rep"
+    readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
+    return readable
+
+
+def counted(report: LoadedReport, found: int, *, allow_partial: bool) -> LoadedReport:
+    """The report with the number of launches that the module found. Raises InputProblem where they are not all; not with allow_partial."""
+    if found == report.declared_launches:
         return replace(report, read_launches=found)
-    message = f"'{path}' declares {frame.declared_launches} launches, {found} could be read"
+    message = f"'{report.path}' declares {report.declared_launches} launches, {found} could be read"
     if not allow_partial:
         raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
     return replace(report, read_launches=found, damage="; ".join(filter(None, (report.damage, message))))
@@ -161,37 +190,52 @@ def ncu_version_in(data: bytes) -> str:
     return found.group(1).decode() if found else ""
 
 
+def texts_folder(ncu: Any) -> Path | None:
+    """Where SASS texts are kept that this very module made; None where there is no place for it."""
+    try:
+        made = Path(getattr(ncu, "_ncu_report", ncu).__file__).stat()
+        return toolchain.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
+    except (OSError, RuntimeError):  # there may be no home
+        return None
+
+
 def _visit(
-    ncu: Any,
     path: Path,
-    origin: Origin,
-    code: CodeTexts | None,
+    name: str,
+    part: Part,
     visit: Callable[[Profile], object],
     wanted: Callable[[str], bool] | None,
-    doubts: Mapping[int, str],
-    span: Collection[int] | None,
+    *,
+    instructions: bool = True,
+    sources: bool = True,
+    span: Collection[int] | None = None,
 ) -> int:
-    """Visit the launches (those in `span`); returns how many the module found, wanted or not. `doubts` are by place in the file.
+    """Visit the launches (those in `span`); returns how many the module found, wanted or not. `name` is the file's as it was given.
 
     A launch outside `span` is not even opened: the module never frees what it took for one.
     """
+    ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    codes, doubts = part.codes, part.doubts
     if len(ranges) > 1:  # launches are then grouped by range, not in the order in which they were written
-        if code is not None:
-            code.codes = ()
+        codes = {}
         one = next(iter(doubts.values()), "")
         doubts = dict.fromkeys(range(sum(each.num_actions() for each in ranges)), f"a launch of this file contradicts itself: {one}") if one else {}
+    texts = CodeTexts(codes, texts_folder(ncu)) if instructions else None
     found = 0
-    for range_index, report_range in enumerate(ranges):
-        for action_index in range(report_range.num_actions()):
-            found += 1
-            if span is not None and found - 1 not in span:
-                continue
-            action = report_range.action_by_idx(action_index)
-            if wanted is None or wanted(_kernel_name(action)):
-                place = replace(origin, range_index=range_index, action_index=action_index)
-                visit(_profile(action, place, code, doubts.get(found - 1, "")))
+    with without_collector():
+        for range_index, report_range in enumerate(ranges):
+            for action_index in range(report_range.num_actions()):
+                found += 1
+                if span is not None and found - 1 not in span:
+                    continue
+                action = report_range.action_by_idx(action_index)
+                if wanted is None or wanted(_kernel_name(action)):
+                    origin = Origin(name, range_index, action_index, part.ncu_version)
+                    visit(_profile(action, origin, texts, doubts.get(found - 1, ""), sources=sources))
+    if texts is not None and texts.folder is not None and texts.written:
+        ncu_source.trim(texts.folder.parent)
     return found
 
 
@@ -199,7 +243,7 @@ def _kernel_name(action: Any) -> str:
     return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION))
 
 
-def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str) -> Profile:
+def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str, *, sources: bool = True) -> Profile:
     names = frozenset(action.metric_names())
     device = _device(action, names)
     readings = {entry.name: _reading(action, names, entry, device.cc) for entry in metrics.REGISTRY.values()}
@@ -219,7 +263,7 @@ def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str) ->
         stalls=_stalls(readings),
         mix=ncu_source.mix(action, names, table),
         instructions=table,
-        sources=ncu_source.sources(action) if code is not None else {},
+        sources=ncu_source.sources(action) if code is not None and sources else {},
         rules=tuple(ncu_rules.messages_of(action)),
     )
 

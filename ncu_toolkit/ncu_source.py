@@ -6,15 +6,19 @@ that several launches run.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit import metrics
 from ncu_toolkit.messages import Code
 from ncu_toolkit.model import Instruction, InstructionMix
+from ncu_toolkit.toolchain import replace_file
 
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
@@ -23,38 +27,119 @@ _INSTRUCTION: Final = 16
 _LANES: Final = 32
 #: What the module says of code that it cannot read.
 _NO_TEXT: Final = ("", "N/A")
-#: An operand that may be an absolute code address, as branches have: the text then belongs to one load of the code.
-_ABSOLUTE: Final = re.compile(r"0x[0-9a-f]{6,}")
+#: A number of more than 32 bits: the absolute address that a branch goes to, where it is near the code.
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
+#: Below this an address could be taken for an ordinary operand: such code is asked for anew in each launch.
+_LOWEST_BASE: Final = 1 << 32
+#: How far from the code's start an address may be.
+_REACH: Final = 1 << 28
+#: Around the distance of an address in a text that is kept; no SASS holds this character.
+_MARK: Final = "\x01"
+_DISTANCE: Final = re.compile(f"{_MARK}(-?[0-9]+){_MARK}")
+#: What a kept file says it is; another number for whatever changes in it.
+_FORMAT: Final = 1
+#: Bytes of texts kept in all; 25 launches take about 2 MB.
+KEPT_BYTES: Final = 64 << 20
+
+
+#: An instruction's text, and the source file and line that it was made from ("" and 0 where that is not known).
+Line = tuple[str, str, int]
 
 
 @dataclass
 class CodeTexts:
-    """SASS text by machine code and place in it. Disassembling is what costs most, and launches of one kernel share it.
+    """SASS text and source line by machine code and place in it. Disassembling is what costs most; launches of one kernel share it, and so do
+    reports.
 
-    `codes` has each launch's code in file order; None where that is not known.
+    Both depend on the code and on nothing else but where the code was loaded: addresses in a text are kept as distances from there. That gave
+    the same in all 84 573 lines that came again, at other addresses or in other reports (docs/decisions/07-what-reading-costs.md).
     """
 
-    codes: tuple[Code | None, ...] = ()
-    texts: dict[tuple[bytes, int], str] = field(default_factory=dict)
+    codes: Mapping[int, Code | None] = field(default_factory=dict)
+    """The code of each launch by its place in the file; None where that is not known."""
+    folder: Path | None = None
+    """Where lines are kept from one report to the next, for the module that makes them; None where they are not."""
+    _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
+    _new: set[bytes] = field(default_factory=set)
+    written: int = 0
 
-    def of(self, index: int) -> Code | None:
-        """The code of the launch at a place in the file."""
-        return self.codes[index] if index < len(self.codes) else None
-
-    def sass(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[str]:
-        """The text at each address."""
-        if code is None or code.base is None:
-            return [str(action.sass_by_pc(address) or "").strip() for address in addresses]
+    def lines(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[Line]:
+        """Text, file and line of the instruction at each address."""
+        if code is None or code.base is None or code.base < _LOWEST_BASE:
+            return [_asked(action, address) for address in addresses]
+        base, known = code.base, self._known(code)
         found = []
         for address in addresses:
-            place = (code.digest, address - code.base)
-            text = self.texts.get(place)
-            if text is None:
-                text = str(action.sass_by_pc(address) or "").strip()
-                if not _ABSOLUTE.search(text):
-                    self.texts[place] = text
-            found.append(text)
+            kept = known.get(address - base)
+            if kept is not None:
+                found.append((_placed(kept[0], base), kept[1], kept[2]) if _MARK in kept[0] else kept)
+                continue
+            line = _asked(action, address)
+            found.append(line)
+            text = _ADDRESS.sub(lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", line[0])
+            if _placed(text, base) == line[0] and all(abs(int(far)) < _REACH for far in _DISTANCE.findall(text)):
+                known[address - base] = (text, *line[1:])
+                self._new.add(code.digest)
         return found
+
+    def _known(self, code: Code) -> dict[int, Line]:
+        known = self._lines.get(code.digest)
+        if known is None:
+            known = self._lines[code.digest] = _read_lines(self._file(code))
+        return known
+
+    def _file(self, code: Code | None) -> Path | None:
+        return self.folder / f"{code.digest.hex()}.json" if self.folder is not None and code is not None and code.embedded else None
+
+    def complete(self) -> bool:
+        """Whether every launch's code was kept from another report; a launch whose code is not known has no text as a rule."""
+        return all((path := self._file(code)) is not None and path.is_file() for code in self.codes.values() if code is not None)
+
+    def keep(self, code: Code | None) -> None:
+        """Keep the lines of a code, which was read without a doubt, for other reports. A folder that cannot be written to is no loss."""
+        path = self._file(code)
+        if code is None or path is None or code.digest not in self._new:
+            return
+        self._new.discard(code.digest)
+        known = self._lines[code.digest]
+        if not any(text in _NO_TEXT for text, _, _ in known.values()):
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # what runs on somebody's GPU is nobody else's business
+                replace_file(path, json.dumps({"format": _FORMAT, "lines": [(place, *line) for place, line in known.items()]}).encode())
+                self.written += 1
+
+
+def _asked(action: Any, address: int) -> Line:
+    info = action.source_info(address)
+    text = str(action.sass_by_pc(address) or "").strip()
+    return (text, str(info.file_name()), int(info.line())) if info is not None else (text, "", 0)
+
+
+def _placed(kept: str, base: int) -> str:
+    """A kept text as it reads where the code is loaded at `base`."""
+    return _DISTANCE.sub(lambda distance: hex(base + int(distance[1])), kept)
+
+
+def _read_lines(path: Path | None) -> dict[int, Line]:
+    """Kept lines by place; none where the file is not there or not whole."""
+    try:
+        kept = json.loads(path.read_bytes()) if path is not None else {}
+        if kept.get("format") != _FORMAT:
+            return {}
+        return {int(place): (str(text), str(file), int(line)) for place, text, file, line in kept["lines"]}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def trim(folder: Path) -> None:
+    """Drop the oldest of the kept files below a folder until KEPT_BYTES are left."""
+    with contextlib.suppress(OSError):
+        files = sorted(((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")), reverse=True)
+        left = KEPT_BYTES
+        for _, size, path in files:
+            left -= size
+            if left < 0:
+                path.unlink(missing_ok=True)
 
 
 class _Tables:
@@ -122,20 +207,19 @@ def instructions(action: Any, names: frozenset[str], texts: CodeTexts, index: in
             for address, value in tables.by_address(name, additive=short not in _NOT_ADDITIVE).items():
                 extras.setdefault(address, {})[short] = value
     ordered = sorted(addresses)
-    code = texts.of(index)
+    code = texts.codes.get(index)
     if code is not None and code.base is not None and executed and ordered[0] != code.base:
         tables.doubts.append("its instructions do not start where its function does")
     rows = []
-    for row, (address, sass) in enumerate(zip(ordered, texts.sass(action, code, ordered), strict=True)):
-        info = action.source_info(address)
+    for row, (address, (sass, file, line)) in enumerate(zip(ordered, texts.lines(action, code, ordered), strict=True)):
         rows.append(
             Instruction(
                 index=row,
                 address=address - ordered[0],
                 sass=sass,
                 opcode=opcode_of(sass),
-                file=str(info.file_name()) if info is not None else "",
-                line=int(info.line()) if info is not None else 0,
+                file=file,
+                line=line,
                 executed=int(executed[address]) if address in executed else None,
                 threads=int(threads[address]) if address in threads else None,
                 samples=samples.get(address, {}),
@@ -145,7 +229,10 @@ def instructions(action: Any, names: frozenset[str], texts: CodeTexts, index: in
         )
     if code is not None and code.embedded and any(row.sass in _NO_TEXT for row in rows):
         tables.doubts.append("its machine code cannot be disassembled")
-    return tuple(rows), tables.doubts + _doubts(action, names, rows)
+    doubts = tables.doubts + _doubts(action, names, rows)
+    if not doubts:
+        texts.keep(code)
+    return tuple(rows), doubts
 
 
 def _doubts(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> list[str]:

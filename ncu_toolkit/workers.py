@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, NoReturn, TypeVar
 
 from ncu_toolkit.errors import InputProblem, ToolkitError
 
@@ -105,60 +105,102 @@ def default_jobs() -> int:
 
 
 def run(
-    function: str, tasks: Sequence[tuple[Any, ...]], *, jobs: int, timeout: float, label: Callable[[int], str], fresh: bool = False
+    function: str,
+    tasks: Sequence[tuple[Any, ...]],
+    *,
+    jobs: int,
+    timeout: float,
+    label: Callable[[int], str],
+    forks: bool = False,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[Done]:
     """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results come as they are ready.
 
     Args:
         timeout: seconds for one task, after which its process is killed.
         label: what a task is, for the error that a dead worker leaves.
+        forks: workers may be forks of this process, where it can be forked.
+        meanwhile: called once in this process while the workers are at it.
+    """
+    with Crew(function, timeout, label) as crew:
+        if forks:
+            crew.fork(min(jobs, len(tasks)))
+        yield from crew.run(tasks, jobs, meanwhile)
+
+
+class Crew:
+    """Workers for one function, one for each thread of a pool. Those that were forked ahead come first, others are started as they are needed.
+
+    Args:
+        function, timeout, label: as for `run`.
         fresh: a new process for every task, for code that does not give memory back.
     """
-    if not tasks:
-        return
-    crew = _Crew(function, timeout, label, fresh)
-    pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
-    try:
-        waiting = [pool.submit(crew.do, index, task) for index, task in enumerate(tasks)]
-        for future in as_completed(waiting):
-            yield future.result()
-    finally:
-        crew.dismiss()
-        pool.shutdown(wait=True, cancel_futures=True)
 
-
-class _Crew:
-    """One worker for each thread of the pool."""
-
-    def __init__(self, function: str, timeout: float, label: Callable[[int], str], fresh: bool) -> None:
+    def __init__(self, function: str, timeout: float, label: Callable[[int], str], *, fresh: bool = False) -> None:
         self._function, self._timeout, self._label, self._fresh = function, timeout, label, fresh
         self._mine = threading.local()
-        self._all: list[subprocess.Popen[bytes]] = []
+        self._all: list[_Worker] = []
+        self._waiting: list[_Worker] = []
         self._lock = threading.Lock()
         self._dismissed = False
 
-    def _worker(self) -> subprocess.Popen[bytes]:
-        worker: subprocess.Popen[bytes] | None = getattr(self._mine, "worker", None)
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
+        """Make `count` workers as forks of this process, which have in memory what it has, a tenth of a second before others would be there.
+
+        Each calls `prepare` before its first task; what goes wrong there is left to that task, and one that dies of it is replaced. Does nothing
+        where this process cannot be forked, or has other threads: a lock that one of them holds would stay locked in the fork.
+        """
+        if not hasattr(os, "fork") or threading.active_count() > 1:
+            return
+        for _ in range(count):
+            worker = _Forked(prepare)
+            self._all.append(worker)
+            self._waiting.append(worker)
+
+    def run(self, tasks: Sequence[tuple[Any, ...]], jobs: int, meanwhile: Callable[[], object] | None = None) -> Iterator[Done]:
+        """Work off the tasks in up to `jobs` processes; results come as they are ready. `meanwhile` is as for `run`."""
+        if not tasks:
+            return
+        pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
+        try:
+            waiting = [pool.submit(self.do, index, task) for index, task in enumerate(tasks)]
+            if meanwhile is not None:
+                meanwhile()
+            for future in as_completed(waiting):
+                yield future.result()
+        finally:
+            self.dismiss()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _worker(self) -> _Worker:
+        worker: _Worker | None = getattr(self._mine, "worker", None)
         if worker is None or worker.poll() is not None:
             with self._lock:
                 if self._dismissed:
                     raise RuntimeError("the pool was closed")
-                # a session of its own, so that Ctrl-C reaches us alone and we end it
-                worker = subprocess.Popen(
-                    [sys.executable, "-c", _MAIN.format(path=sys.path)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-                self._all.append(worker)
+                if self._waiting:
+                    worker = self._waiting.pop()
+                else:
+                    # a session of its own, so that Ctrl-C reaches us alone and we end it
+                    worker = subprocess.Popen(
+                        [sys.executable, "-c", _MAIN.format(path=sys.path)],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
+                    self._all.append(worker)
             self._mine.worker = worker
         return worker
 
     def do(self, index: int, task: tuple[Any, ...]) -> Done:
         worker = self._worker()
-        assert worker.stdin is not None
-        assert worker.stdout is not None
         late = threading.Event()
 
         def give_up() -> None:
@@ -168,6 +210,12 @@ class _Crew:
         timer = threading.Timer(self._timeout, give_up)
         timer.start()
         try:
+            if isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
+                worker.kill()
+                worker.wait()
+                worker = self._worker()
+            assert worker.stdin is not None
+            assert worker.stdout is not None
             pickle.dump((self._function, task), worker.stdin)
             worker.stdin.flush()
             value, error = pickle.load(worker.stdout)
@@ -184,13 +232,13 @@ class _Crew:
                 worker.kill()
                 worker.wait()
 
-    def _death(self, index: int, worker: subprocess.Popen[bytes], late: bool) -> ToolkitError:
+    def _death(self, index: int, worker: _Worker, late: bool) -> ToolkitError:
         what = self._label(index)
         if late:
             return InputProblem(
                 f"{what} was not done within {self._timeout:.0f} s", "Give it more with --timeout, or look at fewer launches with --kernel"
             )
-        code = worker.returncode
+        code = worker.returncode or 0
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         hint = (
             "It may need more memory than there is; --kernel reads fewer launches"
@@ -209,11 +257,82 @@ class _Crew:
             worker.wait()
 
 
+class _Forked:
+    """A fork of this process that works tasks off: as much of a subprocess.Popen as a crew needs."""
+
+    def __init__(self, prepare: Callable[[], object] | None) -> None:
+        requests, ours = os.pipe()
+        theirs, answers = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            _be_worker(requests, answers, prepare)
+        os.close(requests)
+        os.close(answers)
+        self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
+        self._reaping = threading.Lock()
+        self._prepared = False
+
+    def ready(self) -> bool:
+        """Wait until it is prepared; whether it lived through that."""
+        self._prepared = self._prepared or self.stdout.read(1) != b""
+        return self._prepared
+
+    def poll(self) -> int | None:
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._reap(0)
+
+    def kill(self) -> None:
+        with self._reaping:  # a number that was reaped may be another process by now
+            if self.returncode is None:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _reap(self, how: int) -> int | None:
+        with self._reaping:
+            if self.returncode is None:
+                pid, status = os.waitpid(self.pid, how)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+_Worker = subprocess.Popen[bytes] | _Forked
+
+
+def _be_worker(requests: int, answers: int, prepare: Callable[[], object] | None) -> NoReturn:
+    """What a fork does: it keeps nothing open that its maker had, and ends without what its maker will do at its own end."""
+    try:
+        gc.freeze()  # what it was made with is not its to tidy up
+        os.setsid()  # Ctrl-C reaches its maker alone, who ends it
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
+        low, high = sorted((requests, answers))
+        for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+            os.closerange(first, end)
+        if prepare is not None:
+            with contextlib.suppress(Exception):
+                prepare()
+        os.write(answers, b"\n")
+        _work_off(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
+    finally:
+        os._exit(0)
+
+
 def serve() -> None:
     """A worker's loop; ends when its input does."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever native code prints must not get between the answers
-    requests = sys.stdin.buffer
+    _work_off(sys.stdin.buffer, answers)
+
+
+def _work_off(requests: IO[bytes], answers: IO[bytes]) -> None:
     while True:
         try:
             function, task = pickle.load(requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -9,6 +10,7 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit import analyze, rules, workers
+from ncu_toolkit import analyze, rules, shares, workers
 from ncu_toolkit.analyze import Analysis, Group, LaunchResult, Options
 from ncu_toolkit.cli import main
 from ncu_toolkit.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
@@ -47,8 +49,6 @@ def whole(folder: Path) -> Analysis:
 
 def run(*arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command line."""
-    import contextlib
-
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main(list(arguments))
@@ -214,6 +214,78 @@ def test_top_and_kernel_say_what_they_leave_out(folder: Path) -> None:
     assert "regular expression" in err
 
 
+def test_a_filter_that_matches_nothing_is_an_error(folder: Path) -> None:
+    for form in ("text", "json", "brief", "html"):
+        code, out, err = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "nothing_here", "--format", form)
+        assert code == EXIT_INPUT, "a typo in a filter does not pass CI"
+        assert "no launch matches --kernel 'nothing_here'" in err
+        assert form == "html" or out
+
+
+def test_errors_are_said_where_text_goes_to_a_file(folder: Path, tmp_path: Path) -> None:
+    cut = str(folder / "broken" / "cut.ncu-rep")
+    code, out, err = run("analyze", cut, "-o", str(tmp_path / "a.txt"))
+    assert (code, out) == (EXIT_INPUT, "")
+    assert err.startswith("error: ")
+    assert cut in err
+    assert run("analyze", cut)[2] == err, "and where it goes into a pipe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--timeout", "inf"], "inf"),
+        (["--timeout", "1e300"], "1e+300"),
+        (["--timeout", "nan"], "no number of seconds"),
+        (["--standalone", "--format", "json"], "--format json asks for something else"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(arguments: list[str], says: str, folder: Path) -> None:
+    code, _, err = run("analyze", str(folder / "two.ncu-rep"), *arguments)
+    assert code == EXIT_USAGE
+    assert says in err
+
+
+def test_an_empty_path_is_not_the_folder_one_works_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for command in (["analyze", ""], ["analyze", "two.ncu-rep", "-o", ""], ["baseline", "save", "x", ""], ["redact", "two.ncu-rep", ""]):
+        code, _, err = run(*command)
+        assert code == EXIT_USAGE
+        assert "an empty path names nothing" in err
+
+
+def test_progress_counts_the_files_of_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncu_toolkit.cli import analyze as command
+
+    told: list[int] = []
+    monkeypatch.setattr(command, "_progress", lambda count: told.append(count) or contextlib.nullcontext())
+    run("analyze", str(folder), "--format", "csv")
+    assert told == [3]
+
+
+def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
+    from rich.console import Console
+
+    wanted = [views._cells(whole, group, 60) for group in whole.groups]
+    for width in (40, 60, 80, 100, 140, 200):
+        sink = io.StringIO()
+        Console(file=sink, width=width, color_system=None).print(views.text(whole))
+        lines = sink.getvalue().splitlines()
+        table = lines[1 : 2 + len(whole.groups)] if width > 100 else next(lines[i : i + 1 + len(whole.groups)] for i, x in enumerate(lines) if "time" in x)
+        assert max(map(len, table)) <= width
+        for line, cells in zip(table[1:], wanted, strict=True):
+            assert cells[2] in line, "the time, with its unit"
+            assert "…" not in line[20:], line
+        assert ("left out at this width: spread" in sink.getvalue()) == (width < 100)
+        assert all(heading in table[0] for heading in (("file", "median") if width >= 140 else ()))
+
+
+def test_counts_have_their_noun(folder: Path) -> None:
+    out = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "naive")[1]
+    assert out.startswith("1 launch of 1 kind in 1 file, ")
+    assert "1 other launch does not match" in out
+
+
 def test_pages(folder: Path, tmp_path: Path) -> None:
     code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--format", "html", "--output", str(tmp_path / "reports"))
     assert code == 0
@@ -234,6 +306,18 @@ def test_next_command_is_fit_for_a_shell(whole: Analysis) -> None:
     odd = LaunchResult(**{**vars(launch_of(1.0)), "file": "a b;rm -rf $(x).ncu-rep", "function": "f<`id`>"})
     told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
     assert told == "ncu-toolkit analyze 'a b;rm -rf $(x).ncu-rep' --top 1 --format html"
+
+
+@pytest.mark.parametrize("name", ["--format", "a\x1b[31mb", "caf\udce9 1.ncu-rep", "it's\\n\x07f0\u202e.ncu-rep", "é\u202e日本", "\n"])
+def test_the_next_command_names_any_file(name: str, tmp_path: Path) -> None:
+    """As bash reads it, it is the very file; nothing in it could move a terminal's cursor."""
+    odd = LaunchResult(**{**vars(launch_of(1.0)), "file": name})
+    told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
+    assert told.isprintable()
+    words = told.removeprefix("ncu-toolkit analyze ").partition(" --kernel")[0].partition(" --top")[0]
+    (tmp_path / name).write_bytes(b"found")
+    ended = subprocess.run(["bash", "-c", f"cat {words}"], cwd=tmp_path, capture_output=True, check=False)
+    assert ended.stdout == b"found", ended.stderr
 
 
 # ---- workers
@@ -284,27 +368,27 @@ def test_time_and_memory_grow_with_the_launches(tmp_path: Path, monkeypatch: pyt
         taken[count] = time.process_time() - before
         assert len(whole.launches) == count
     assert taken[400] < 6 * taken[100] + 0.5
-    monkeypatch.setattr(analyze, "PART_LAUNCHES", 150)
+    monkeypatch.setattr(shares, "PART_LAUNCHES", 150)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert analyze.read_file(str(path), Options(), jobs=2) == whole, "in parts or as a whole, the same comes out"
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024 < 40, "MiB"
 
 
 def test_parts() -> None:
-    assert analyze.parts([1] * 2500) == [(0, 1000), (1000, 2000), (2000, 2500)]
-    assert analyze.parts([]) == [(0, 0)]
-    big = analyze.PART_BYTES
-    assert analyze.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], "a launch that is too large by itself is read by itself"
+    assert shares.parts([1] * 2500) == [(0, 1000), (1000, 2000), (2000, 2500)]
+    assert shares.parts([]) == [(0, 0)]
+    big = shares.PART_BYTES
+    assert shares.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], "a launch that is too large by itself is read by itself"
 
 
 def test_shares_keep_code_together_and_are_even() -> None:
-    unit = analyze.SHARE_BYTES
-    assert analyze.shares([unit] * 4, [b"a", b"b", b"a", b"b"], 2) == [[0, 2], [1, 3]]
-    assert analyze.shares([unit] * 4, [None] * 4, 16) == [[0], [1], [2], [3]]
-    assert analyze.shares([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], "code of a launch that comes often is made by several"
-    assert analyze.shares([10, 20], [b"a", None], 8) == [[0, 1]], "too little to be worth a process"
+    unit = shares.SHARE_BYTES
+    assert shares.even([unit] * 4, [b"a", b"b", b"a", b"b"], 2) == [[0, 2], [1, 3]]
+    assert shares.even([unit] * 4, [None] * 4, 16) == [[0], [1], [2], [3]]
+    assert shares.even([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], "code of a launch that comes often is made by several"
+    assert shares.even([10, 20], [b"a", None], 8) == [[0, 1]], "too little to be worth a process"
     lengths = [(7 * i) % 11 * unit // 4 + 1 for i in range(50)]
-    dealt = analyze.shares(lengths, [bytes([i % 7]) for i in range(50)], 4)
+    dealt = shares.even(lengths, [bytes([i % 7]) for i in range(50)], 4)
     assert sorted(index for share in dealt for index in share) == list(range(50))
     sizes = [sum(lengths[i] for i in share) for share in dealt]
     assert max(sizes) < 1.25 * sum(sizes) / 4
@@ -314,7 +398,8 @@ def test_a_file_read_by_several_processes_is_the_same(tmp_path: Path, monkeypatc
     path = tmp_path / "five.ncu-rep"
     path.write_bytes(report_files.first_launches(5))
     alone = analyze.read_file(str(path), Options())
-    monkeypatch.setattr(analyze, "SHARE_BYTES", 100_000)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 100_000)
+    monkeypatch.setattr(shares, "WHOLE_BYTES", 200_000)
     assert analyze.read_file(str(path), Options(), jobs=2) == alone
     only = analyze.read_file(str(path), Options(kernel="coalesced|flat"), jobs=2)
     assert [launch.function for launch in only.launches] == ["coalesced", "flat_index"]

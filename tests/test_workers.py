@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,85 @@ def test_the_collector_is_back_afterwards() -> None:
     with pytest.raises(ValueError, match="x"):
         work()
     assert gc.isenabled()
+
+
+# ---- forked crews
+
+
+def whoami(how: str = "") -> tuple[int, str]:
+    """A task: the process it runs in and what was prepared there; some end it."""
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "files":
+        return os.getpid(), ",".join(sorted(os.listdir("/proc/self/fd")))
+    if how == "print":
+        os.write(1, b"native chatter")
+    return os.getpid(), PREPARED[-1] if PREPARED else ""
+
+
+PREPARED: list[str] = []
+
+
+def crew(fork: int, tasks: list[str], jobs: int, prepare: Callable[[], object] | None = None, **options: bool) -> list[workers.Done]:
+    with workers.Crew("test_workers:whoami", 60, lambda index: f"task {index}", **options) as made:
+        made.fork(fork, prepare)
+        return sorted(made.run([(task,) for task in tasks], jobs), key=lambda done: done.index)
+
+
+def test_forks_are_prepared_and_work() -> None:
+    done = crew(2, [""] * 6, 2, lambda: PREPARED.append("ready"))
+    assert [d.value[1] for d in done] == ["ready"] * 6
+    assert os.getpid() not in {d.value[0] for d in done}
+    assert len({d.value[0] for d in done}) == 2
+    assert not PREPARED
+
+
+def test_a_new_process_for_every_task_with_forks_first() -> None:
+    done = crew(2, [""] * 5, 2, lambda: PREPARED.append("ready"), fresh=True)
+    assert len({d.value[0] for d in done}) == 5
+    assert sorted(d.value[1] for d in done) == ["", "", "", "ready", "ready"]
+
+
+def test_the_end_of_a_fork_costs_one_task() -> None:
+    done = crew(2, ["", "die", "print", ""], 2)
+    assert "task 1 ended with signal 11 (SIGSEGV)" in str(done[1].error)
+    assert all(done[index].error is None for index in (0, 2, 3))
+
+
+@pytest.mark.parametrize("how", ["dies", "fails"])
+def test_what_goes_wrong_while_preparing_costs_nothing(how: str) -> None:
+    def prepare() -> None:
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        raise ValueError("odd")
+
+    done = crew(2, [""] * 4, 2, prepare)
+    assert [d.error for d in done] == [None] * 4
+
+
+def test_a_fork_holds_nothing_open_that_its_maker_has(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w"):
+        (done,) = crew(3, ["files"], 1)
+    assert len(done.value[1].split(",")) <= 6, "three streams, two pipes, and the folder that is listed"
+
+
+def test_no_forks_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    (done,) = crew(1, [""], 1, lambda: PREPARED.append("ready"))
+    assert done.value[1] == ""
+
+
+def test_unused_forks_end_with_their_crew() -> None:
+    with workers.Crew("test_workers:whoami", 60, str) as made:
+        made.fork(2)
+        pids = [worker.pid for worker in made._all]
+    for pid in pids:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def test_meanwhile_is_called_once() -> None:
+    called: list[int] = []
+    done = list(workers.run("test_workers:whoami", [("",)] * 3, jobs=2, timeout=60, label=str, meanwhile=lambda: called.append(1)))
+    assert len(done) == 3
+    assert called == [1]

@@ -1,0 +1,158 @@
+"""SASS that was read before is not read again, and reads the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import recorded
+import report_files
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncu_toolkit import ncu_rep, ncu_source, toolchain
+from ncu_toolkit.messages import Code
+from ncu_toolkit.ncu_source import CodeTexts
+
+BASE = 0x7F12_3450_0000
+CODE = Code(b"\x01\x02", BASE, True)
+
+
+class Info:
+    def file_name(self) -> str:
+        return "kernel.cu"
+
+    def line(self) -> int:
+        return 7
+
+
+class Module:
+    """Answers for code that is loaded at `base`, and remembers what it was asked."""
+
+    def __init__(self, base: int, texts: dict[int, str]) -> None:
+        self.base, self.texts = base, texts
+        self.asked: list[int] = []
+
+    def sass_by_pc(self, address: int) -> str:
+        self.asked.append(address - self.base)
+        return self.texts[address - self.base].format(here=hex(self.base + 0x40), before=hex(self.base - 0x10))
+
+    def source_info(self, address: int) -> Info | None:
+        return Info() if address == self.base else None
+
+
+TEXTS = {0: "@!P0 BRA {here}", 16: "LDG.E R1, [R2]", 32: "MOV R1, 0xfffffff0", 48: "CALL.REL.NOINC {before}"}
+
+
+def lines(texts: CodeTexts, module: Module, code: Code = CODE) -> list[ncu_source.Line]:
+    return texts.lines(module, replace(code, base=module.base), [module.base + place for place in module.texts])
+
+
+@pytest.mark.parametrize("base", [BASE, BASE + 0x7000, 0x1_0000_0000])
+def test_a_text_is_asked_for_once_and_moves_with_its_code(tmp_path: Path, base: int) -> None:
+    texts = CodeTexts(folder=tmp_path)
+    first = lines(texts, Module(BASE, TEXTS))
+    assert first[:2] == [(f"@!P0 BRA {BASE + 0x40:#x}", "kernel.cu", 7), ("LDG.E R1, [R2]", "", 0)]
+    moved = Module(base, TEXTS)
+    fresh = [line[0] for line in lines(CodeTexts(), Module(base, TEXTS))]
+    assert [line[0] for line in lines(texts, moved)] == fresh
+    assert not moved.asked
+    texts.keep(CODE)
+    again = Module(base, TEXTS)
+    assert [line[0] for line in lines(CodeTexts(folder=tmp_path), again)] == fresh
+    assert not again.asked
+
+
+@pytest.mark.parametrize(
+    ("base", "text"),
+    [(0x8000_0000, "BRA {here}"), (BASE, "MOV R1, 0x123456789a"), (BASE, "BRA 0x00007f1234500040")],
+    ids=["low", "far", "written otherwise"],
+)
+def test_an_address_that_could_be_something_else_is_asked_for_again(base: int, text: str) -> None:
+    texts = CodeTexts()
+    module = Module(base, {0: text})
+    assert lines(texts, module) == lines(texts, module)
+    assert module.asked == [0, 0]
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 1 << 20).map(lambda n: n * 16), st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), min_size=1)
+    )
+)
+def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: dict[int, str]) -> None:
+    folder = tmp_path_factory.mktemp("texts")
+    made = CodeTexts(folder=folder)
+    expected = lines(made, Module(BASE, texts))
+    made.keep(CODE)
+    assert lines(CodeTexts(folder=folder), Module(BASE, texts)) == expected
+
+
+def test_code_that_is_not_in_the_report_or_has_no_text_is_not_kept(tmp_path: Path) -> None:
+    for code, text in ((replace(CODE, embedded=False), "NOP"), (CODE, "N/A"), (CODE, "")):
+        texts = CodeTexts(folder=tmp_path)
+        lines(texts, Module(BASE, {0: "NOP", 16: text}), code)
+        texts.keep(code)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_what_is_missing_is_added(tmp_path: Path) -> None:
+    for part in ({0: TEXTS[0]}, TEXTS):
+        texts = CodeTexts(folder=tmp_path)
+        lines(texts, Module(BASE, part))
+        texts.keep(CODE)
+    module = Module(BASE, TEXTS)
+    lines(CodeTexts(folder=tmp_path), module)
+    assert not module.asked
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 0, "lines": []}', '{"format": 1}', '{"format": 1, "lines": [[0, "BAD"]]}', "\xff"])
+def test_a_damaged_file_is_as_none(tmp_path: Path, damage: str) -> None:
+    texts = CodeTexts(folder=tmp_path)
+    expected = lines(texts, Module(BASE, TEXTS))
+    texts.keep(CODE)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(damage.encode("latin-1"))
+    assert lines(CodeTexts(folder=tmp_path), Module(BASE, TEXTS)) == expected
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_loss(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    texts = CodeTexts(folder=tmp_path / "file")
+    lines(texts, Module(BASE, TEXTS))
+    texts.keep(CODE)
+    assert texts.written == 0
+
+
+def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setattr(ncu_source, "KEPT_BYTES", 250)
+    for age in range(4):
+        file = tmp_path / f"{age}.json"
+        file.write_bytes(bytes(100))
+        os.utime(file, (1000 - age, 1000 - age))
+    ncu_source.trim(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0.json", "1.json"]
+    ncu_source.trim(tmp_path / "absent")
+
+
+@pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")
+def test_a_report_reads_the_same_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+    path = tmp_path / "three.ncu-rep"
+    path.write_bytes(report_files.first_launches(3))
+    first = ncu_rep.load_profiles(path)
+    kept = sorted((tmp_path / "cache" / "sass").rglob("*.json"))
+    assert len(kept) == 3
+    asked: list[int] = []
+    made = ncu_source._asked
+    monkeypatch.setattr(ncu_source, "_asked", lambda action, address: asked.append(address) or made(action, address))
+    assert ncu_rep.load_profiles(path) == first
+    assert not asked
+    content = json.loads(kept[0].read_bytes())
+    content["lines"][0][1] = "CHANGED"
+    kept[0].write_text(json.dumps(content), encoding="utf-8")
+    assert "CHANGED" in {row.sass for profile in ncu_rep.load_profiles(path) for row in profile.instructions}, "they are indeed what is read"
