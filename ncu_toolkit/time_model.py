@@ -11,7 +11,7 @@ Two sides, and the time is the larger one (docs/time-model.md derives this and n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -81,7 +81,8 @@ class Removal:
 
     `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued instructions, and with them the stalls that follow
     each instruction. `parallelism`: factor (>= 1) on the warps that wait side by side; waiting in queues does not shrink by it. `balance`: part of
-    the elapsed time that an SM's work takes when it is spread evenly. `added`: new work in cycles by resource.
+    the elapsed time that an SM's work takes when it is spread evenly. `added`: new work in cycles by resource. `basis` says in a sentence where the
+    size of the change comes from, for the reader of the arithmetic.
     """
 
     what: str
@@ -91,6 +92,7 @@ class Removal:
     parallelism: float = 1.0
     balance: float = 1.0
     added: Mapping[str, float] = field(default_factory=dict)
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -220,14 +222,14 @@ class TimeModel:
         second = max((item for item in candidates if item[0] != limit), key=lambda item: item[1], default=None)
         lines = [
             f"Time now: {self.text(self.cycles)}.",
+            *([removal.basis] if removal.basis else []),
             *self._waiting_lines(removal),
             f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, set by {why}.",
         ]
         if second is not None:
             lines.append(f"The next limit would be {self.text(min(second[1], self.cycles))}: {second[2]}.")
-        lines.append(
-            f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)} at most, {units.percent(1 - 1 / speedup)} of the time saved."
-        )
+        quotient = f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)}"
+        lines.append(f"{quotient} for this cause alone, {units.percent(1 - 1 / speedup)} of the time saved.")
         return Prediction(speedup, limit, tuple(lines))
 
     def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
@@ -242,7 +244,8 @@ class TimeModel:
             reach = self.reach(name) * available
             start = self.ramp * self.cycles if name in OFF_CHIP and left else 0.0
             beside = f" after {self.text(start)} of start and end" if start >= 0.01 * self.cycles else ""
-            times.append((name, left / reach + start, f"{words}, {self.text(left)} of work at {units.percent(reach)} of peak{beside}"))
+            less = f" ({units.percent(1 - keep)} less than now)" if keep < 1 and load else ""
+            times.append((name, left / reach + start, f"{words}, {self.text(left)} of work{less} at {units.percent(reach)} of peak{beside}"))
         return times
 
     def _waiting_time(self, removal: Removal) -> list[tuple[str, float, str]]:
@@ -291,20 +294,58 @@ class TimeModel:
         return queue_share(self.busiest(*(MEMORY if reason in _QUEUES_OFF_CHIP else ON_CHIP))[1])
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
-        if not self.stalls:
-            return []
+        """The waiting side as a sum that can be followed: what goes of each reason and why, what goes of the rest, and what stays."""
         lines = []
-        for reason, keep in self._kept(removal).items():
-            share = self.stalls.get(reason, 0.0)
-            if share * (1 - keep) >= 0.005 and reason not in _PER_INSTRUCTION:
-                lines.append(f"{reason.replace('_', ' ')}: {units.percent(share)} of a warp's time, of which {units.percent(1 - keep)} goes.")
-        if removal.instructions < 1:
-            lines.append(f"{units.percent(1 - removal.instructions)} of the instructions go.")
         if removal.parallelism > 1:
-            lines.append(f"{units.ratio(removal.parallelism)} as many warps wait side by side.")
+            lines.append(f"{units.ratio(removal.parallelism)} as many warps wait side by side: waiting that is not in a queue is that much shorter.")
+        if self.stalls:
+            kept = self._kept(removal)
+            left = {reason: share * kept[reason] / self._overlap(reason, removal.parallelism) for reason, share in self.stalls.items()}
+            named = [reason for reason in self.stalls if reason not in _PER_INSTRUCTION or reason in removal.stalls]
+            told = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
+            lines += [f"{reason.replace('_', ' ')}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}." for reason in told]
+            with_each = [reason for reason in self.stalls if reason not in named and self.stalls[reason] > 0]
+            if with_each and removal.instructions < 1:
+                fewer = f"it comes with each instruction, and {units.percent(1 - removal.instructions)} of them go"
+                lines.append(f"Issuing and what goes with it ({self._names(with_each)}): {self._part(with_each, left)}: {fewer}.")
+                told += with_each
+            rest = [reason for reason in self.stalls if reason not in told and self.stalls[reason] > 0]
+            lines += [f"The rest ({self._names(rest)}): {self._part(rest, left)}."] if rest else []
+            stays = sum(left.values())
+        else:
+            stays = removal.instructions / removal.parallelism
+            lines += [f"{units.percent(1 - removal.instructions)} of the instructions go."] if removal.instructions < 1 else []
         if removal.balance < 1:
             lines.append(f"Evenly spread, the work takes {units.percent(removal.balance)} of the elapsed time.")
+        if self.stalls or stays < 1 or removal.balance < 1:
+            spread = f" × {units.percent(removal.balance)}" if removal.balance < 1 else ""
+            time = f"{self.text(self.cycles)} × {units.percent(stays)}{spread} = {self.text(self.cycles * stays * removal.balance)}"
+            lines.append(f"Together {units.percent(stays)} of a warp's time stays: {time}.")
         return lines
+
+    def _part(self, reasons: Sequence[str], left: Mapping[str, float]) -> str:
+        """The share of a warp's time that `reasons` take, and what goes of it."""
+        share = sum(self.stalls[reason] for reason in reasons)
+        gone = share - sum(left[reason] for reason in reasons)
+        stays = "which stays" if abs(gone) < 0.0005 else f"of which {units.percent(gone / share)} goes"
+        return f"{units.percent(share)} of a warp's time, {stays}"
+
+    def _names(self, reasons: Sequence[str]) -> str:
+        """The largest of some reasons by name."""
+        ordered = sorted(reasons, key=lambda reason: -self.stalls[reason])
+        return ", ".join(reason.replace("_", " ") for reason in ordered[:3]) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")
+
+    def _why(self, reason: str, kept: float, removal: Removal) -> str:
+        """Why a reason's waiting shrinks: as _kept has it."""
+        if reason in removal.stalls and kept >= removal.stalls[reason]:
+            return ": the part that the change takes away"
+        if reason == "barrier":
+            return ": at a barrier warps wait for the slowest, so it shrinks as the other waiting does"
+        unit, busy = self.busiest(*MEMORY)
+        if kept < 1 and unit:
+            relief = units.percent(1 - removal.loads.get(unit, 1.0))
+            return f": the queue before {RESOURCES[unit][2]} ({units.percent(busy)} busy) gets shorter, with {relief} less work there"
+        return ": what of it is not spent in a queue" if removal.parallelism > 1 else ""
 
     def _explains(self, removal: Removal) -> bool:
         """Without stalls: whether the removal lightens the resource that is the limit (at least BUSY), or is about spreading the work."""

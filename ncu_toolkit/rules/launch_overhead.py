@@ -77,11 +77,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, f"Work fills {units.percent(1 - saved)} of the time from launch to launch.", measured, counted)
     speedup = 1 / (1 - saved)
     arithmetic = (
-        f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches.",
-        f"The busiest unit needs {units.duration(useful)} for the work of this launch."
+        f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches: {units.duration(now)}.",
+        f"The busiest unit needs {units.duration(useful)} for the work of this launch. One kernel in place of {launches} does that once, with one "
+        f"start and end ({units.duration(FLOOR_US)}) and one pause ({units.duration(BETWEEN_US)}): each launch is left with "
+        f"({units.duration(useful)} + {units.duration(FLOOR_US)} + {units.duration(BETWEEN_US)}) / {launches} = {units.duration(fused)}."
         if chain
-        else f"Of the time in the kernel, {units.duration(duration - fused)} are start and end.",
-        f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} at most, {units.percent(saved)} of the time saved.",
+        else f"Of the time in the kernel, {units.duration(duration - fused)} are start and end, which leaves {units.duration(fused)}.",
+        f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} for this cause alone, {units.percent(saved)} of the time saved.",
     )
     many = f"one of {launches} launches that together do the job" if chain else "a few microseconds of work"
     return Finding(

@@ -69,8 +69,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
     conflict_free = 1 - (derived.value(profile, "shared_conflict_excess") or 0.0)
     width = derived.value(profile, "shared_load_bytes_per_lane") or derived.value(profile, "shared_store_bytes_per_lane") or WIDEST
-    left = min(STEP, max(0.25, width / WIDEST))
-    left = max(left, _balance_point(model, conflict_free, share, left)) if not crowding else left
+    step = min(STEP, max(0.25, width / WIDEST))
+    left = max(step, _balance_point(model, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
         return ruled_out(
             ID,
@@ -87,6 +87,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left))
         | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, STEP))),
         instructions=keep(share, left),
+        basis=_basis(width, step, left),
     )
     return finding(
         ID,
@@ -105,6 +106,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "Fewer LDS and STS for the same arithmetic; MIO throttle shrinks and issue slots fill.",
         locations=locate_stall(profile, "mio_throttle", shared) or locate_stall(profile, "short_scoreboard", shared),
     )
+
+
+def _basis(width: float, step: float, left: float) -> str:
+    """Where the number of instructions that go comes from, in words."""
+    if step < STEP:
+        said = f"Accesses move {units.significant(width)} bytes a lane: at {WIDEST:g} bytes, {units.percent(1 - step, 2)} of them go"
+    else:
+        said = "Doubling one side of the patch of results that a thread computes halves what it loads for each multiply-add"
+    if left > step:
+        said += f"; {units.percent(1 - left, 2)} fewer are counted, as with still fewer the pipes that shared memory feeds are the busier ones"
+    return f"{said}."
 
 
 def _balance_point(model: TimeModel, conflict_free: float, share: float, left: float) -> float:
