@@ -15,12 +15,16 @@ from ncu_toolkit.model import Evidence
 from ncu_toolkit.occupancy import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.columns import COLUMNS, bound_cell
+from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.glossary_view import column_term, columns_explained, kind_of
-from ncu_toolkit.render.html import write_run
+from ncu_toolkit.render.html import write_index, write_run
 from ncu_toolkit.render.page_tables import _what_if, traffic_table
 from ncu_toolkit.render.page_view import evidence_table
+from ncu_toolkit.render.roofline import Point, _crosses, roofline
+from ncu_toolkit.render.roofs import roofs
 from ncu_toolkit.render.run_view import run_view
 from ncu_toolkit.render.views import Table
+from ncu_toolkit.runs import Ceilings
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +113,38 @@ def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
         assert "Ladders" not in text
         for link in re.findall(r'href="([^"#]+)"', text):
             assert (page.parent / unquote(link)).is_file(), (page, link)
+
+
+def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
+    """Only rungs that were profiled, only reasons that count in one of them; what is left out is summed or counted."""
+    for panel in family_view(book, "gemm_fp32").panels:
+        for chart in panel.charts:
+            if chart.title == "Stall migration":
+                assert not any(cell.missing for row in chart.table.rows for cell in row)
+                shares = [[cell.value for cell in row[1:]] for row in chart.table.rows]
+                for column in range(len(shares[0]) - 1):
+                    assert max(row[column] / sum(row) for row in shares) >= 0.01
+                assert ("not profiled" in chart.table.note) == (len(chart.table.rows) < len(panel.table.rows))
+
+
+def test_labels_of_the_roofline_keep_off_the_lines() -> None:
+    """Where a side is free of points, roofs and path, the label stands there."""
+    points = [Point("left", 1e12, {"dram": 20.0}, "step"), Point("right", 1e12, {"dram": 90.0}, "step")]
+    figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
+    trace = next(trace for trace in figure["data"] if trace["name"] == "rungs at DRAM")
+    assert trace["text"] == ["left", "right"]
+    assert trace["textposition"] == ["middle left", "middle right"]
+    assert _crosses((0, 0, 10, 10), (4, 4, 6, 6))
+    assert not _crosses((0, 0, 10, 10), (6, 0, 9, 4))
+    assert not _crosses((0, 5, 3, 5), (4, 4, 6, 6))
+
+
+def test_every_ladder_is_a_bar_away(tmp_path: Path) -> None:
+    run = render_fixture.run()
+    other = replace(run, title="other", timings=tuple(replace(timing, family="transpose") for timing in run.timings[:2]), profiles=())
+    books = [open_book(run, render_fixture.diagnosis), open_book(other, render_fixture.diagnosis)]
+    text = write_index(tmp_path, [("a", run), ("b", other)], books=books).read_text(encoding="utf-8")
+    bar = text[text.index('<nav class="toc families"') : text.index("</nav>", text.index('<nav class="toc families"'))]
+    for anchor in ("main", "a-gemm_fp32", "b-transpose", "predictions", "not-collected", "all-runs"):
+        assert f'href="#{anchor}"' in bar
+        assert f'id="{anchor}"' in text

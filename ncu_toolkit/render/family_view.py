@@ -8,7 +8,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
-from ncu_toolkit.render.columns import NOT_PROFILED, NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit, shown_kind
+from ncu_toolkit.render.columns import NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit, shown_kind
 from ncu_toolkit.render.curve_view import library_curve
 from ncu_toolkit.render.family_sentence import pairs, roof_name, sentence
 from ncu_toolkit.render.roofline import Point, roofline
@@ -18,6 +18,8 @@ from ncu_toolkit.render.views import Cell, Chart, FamilyView, Panel, Table, miss
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand in the table.
 _SHOWN_REASONS: Final = 9
+#: A reason has a column of its own in the table of stalls from this share of any rung's stack on.
+_LISTED: Final = 0.01
 LEVELS: Final = {"dram": ("DRAM", "dram_bytes"), "l2": ("L2", "l2_bytes"), "l1": ("L1", "l1_global_bytes")}
 
 
@@ -124,6 +126,11 @@ def _ladder_chart(
     return Chart(f"{key}-ladder", "The pairs" if pairs(book, entries) else "The ladder", summary, figure, table, figure["layout"]["height"])
 
 
+def _cycles(value: float) -> Cell:
+    """Cycles in a table whose caption says so: three digits, and nothing below a thousandth."""
+    return Cell(units.significant(value) if value >= 0.001 or not value else "< 0.001", value)
+
+
 def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
     stacks = [(entry.label, dict(entry.main.stalls.reasons)) for entry in entries if entry.main and entry.main.stalls]
     if not stacks:
@@ -133,22 +140,20 @@ def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
     ranked = sorted(weight, key=lambda reason: -weight[reason])[:_SHOWN_REASONS]
     order = [r for r in ("selected", "not_selected") if r in ranked] + [r for r in ranked if r not in ("selected", "not_selected")]
     figure = charts.stalls(stacks, order)
+    # the table has a row for each rung that was profiled, and a column for each reason that counts anywhere: no screen of nothing
+    listed = [reason for reason in sorted(weight, key=lambda reason: -weight[reason]) if weight[reason] >= _LISTED]
     rows = []
-    everything = sorted(weight, key=lambda reason: -weight[reason])
-    for entry in entries:
-        stack = dict(entry.main.stalls.reasons) if entry.main and entry.main.stalls else None
-        rows.append(
-            [
-                text(entry.label),
-                *(number(stack.get(reason, 0.0), "cycles/inst") if stack is not None else missing(NOT_PROFILED) for reason in everything),
-            ]
-        )
+    for name, stack in stacks:
+        rest = sum(cycles for reason, cycles in stack.items() if reason not in listed)
+        rows.append([text(name), *(_cycles(stack.get(reason, 0.0)) for reason in listed), _cycles(rest)])
+    left = len(entries) - len(stacks)
     table = plain_table(
         f"{key}-stalls-data",
         f"Cycles per issued instruction at {label}",
-        ["Rung", *(r.replace("_", " ") for r in everything)],
+        ["Rung", *(r.replace("_", " ") for r in listed), ("all other", f"reasons below {units.percent(_LISTED)} of every rung's stack, summed")],
         rows,
-        numeric=range(1, len(everything) + 1),
+        numeric=range(1, len(listed) + 2),
+        note=f"{left} of {len(entries)} rungs were not profiled at this size." if left else "",
     )
     summary = (
         f"Where a warp's time goes between two instructions, rung after rung, at size {label}: cycles per issued instruction by stall reason. "

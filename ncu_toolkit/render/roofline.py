@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,10 +53,12 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
     for roof in ceilings:
         start = min((roof.rate / memory_roof.rate for memory_roof in memory), default=low)
         data.append(_line(roof, [max(low, start), high], [roof.rate, roof.rate], palette.GREY if roof.name == "fp32" else palette.PURPLE))
+    lines = tuple((line["x"][0], line["y"][0], line["x"][1], line["y"][1]) for line in data)
     for level in ("dram", "l2", "l1"):
         known = [point for point in points if point.intensity.get(level)]
         if not known:
             continue
+        sides = _placed(tuple((point.label, point.intensity[level], point.rate) for point in known), lines, box)
         colour, symbol = palette.LEVELS[level]
         data.append(
             {
@@ -64,8 +67,9 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                 "name": f"rungs at {level.upper()}",
                 "x": [point.intensity[level] for point in known],
                 "y": [point.rate for point in known],
-                "text": _labels(known, level, box),
-                "textposition": _positions(known, level, box),
+                # those without room have their label on hover and in the table
+                "text": [plot_text(point.label) if side else "" for point, side in zip(known, sides, strict=True)],
+                "textposition": [side or "middle right" for side in sides],
                 "textfont": {"size": 10},
                 "customdata": [plot_text(point.label) for point in known],
                 "marker": {
@@ -74,7 +78,7 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                     "symbol": [symbol if point.kind in ("step", "baseline") else f"{symbol}-open" for point in known],
                     "line": {"width": 1},
                 },
-                "line": {"color": colour, "width": 1, "dash": "dot"},
+                "line": {"color": _faint(colour), "width": 1, "dash": "dot"},
                 "visible": True if level == "dram" else "legendonly",
                 "hovertemplate": "%{customdata}<br>%{x:.3s} FLOP/B<br>%{y:.3s}FLOP/s<extra></extra>",
             }
@@ -108,41 +112,66 @@ _SIDES: Final = (
     ("top left", -1, 1),
     ("bottom left", -1, -1),
 )
-#: The plot's size that labels are placed for, and a letter's, in pixels.
+#: The plot's size that labels are placed for, and a letter's, in pixels. The page's script hides them where the plot is much narrower.
 _PLOT: Final = (1120.0, 430.0)
-_LETTER: Final = (5.6, 13.0)
+_LETTER: Final = (6.0, 13.0)
+#: Half the side of a marker with the air around it, in pixels.
+_MARKER: Final = 6.0
+
+Box = tuple[float, float, float, float]
+Segment = tuple[float, float, float, float]
 
 
 @lru_cache(maxsize=64)
-def _placed(spots: tuple[tuple[str, float, float], ...], box: tuple[float, float, float, float]) -> tuple[str, ...]:
-    """A side for each label so that none covers another or a point; empty where there is none. Fastest points choose first."""
-    pixels = [((math.log10(x) - box[0]) / (box[1] - box[0]) * _PLOT[0], (math.log10(y) - box[2]) / (box[3] - box[2]) * _PLOT[1]) for _, x, y in spots]
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in pixels]
+def _placed(spots: tuple[tuple[str, float, float], ...], lines: tuple[Segment, ...], box: Box) -> tuple[str, ...]:
+    """A side for each label so that none covers another or a point, and if there is such a side no line either; empty where there is none.
+
+    `spots` are (label, intensity, rate), `lines` the roofs as (intensity, rate, intensity, rate); the path from spot to spot counts as well.
+    Fastest points choose first.
+    """
+    pixels = [_pixel(x, y, box) for _, x, y in spots]
+    drawn = [(*_pixel(a, b, box), *_pixel(c, d, box)) for a, b, c, d in lines]
+    drawn += [(*before, *after) for before, after in itertools.pairwise(pixels)]
+    taken = [(x - _MARKER, y - _MARKER, x + _MARKER, y + _MARKER) for x, y in pixels]
     sides = [""] * len(spots)
     for index in sorted(range(len(spots)), key=lambda i: -pixels[i][1]):
         (x, y), width = pixels[index], len(spots[index][0]) * _LETTER[0]
+        free = []
         for side, across, up in _SIDES:
             cx, cy = x + across * (width / 2 + 8), y + up * (_LETTER[1] / 2 + 6)
             area = (cx - width / 2, cy - _LETTER[1] / 2, cx + width / 2, cy + _LETTER[1] / 2)
-            inside = area[0] > 0 and area[2] < _PLOT[0]
-            if inside and not any(a < area[2] and c > area[0] and b < area[3] and d > area[1] for n, (a, b, c, d) in enumerate(taken) if n != index):
-                sides[index] = side
-                taken.append(area)
-                break
+            covers = any(a < area[2] and c > area[0] and b < area[3] and d > area[1] for n, (a, b, c, d) in enumerate(taken) if n != index)
+            if area[0] > 0 and area[2] < _PLOT[0] and not covers:
+                free.append((sum(_crosses(line, area) for line in drawn), side, area))
+        if free:
+            _, sides[index], area = min(free, key=lambda place: place[0])
+            taken.append(area)
     return tuple(sides)
 
 
-def _sides(points: Sequence[Point], level: str, box: tuple[float, float, float, float]) -> tuple[str, ...]:
-    return _placed(tuple((point.label, point.intensity[level], point.rate) for point in points), box)
+def _pixel(x: float, y: float, box: Box) -> tuple[float, float]:
+    return (math.log10(x) - box[0]) / (box[1] - box[0]) * _PLOT[0], (math.log10(y) - box[2]) / (box[3] - box[2]) * _PLOT[1]
 
 
-def _labels(points: Sequence[Point], level: str, box: tuple[float, float, float, float]) -> list[str]:
-    """Labels of those points that have room for one; the others have theirs on hover and in the table."""
-    return [plot_text(point.label) if side else "" for point, side in zip(points, _sides(points, level, box), strict=True)]
+def _crosses(line: Segment, area: Box) -> bool:
+    """Whether a segment runs through a rectangle (clipping after Liang and Barsky)."""
+    x, y, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]
+    start, end = 0.0, 1.0
+    for step, room in ((-dx, x - area[0]), (dx, area[2] - x), (-dy, y - area[1]), (dy, area[3] - y)):
+        if step == 0:
+            if room <= 0:
+                return False
+        elif step < 0:
+            start = max(start, room / step)
+        else:
+            end = min(end, room / step)
+    return start < end
 
 
-def _positions(points: Sequence[Point], level: str, box: tuple[float, float, float, float]) -> list[str]:
-    return [side or "middle right" for side in _sides(points, level, box)]
+def _faint(colour: str) -> str:
+    """The colour of a marker for the path between markers, so that labels on it can be read."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, 0.45)"
 
 
 def _line(roof: Roof, x: list[float], y: list[float], colour: str) -> Figure:

@@ -37,7 +37,8 @@
     for (const trace of copy.data) {
       if (trace.error_x) trace.error_x.color = fg;
       if (trace.textfont) trace.textfont.color = muted;
-      if (narrow && trace.mode === "lines+markers+text") trace.mode = "lines+markers";
+      // Labels are placed for a plot as wide as the page: on a narrower one they would cover each other.
+      if (width < 960 && trace.mode === "lines+markers+text") trace.mode = "lines+markers";
     }
     return copy;
   }
