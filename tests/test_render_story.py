@@ -14,6 +14,7 @@ from ncu_toolkit.render.calibration_view import calibration
 from ncu_toolkit.render.columns import ladder_table, shown_kind
 from ncu_toolkit.render.family_sentence import _of_roof
 from ncu_toolkit.render.family_view import family_view
+from ncu_toolkit.render.page_view import page_view
 from ncu_toolkit.render.roofs import Roof
 
 
@@ -111,3 +112,21 @@ def test_what_is_not_judged_stands_in_parentheses(books: list[Book]) -> None:
     assert "slower" in slow["achieved"].text
     assert slow["error"].missing
     assert not any("-" in row["achieved"].text for row in cells)
+
+
+def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
+    book, entry = entry_of(books, "gelu_unfused", "16384")
+    pages = [page_view(book, profile) for profile in entry.profiles]
+    assert len({page.title for page in pages}) == 8
+    assert pages[3].title.endswith("(launch 4 of 8)")
+    for profile, page in zip(entry.profiles, pages, strict=True):
+        facts = {fact.label: fact.cell for fact in page.facts}
+        assert facts["Time of all 8 launches"].text == "6.62\u2009ms"
+        assert facts["Duration under ncu, this launch"].value == profile.duration_us
+        assert profile.launch.function in facts["This page"].text
+        assert ("Longest launch" in facts) == (profile is not entry.main)
+    fused = page_view(book, next(e for e in book.entries if e.rung == "gelu_fused" and e.variant.size == "16384").profiles[0])
+    assert "launch" not in fused.title
+    assert {"Time", "Duration under ncu"} <= {fact.label for fact in fused.facts}
+    chain, repeated = entry_of(books, "launch_overhead", "16777216")
+    assert page_view(chain, repeated.profiles[1]).title.endswith("(launches 2 to 64 of 64, all alike)")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit import units
+from ncu_toolkit.changes import Launches
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
@@ -77,7 +78,21 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
 def _title(profile: Profile, entry: Entry | None) -> str:
     if entry is None:
         return profile.launch.function
-    return f"{entry.label}: {entry.info.title}" if entry.info and entry.info.title else entry.label
+    which = _which(entry, profile)
+    return (f"{entry.label}: {entry.info.title}" if entry.info and entry.info.title else entry.label) + (f" ({which})" if which else "")
+
+
+def _which(entry: Entry, profile: Profile) -> str:
+    """Which of the rung's launches this is; empty where it takes one."""
+    count = Launches(entry.profiles).count
+    if count == 1:
+        return ""
+    at, repeats = 1, profile.context.repeat if profile.context else 1
+    for other in entry.profiles:
+        if other is profile:
+            break
+        at += other.context.repeat if other.context else 1
+    return f"launch {at} of {count}" if repeats == 1 else f"launches {at} to {at + repeats - 1} of {count}, all alike"
 
 
 def _kicker(profile: Profile, entry: Entry | None) -> str:
@@ -95,9 +110,16 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
         baseline = book.baseline_us(entry)
         timing = entry.timing
         spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}" if timing else ""
+        which = _which(entry, profile)
+        if which:
+            facts.append(Fact("This page", text(f"{which}: {launch.function}")))
+            if entry.main and profile is not entry.main:
+                spoken = "the launch that the ladder's table and its steps speak of"
+                facts.append(Fact("Longest launch", text(_which(entry, entry.main), spoken, href=f"{book.slugs[id(entry.main)]}.html")))
+        whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
         facts += [
-            Fact("Time", number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)),
-            Fact("Rate", number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)),
+            Fact(whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)),
+            Fact("Rate of all launches" if which else "Rate", number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)),
             Fact(
                 "Of the baseline",
                 number(baseline / timing.median_us if baseline and timing else None, "fraction", "the baseline was not timed at this size"),
@@ -111,7 +133,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
             facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
     under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
     facts += [
-        Fact("Duration under ncu", number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under)),
+        Fact(
+            "Duration under ncu, this launch" if entry and _which(entry, profile) else "Duration under ncu",
+            number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under),
+        ),
         Fact("Grid", _dims(launch.grid)),
         Fact("Block", _dims(launch.block)),
         Fact("Registers", number(float(launch.registers), "count") if launch.registers else missing("not in the report")),
