@@ -41,12 +41,12 @@ def folder_of(name: str) -> Path:
     return root() / name
 
 
-def save(name: str, paths: Sequence[Path], *, replace: bool = False) -> Baseline:
+def save(name: str, paths: Sequence[Path], *, replace: bool = False, allow_incomplete: bool = False) -> Baseline:
     """Keep copies of reports (or of a run's folder with its timings) under a name; each copy has its checksum beside it.
 
     Raises:
         UsageProblem: the name is taken and `replace` is not set, or it is no name.
-        InputProblem: a path holds no report, or the report cannot be read.
+        InputProblem: a path holds no report, the report cannot be read, or (not with `allow_incomplete`) a launch in it is incomplete.
     """
     target = folder_of(name)
     if target.exists() and not replace:
@@ -59,6 +59,13 @@ def save(name: str, paths: Sequence[Path], *, replace: bool = False) -> Baseline
     for result in found.unreadable:
         if result.error is not None:
             raise result.error
+    lost = found.incomplete
+    if lost and not allow_incomplete:
+        more = f", and {len(lost) - 1} more are incomplete" if len(lost) > 1 else ""
+        raise InputProblem(
+            f"launch {lost[0].key} of '{lost[0].file}' ({lost[0].kernel}) is {lost[0].status}{more}",
+            "Nothing can be compared with that: profile it again, or keep it all the same with --allow-incomplete",
+        )
     names = [file.name for file in files]
     if len(set(names)) != len(names):
         raise UsageProblem("two of the reports have the same name", "Save them as two baselines")
@@ -101,8 +108,11 @@ def resolve(text: str) -> Path:
     """A path as it is, or the folder of the baseline of that name.
 
     Raises:
+        UsageProblem: it is empty, which as a path would be the folder one works in.
         InputProblem: there is neither.
     """
+    if not text:
+        raise UsageProblem("an empty name is no report, folder or baseline", "A variable of a script may not be set")
     path = Path(text)
     if path.exists():
         return path

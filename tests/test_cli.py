@@ -354,7 +354,7 @@ def test_errors_of_a_whole_process_have_no_traceback() -> None:
     assert debug.returncode != 0
 
 
-@pytest.mark.parametrize("line", ["list --format json", "list", "doctor"])
+@pytest.mark.parametrize("line", ["list --format json", "list", "doctor", "--version", "--help", "profile --help"])
 def test_a_closed_pipe_is_no_error(line: str) -> None:
     path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(
@@ -366,6 +366,53 @@ def test_a_closed_pipe_is_no_error(line: str) -> None:
     )
     assert ended.stderr == ""
     assert ended.returncode == EXIT_OK
+
+
+def in_shell(line: str) -> subprocess.CompletedProcess[str]:
+    """A shell's line, in which NT stands for the command."""
+    path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
+    words = line.replace("NT", f"{sys.executable} -m ncu_toolkit")
+    return subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+
+
+@pytest.mark.parametrize("line", ["list", "list --format json", "--version", "doctor"])
+def test_a_closed_output_is_an_error_in_one_line(line: str) -> None:
+    """What was asked for cannot be shown: no success, and no traceback."""
+    ended = in_shell(f"NT {line} >&-")
+    assert ended.returncode == EXIT_ENVIRONMENT
+    assert ended.stderr.startswith("error: standard output is closed")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_closed_streams_that_are_not_needed_do_no_harm(tmp_path: Path) -> None:
+    ended = in_shell("NT list 2>&- <&-")
+    assert (ended.returncode, ended.stderr) == (EXIT_OK, "")
+    assert "gemm_fp32" in ended.stdout
+    target = tmp_path / "kept.json"
+    ended = in_shell(f"NT calibrate --format json -o {target} >&- 2>&-")
+    assert ended.returncode == EXIT_OK
+    json.loads(target.read_text())
+
+
+@pytest.mark.parametrize("group", [[], ["baseline"]])
+def test_a_group_without_a_command_shows_its_help(run: Run, group: list[str]) -> None:
+    ended = run(*group)
+    assert ended.code == EXIT_USAGE
+    assert ended.error == "error: no command was given"
+    assert ended.err.startswith("Usage: ncu-toolkit"), "the help as it is, not in one line"
+    assert len(ended.err.splitlines()) > 5
+
+
+def test_an_interrupt_while_modules_load_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    ended = child("-m", "ncu_toolkit", "list", PYTHONPATH=f"{tmp_path}:{recorded.ROOT}")
+    assert ended.returncode == 130
+    assert ended.stderr == "error: interrupted; what was finished is kept\n"
+
+
+def test_a_defect_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncu_toolkit.cli.list.load_families", lambda: 1 / 0)
+    assert run("list").error.startswith("error: a defect of ncu-toolkit: ZeroDivisionError")
 
 
 # completion, versions, and how much is said

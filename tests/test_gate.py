@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import random
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import report_files
 
-from ncu_toolkit import baselines, gate
+from ncu_toolkit import analyze, baselines, gate
 from ncu_toolkit.cli import main
 from ncu_toolkit.errors import EXIT_GATE, EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
 from ncu_toolkit.gate import Side
@@ -179,6 +180,7 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
     other.write_bytes(report_files.first_launches(2))
     assert run("compare", old, str(other), "--kernel", "coalesced", "--fail-on", "time>5%")[0] == EXIT_INPUT
     assert run("compare", old, str(tmp_path / "none"))[0] == EXIT_INPUT
+    assert run("compare", "", new)[0] == EXIT_USAGE, "an unset variable, not the folder one works in"
 
 
 def other_gpu(data: bytes) -> bytes:
@@ -281,6 +283,21 @@ def test_baselines(reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pyte
     with pytest.raises(InputProblem):
         baselines.save("empty", [tmp_path / "kept" / "nothing.ncu-rep"])
     assert not [path for path in (tmp_path / "kept").iterdir() if path.name.startswith(".")], "no half-made baseline is left"
+
+
+def test_a_baseline_of_incomplete_launches_is_refused(reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    good = analyze.analyze([reports[0]])
+    first, *others = good.launches
+    lost = dataclasses.replace(good.files[0], launches=(dataclasses.replace(first, status="incomplete: counters are missing"), *others))
+    monkeypatch.setattr(analyze, "analyze", lambda *_, **__: analyze.Analysis((lost,)))
+    code, _, err = run("baseline", "save", "main", str(reports[0]))
+    assert code == EXIT_INPUT
+    assert "is incomplete: counters are missing" in err
+    assert not (tmp_path / "kept").exists()
+    code, out, _ = run("baseline", "save", "main", str(reports[0]), "--allow-incomplete")
+    assert code == 0
+    assert "Kept 1 report as" in out
 
 
 def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:

@@ -67,7 +67,7 @@ def in_terminal(renderable: object) -> str:
 
 
 def test_terminal(analysis: Analysis) -> None:
-    text = in_terminal(views.text(analysis, 30, 140))
+    text = in_terminal(views.text(analysis, 30))
     harmless(text)
     assert "\\x1b" in text, "what was there is spelled out"
     assert len(text) < 60_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from typing import Any, Final
@@ -37,6 +38,10 @@ COMMANDS: Final = {
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
+#: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole help.
+_NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
 class ReaderLeft(Exception):
     """Who reads our output went away, as `| head` does. Not an OSError, which click would end with exit code 1."""
 
@@ -58,6 +63,12 @@ class Commands(click.Group):
                 each.params += _log.options(hidden=True)
                 _complete.attach(each)
         return command
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:  # --help and --version print while options are read
+            raise ReaderLeft from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -111,6 +122,7 @@ cli.params += _log.options(hidden=False)
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: runs a command and turns every error into one line and its exit code."""
+    _standard_streams()
     try:
         _main(arguments)
     except SystemExit as ended:
@@ -120,6 +132,32 @@ def main(arguments: list[str] | None = None) -> Any:
         raise
     finally:
         _log.reset()
+
+
+class _Closed(io.TextIOBase):
+    """Standard output that whoever started us has closed: results that cannot be shown are an error, not a success."""
+
+    encoding, errors = "utf-8", "backslashreplace"
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed: nothing can be shown. Name a file with --output, or leave it open")
+
+
+def _standard_streams() -> None:
+    """Let no file that we open become somebody's standard output, and have something in the place of streams that are closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            if os.open(os.devnull, os.O_RDWR) != number:
+                break  # a lower one is open to somebody else
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
 
 
 def _main(arguments: list[str] | None) -> Any:
@@ -135,6 +173,10 @@ def _main(arguments: list[str] | None) -> Any:
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)
     except click.ClickException as error:
+        if isinstance(error, _NO_ARGUMENTS) and error.ctx is not None:
+            click.echo(error.ctx.get_help(), err=True)
+            _complain("no command was given")
+            sys.exit(EXIT_USAGE)
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f". See `{error.ctx.command_path} --help`"
@@ -161,7 +203,7 @@ def _main(arguments: list[str] | None) -> Any:
         _complain("this machine ran out of memory. End other programs, read fewer files at once (--jobs 1), or choose a smaller --size")
         sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
-        _log.logger.error("a defect:", exc_info=True)
+        _log.logger.debug("a defect:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
         remedy = "Run it again with --log-file FILE and report what is in it"

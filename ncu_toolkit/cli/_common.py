@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -22,6 +23,33 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_REPORTS = "reports"
 _PIPED_WIDTH = 240
+#: A week.
+LONGEST_SECONDS = 604_800
+
+
+class PathName(click.Path):
+    """A path. An empty one, as an unset variable of a script leaves behind, names nothing; as a Path it would be the folder one works in."""
+
+    def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
+        super().__init__(exists=exists, file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "":
+            self.fail("an empty path names nothing.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds: finite, and no more than timers take."""
+
+    def __init__(self, least: float = 1) -> None:
+        super().__init__(min=least, max=LONGEST_SECONDS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return found
 
 
 def console(stderr: bool = False) -> Any:
@@ -89,7 +117,7 @@ def output_option(function: F) -> F:
         "--output",
         "-o",
         "reports",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=PathName(file_okay=False),
         default=DEFAULT_REPORTS,
         show_default=True,
         help="Folder of reports.",

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze
-from ncu_toolkit.cli._common import emit
+from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
+from ncu_toolkit.cli._common import PathName, Seconds, emit
 from ncu_toolkit.errors import EXIT_INPUT, UsageProblem
 
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
@@ -22,7 +22,7 @@ WIDTH = 140
 
 
 @click.command("analyze")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT…")
+@click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="brief is a digest of at most a page; html writes pages."
 )
@@ -31,7 +31,7 @@ WIDTH = 140
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=PathName(),
     help="File to write to; for html the folder of reports (default reports), or the file with --standalone.",
 )
 @click.option("--standalone", is_flag=True, help=f"One HTML file that holds everything (default {STANDALONE}).")
@@ -40,44 +40,51 @@ WIDTH = 140
 @click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Files read at once; one for each processor if not given.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(),
     default=DEFAULT_TIMEOUT,
     show_default=True,
     metavar="SECONDS",
     help="Give up on a file after this long.",
 )
+@click.pass_context
 def command(
-    paths: tuple[Path, ...], form: str, kernel: str, top: int | None, output: Path | None, standalone: bool, allow_partial: bool, redacted: bool,
-    jobs: int | None, timeout: float,
+    ctx: click.Context, paths: tuple[Path, ...], form: str, kernel: str, top: int | None, output: Path | None, standalone: bool,
+    allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
     """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
 
     Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time, repeats are grouped. Exit code 4 when a file
-    could not be read, is damaged or contradicts itself, or a launch in it is incomplete; everything else is shown all the same. With
-    --allow-partial that is accepted, and said, as long as there is a launch to show.
+    could not be read, is damaged or contradicts itself, a launch in it is incomplete, or no launch matches --kernel; everything else is shown
+    all the same. With --allow-partial that is accepted, and said, as long as there is a launch to show.
     """
     if standalone:
+        if form != "html" and ctx.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE:
+            raise UsageProblem(f"--standalone writes HTML, --format {form} asks for something else", "Leave one of them out")
         form = "html"
     if redacted and form != "html":
         raise UsageProblem("--redact goes with --format html", "`ncu-toolkit redact IN OUT` redacts a report for every other use")
     options = Options(kernel=kernel, allow_partial=allow_partial, figures=form == "csv", profiles=form == "html")
-    with _progress(len(paths)) as tell:
+    with _progress(len(find_reports(paths)[0])) as tell:
         analysis = analyze(paths, options, jobs=jobs, timeout=timeout, progress=tell)
     if form == "html":
         page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
         if page is not None:
             click.echo(f"Open {page}")
     else:
-        width = shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else WIDTH
-        emit(render(analysis, form, top, width), output, WIDTH)
-    if form != "text":
+        emit(render(analysis, form, top), output, WIDTH)
+    if form != "text" or output is not None or not sys.stdout.isatty():  # on a terminal the text itself has said it
         for line in _lacking(analysis):
             click.echo(f"error: {_one_line(line)}", err=True)
     return exit_code(analysis)
 
 
 def exit_code(analysis: Analysis) -> int:
-    """4 where something of the input is missing: a file, launches, or a launch's data. --allow-partial accepts that where any launch is left."""
+    """4 where something of the input is missing: a file, launches, a launch's data, or any launch that --kernel names.
+
+    --allow-partial accepts that where any launch is left.
+    """
+    if not analysis.launches:
+        return EXIT_INPUT
     if not (analysis.unreadable or analysis.damaged or analysis.incomplete):
         return 0
     return 0 if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches) else EXIT_INPUT
@@ -86,6 +93,9 @@ def exit_code(analysis: Analysis) -> int:
 def _lacking(analysis: Analysis) -> list[str]:
     """What of the input is missing, a line each; what --allow-partial accepts is said in the output alone."""
     lines = [str(file.error) for file in analysis.unreadable]
+    if not analysis.launches and not lines:
+        kernel = analysis.options.kernel
+        lines.append(f"no launch matches --kernel '{kernel}'. It is searched for in demangled names" if kernel else "no launch could be read")
     if analysis.options.allow_partial:
         return lines
     lines += [f"'{file.path}' is damaged: {file.damage}" for file in analysis.damaged]
@@ -96,7 +106,7 @@ def _lacking(analysis: Analysis) -> list[str]:
     return lines
 
 
-def render(analysis: Analysis, form: str, top: int | None, width: int) -> Any:
+def render(analysis: Analysis, form: str, top: int | None) -> Any:
     """The analysis in a format: a string, or for text a rich renderable."""
     from ncu_toolkit.render import analysis as views
     from ncu_toolkit.render import analysis_json
@@ -108,7 +118,7 @@ def render(analysis: Analysis, form: str, top: int | None, width: int) -> Any:
     if form in ("json", "csv"):
         chosen, left_out = limited(analysis, top)
         return views.csv(chosen) if form == "csv" else analysis_json.document(chosen, left_out)
-    return views.text(analysis, top or views.TOP, width)
+    return views.text(analysis, top or views.TOP)
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from ncu_toolkit import baselines
+from ncu_toolkit.cli._common import PathName
+from ncu_toolkit.render.words import counted
 from ncu_toolkit.serialize import document
 
 
@@ -18,15 +20,16 @@ def command() -> None:
 
 @command.command("save")
 @click.argument("name")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT…")
+@click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
 @click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
-def save(name: str, paths: tuple[Path, ...], replace: bool) -> None:
+@click.option("--allow-incomplete", is_flag=True, help="Keep reports with incomplete or damaged launches too: nothing can be compared with those.")
+def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bool) -> None:
     """Keep copies of reports, or of a run's folder, under NAME.
 
     They lie in .ncu-toolkit/baselines here, or where $NCU_TOOLKIT_BASELINES says.
     """
-    kept = baselines.save(name, paths, replace=replace)
-    click.echo(f"Kept {len(kept.files)} reports as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'")
+    kept = baselines.save(name, paths, replace=replace, allow_incomplete=allow_incomplete)
+    click.echo(f"Kept {counted(len(kept.files), 'report')} as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'")
 
 
 @command.command("list")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit import calibrate, store
-from ncu_toolkit.cli._common import emit
+from ncu_toolkit.cli._common import PathName, emit
 from ncu_toolkit.errors import GateFailed
 from ncu_toolkit.ladder import load_families
 
@@ -16,9 +16,9 @@ FORMATS = ("text", "markdown", "json")
 
 
 @click.command("calibrate")
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("runs", nargs=-1, type=PathName(exists=True, file_okay=False))
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to.")
+@click.option("--output", "-o", type=PathName(), help="File to write to.")
 @click.option("--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held.")
 def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
     """Hold predictions against what the next rung achieved, ours and Nsight Compute's.

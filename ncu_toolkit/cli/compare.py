@@ -8,7 +8,7 @@ import click
 
 from ncu_toolkit import baselines, gate, store
 from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Options, analyze
-from ncu_toolkit.cli._common import emit
+from ncu_toolkit.cli._common import PathName, Seconds, emit
 from ncu_toolkit.errors import GateFailed, InputProblem
 from ncu_toolkit.render.words import counted
 
@@ -27,10 +27,10 @@ FORMATS = ("text", "markdown", "json")
     help="Exit with 1 where this holds for a kernel: 'time>5%', 'registers_per_thread>128'; repeat it.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to.")
+@click.option("--output", "-o", type=PathName(), help="File to write to.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(),
     default=DEFAULT_TIMEOUT,
     show_default=True,
     metavar="SECONDS",

@@ -14,6 +14,7 @@ from ncu_toolkit import gpu, profiling, programs, resume, session, store
 from ncu_toolkit.cli._common import (
     DEFAULT_REPORTS,
     Progress,
+    Seconds,
     choose_options,
     console,
     interruptible,
@@ -47,7 +48,7 @@ from ncu_toolkit.store import Asked
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(),
     default=session.DEFAULT_TIMEOUT,
     show_default=True,
     metavar="SECONDS",

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit import gpu, profiling, scrub, session, store
-from ncu_toolkit.cli._common import Progress, console, split, tuned_option
+from ncu_toolkit.cli._common import PathName, Progress, Seconds, console, split, tuned_option
 from ncu_toolkit.collect import find_ncu
 from ncu_toolkit.errors import ToolkitError, UsageProblem
 from ncu_toolkit.ladder import load_families
@@ -23,18 +23,18 @@ from ncu_toolkit.session import Collected
 @click.option(
     "--family", "-f", "families", multiple=True, required=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas."
 )
-@click.option("--output", "-o", "target", type=click.Path(path_type=Path, file_okay=False), required=True, help="New folder for the recording.")
+@click.option("--output", "-o", "target", type=PathName(file_okay=False), required=True, help="New folder for the recording.")
 @click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Sizes to profile.  [default: the family's recorded sizes]")
 @click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]")
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
-@click.option("--seconds", type=click.FloatRange(min=0.01), default=0.25, show_default=True, help="GPU time spent on timing one rung at one size.")
+@click.option("--seconds", type=Seconds(0.01), default=0.25, show_default=True, help="GPU time spent on timing one rung at one size.")
 @click.option(
     "--stock-size", "stock_sizes", metavar="SIZE[,SIZE…]", help="Sizes of the run with the stock rules.  [default: the largest recorded size]"
 )
 @click.option(
     "--stock-rules/--no-stock-rules", default=True, show_default=True, help="Also run Nsight Compute's own full set, for its rules' verdicts."
 )
-@click.option("--timeout", type=click.FloatRange(min=1), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=Seconds(), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
 @tuned_option
 def command(
     families: tuple[str, ...],

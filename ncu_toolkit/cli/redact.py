@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from ncu_toolkit.cli._common import PathName
 from ncu_toolkit.redact import redact
 from ncu_toolkit.render.words import counted
 
 
 @click.command("redact")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN", type=PathName())
+@click.argument("target", metavar="OUT", type=PathName())
 @click.option("--source", "remove_source", is_flag=True, help="Also remove embedded source code.")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Also replace this text, a project's name say, in kernel names too; repeat it.")
 def command(source: Path, target: Path, remove_source: bool, names: tuple[str, ...]) -> None:

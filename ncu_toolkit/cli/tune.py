@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit import gpu, store
-from ncu_toolkit.cli._common import Progress, console, output_option, split
+from ncu_toolkit.cli._common import Progress, Seconds, console, output_option, split
 from ncu_toolkit.errors import ToolkitError, UsageProblem
 from ncu_toolkit.ladder import find_rung
 from ncu_toolkit.problems import problem_for
@@ -30,7 +30,7 @@ from ncu_toolkit.tune import Search
 @click.option("--max-settings", type=click.IntRange(1), metavar="N", help="Search a random N of the settings.  [default: all]")
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=1),
+    type=Seconds(),
     metavar="SECONDS",
     help="Stop the search of a size after this long, keep the best so far; the same command goes on.  [default: none]",
 )

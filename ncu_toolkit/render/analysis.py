@@ -10,21 +10,22 @@ from typing import Final
 
 from rich.console import Group as Stack
 from rich.console import RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ncu_toolkit import units
 from ncu_toolkit.analyze import Analysis, FileResult, Group, LaunchResult
 from ncu_toolkit.metrics import REGISTRY
 from ncu_toolkit.model import Finding
+from ncu_toolkit.render.fitted import Column, Fitted
 from ncu_toolkit.render.safe import csv_rows, markdown, markdown_code, visible
+from ncu_toolkit.render.words import counted
 
 #: Kinds of launches in a table where --top does not say: a table of this many rows fits a screen.
 TOP: Final = 15
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
 _NAME: Final = 60
-_SHORTEST: Final = 16
+_FILE: Final = 40
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -59,6 +60,8 @@ def _cells(analysis: Analysis, group: Group, name_length: int) -> tuple[str, ...
 
 
 _HEADINGS: Final = ("kernel", "launches", "time", "share", "median", "spread", "bottleneck", "predicted")
+#: Which column is left out first on a narrow terminal, and which then.
+_GIVES_WAY: Final = {name: order for order, name in enumerate(("spread", "median", "file", "share", "launches", "predicted"), 1)}
 _NUMERIC: Final = frozenset({"launches", "time", "share", "median", "spread", "predicted"})
 
 
@@ -66,8 +69,7 @@ def headline(analysis: Analysis) -> str:
     """One sentence over everything."""
     launches, groups = analysis.launches, analysis.groups
     devices = ", ".join(visible(name, 60) for name in dict.fromkeys(f"{launch.gpu} ({launch.arch})" for launch in launches))
-    files = f"{len(analysis.files)} file{'s' if len(analysis.files) != 1 else ''}"
-    words = f"{len(launches)} launches of {len(groups)} kinds in {files}"
+    words = f"{counted(len(launches), 'launch', 'launches')} of {counted(len(groups), 'kind')} in {counted(len(analysis.files), 'file')}"
     return f"{words}, {units.duration(analysis.total_us)} under ncu, on {devices}." if launches else f"{words}: nothing to diagnose."
 
 
@@ -86,7 +88,8 @@ def remarks(analysis: Analysis) -> Iterable[str]:
         yield f"{visible(launch.status)}: {visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
     filtered = sum(file.filtered_out for file in analysis.files)
     if filtered:
-        yield f"{filtered} other launches do not match --kernel {visible(analysis.options.kernel, 80)}"
+        others = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
+        yield f"{others} not match --kernel {visible(analysis.options.kernel, 80)}"
 
 
 def missing_of(file: FileResult) -> str:
@@ -94,16 +97,18 @@ def missing_of(file: FileResult) -> str:
     return f"at least {file.declared}" if "is damaged" in file.damage or "offset" in file.damage else str(file.declared)
 
 
-def text(analysis: Analysis, top: int = TOP, width: int = 120) -> RenderableType:
-    """One screen: the kinds of launches that take most time, what limits each, and what to do about the first. `width` is the terminal's."""
+def text(analysis: Analysis, top: int = TOP) -> RenderableType:
+    """One screen: the kinds of launches that take most time, what limits each, and what to do about the first."""
     parts: list[RenderableType] = [Text(headline(analysis), style="bold")]
     groups = [group for group in analysis.groups if group.median.complete]
     if groups:
         several = len({launch.file for launch in analysis.launches}) > 1
-        parts.append(_table(analysis, groups[:top], several, width))
+        parts.append(_table(analysis, groups[:top], several))
         if len(groups) > top:
             rest = sum(group.total_us for group in groups[top:])
-            parts.append(Text(f"… and {len(groups) - top} more kinds with {units.duration(rest)}: --top {len(groups)} shows them", style="dim"))
+            parts.append(
+                Text(f"… and {counted(len(groups) - top, 'more kind')} with {units.duration(rest)}: --top {len(groups)} shows them", style="dim")
+            )
         parts += [Text(), *(Text(line) for line in _advice(groups[0].median))]
     notes = list(remarks(analysis))
     parts += [Text(line, style="yellow") for line in notes[:TOP]]
@@ -112,24 +117,14 @@ def text(analysis: Analysis, top: int = TOP, width: int = 120) -> RenderableType
     return Stack(*parts)
 
 
-def _table(analysis: Analysis, groups: Sequence[Group], several: bool, width: int) -> RichTable:
-    """The ranking. Names give way where the terminal is narrow, figures do not."""
-    rows = [_cells(analysis, group, _NAME) for group in groups]
-    figures = sum(max(len(heading), *(len(row[i]) for row in rows)) + 2 for i, heading in enumerate(_HEADINGS) if i)
-    room = max(_SHORTEST, width - figures)
-    longest_file = max(len(Path(group.median.file).name) for group in groups) if several else 0
-    for_file = min(longest_file + 2, room // 3) if several else 0
-    drawn = RichTable(box=None, pad_edge=False, header_style="dim")
-    for heading in (*_HEADINGS, *(["file"] if several else [])):
-        drawn.add_column(heading, no_wrap=True, justify="right" if heading in _NUMERIC else "left")
-    for group, (name, *cells) in zip(groups, rows, strict=True):
-        file = [Text(_cut(visible(Path(group.median.file).name), for_file - 2))] if several else []
-        drawn.add_row(Text(_cut(name, room - for_file)), *(Text(cell) for cell in cells), *file)
-    return drawn
-
-
-def _cut(name: str, length: int) -> str:
-    return name if len(name) <= length else name[: max(1, length - 1)] + "…"
+def _table(analysis: Analysis, groups: Sequence[Group], several: bool) -> Fitted:
+    """The ranking. Names and columns give way where the terminal is narrow, figures do not."""
+    columns = [Column(heading, heading in _NUMERIC, _GIVES_WAY.get(heading, 0)) for heading in (*_HEADINGS, *(["file"] if several else []))]
+    rows = []
+    for group in groups:
+        file = [visible(Path(group.median.file).name, _FILE)] if several else []
+        rows.append([Text(cell) for cell in (*_cells(analysis, group, _NAME), *file)])
+    return Fitted(columns, rows)
 
 
 def _advice(launch: LaunchResult) -> Iterable[str]:
@@ -152,7 +147,7 @@ def markdown_text(analysis: Analysis, top: int = TOP) -> str:
             name, *cells = _cells(analysis, group, _NAME)
             lines.append("| " + " | ".join((markdown_code(name), *cells)) + " |")
         if len(groups) > top:
-            lines += ["", f"{len(groups) - top} more kinds are not shown."]
+            lines += ["", f"Not shown: {counted(len(groups) - top, 'more kind')}."]
         lines.append("")
         for group in groups[: min(3, top)]:
             launch, finding = group.median, group.median.diagnosis.primary
@@ -204,7 +199,10 @@ def brief(analysis: Analysis, top: int = DIGEST_TOP) -> str:
     for rank, group in enumerate(groups[: min(top, DIGEST_TOP)], 1):
         lines += ["", *_digest(analysis, rank, group)]
     if len(groups) > DIGEST_TOP:
-        lines += ["", f"{len(groups) - DIGEST_TOP} more kinds, {units.duration(sum(group.total_us for group in groups[DIGEST_TOP:]))} together."]
+        lines += [
+            "",
+            f"{counted(len(groups) - DIGEST_TOP, 'more kind')}, {units.duration(sum(group.total_us for group in groups[DIGEST_TOP:]))} together.",
+        ]
     notes = [visible(note, 200) for note in remarks(analysis)]
     if notes:
         lines += ["", *(f"! {note}" for note in notes[:DIGEST_TOP])]
@@ -217,7 +215,11 @@ def brief(analysis: Analysis, top: int = DIGEST_TOP) -> str:
 def _digest(analysis: Analysis, rank: int, group: Group) -> Iterable[str]:
     launch, finding = group.median, group.median.diagnosis.primary
     share = f", {units.percent(group.total_us / analysis.total_us)} of the time" if analysis.total_us else ""
-    each = f"{len(group.launches)} × {units.duration(launch.duration_us)}" if launch.duration_us is not None else f"{len(group.launches)} launches"
+    each = (
+        f"{len(group.launches)} × {units.duration(launch.duration_us)}"
+        if launch.duration_us is not None
+        else f"{counted(len(group.launches), 'launch', 'launches')}"
+    )
     yield f"{rank}. {visible(launch.function, _NAME)} [{each}{share}]: {verdict(group)}, {gain(finding)}, confidence {finding.confidence}"
     yield f"   why: {visible(finding.summary, 300)}"
     facts = [f"{visible(e.label, 60)} {units.quantity(e.value, e.unit)}" for e in finding.evidence[:4]]
@@ -247,4 +249,18 @@ def next_command(analysis: Analysis) -> str:
 
 
 def _word(path: str) -> str:
-    return shlex.quote(path) if path.isprintable() else shlex.quote(visible(path))
+    """A path as one word of a shell: not read as an option, and with what cannot be shown spelled out, as bash, zsh and ksh read it."""
+    path = f"./{path}" if path.startswith("-") else path
+    if path.isprintable():
+        return shlex.quote(path)
+    # two strings wherever a hexadecimal digit follows an escape: some shells would read it as part of that
+    return "$'" + re.sub(r"(\\x[0-9a-f]{2})(?=[0-9a-fA-F])", r"\1'$'", "".join(map(_escaped, path))) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in ("\\", "'"):
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    data = character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in data)

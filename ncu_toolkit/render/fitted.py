@@ -44,7 +44,7 @@ class Fitted:
         while True:
             room = width - sum(wide[i] + _GAP for i in shown[1:])
             if room >= min(wide[0], SHORTEST) or not going:
-                return shown, max(1, min(wide[0], room))
+                return shown, min(wide[0], max(room, SHORTEST // 2))
             shown.remove(going.pop(0))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
