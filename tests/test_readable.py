@@ -20,6 +20,7 @@ from ncu_toolkit.render.glossary_view import column_term, columns_explained, kin
 from ncu_toolkit.render.html import write_index, write_run
 from ncu_toolkit.render.page_tables import _what_if, traffic_table
 from ncu_toolkit.render.page_view import evidence_table
+from ncu_toolkit.render.reproduce import commands, opening
 from ncu_toolkit.render.roofline import Point, _crosses, roofline
 from ncu_toolkit.render.roofs import roofs
 from ncu_toolkit.render.run_view import run_view
@@ -148,3 +149,18 @@ def test_every_ladder_is_a_bar_away(tmp_path: Path) -> None:
     for anchor in ("main", "a-gemm_fp32", "b-transpose", "predictions", "not-collected", "all-runs"):
         assert f'href="#{anchor}"' in bar
         assert f'id="{anchor}"' in text
+
+
+def test_commands_can_be_typed(book: Book) -> None:
+    """Two section folders are told apart, no file is named that is not there, and a packed report is unpacked before it is opened."""
+    recorded = "ncu --section-folder sections --section-folder sections --export p python3 -m ncu_toolkit.target profile-plan.json"
+    run = replace(book.run, commands=(recorded,), report_files=("p.ncu-rep.xz", "../q.ncu-rep.xz", "a b.ncu-rep"))
+    own, typed = commands(run, "naive", "4096")
+    assert own.text == "ncu-toolkit profile --kernel naive --size 4096"
+    assert "--section-folder $NCU_TOOLKIT/sections --section-folder $NSIGHT_COMPUTE/sections" in typed.text
+    assert typed.text.endswith("ncu_toolkit.target $PLAN")
+    assert all(name in typed.what for name in ("$NCU_TOOLKIT", "$NSIGHT_COMPUTE", "$PLAN"))
+    assert commands(replace(run, live=True))[0].text == recorded
+    assert [command.text for command in opening(run, "p.ncu-rep.xz")] == ["xz --decompress --keep p.ncu-rep.xz\nncu-ui p.ncu-rep"]
+    assert [command.text for command in opening(run, "a b.ncu-rep")] == ["ncu-ui 'a b.ncu-rep'"]
+    assert opening(run, "../q.ncu-rep.xz") == opening(run, "elsewhere.ncu-rep") == ()

@@ -15,6 +15,7 @@ from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import NOT_TIMED, bound_cell, energy_cell, rate_kind, rate_of, rate_unit
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
+from ncu_toolkit.render.reproduce import beside, commands, opening
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.static_view import static_view
 from ncu_toolkit.render.step_view import step_view
@@ -67,7 +68,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         charts=charts,
         static=static_view(profile, diagnosis) if profile.launch.complete else None,
         hotspots=hot_spots(profile, diagnosis.findings),
-        commands=_commands(book, entry),
+        commands=commands(book.run, entry.rung if entry else "", entry.variant.size if entry else "") + opening(book.run, profile.origin.file),
         files=_files(book, profile),
         siblings=tuple(_siblings(book, profile, entry)),
         previous=previous,
@@ -286,17 +287,11 @@ def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
     return plain_table("bounds", "Lower bounds of the time model", ["Resource", "At least", "Of the time taken"], rows, numeric=(1, 2), note=note)
 
 
-def _commands(book: Book, entry: Entry | None) -> tuple[str, ...]:
-    own = (f"ncu-toolkit profile --kernel {entry.rung} --size {entry.variant.size}",) if entry else ()
-    return tuple(visible(command, keep="\n") for command in (*own, *book.run.commands))
-
-
 def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:
-    """The raw report, linked only where it lies beside the page; a name from a report never becomes a path."""
-    beside = {name for name in book.run.report_files if "/" not in name and "\\" not in name and not name.startswith(".")}
+    """The raw report, linked only where it lies beside the page."""
     name = profile.origin.file
     key = Cell(f"range {profile.origin.range_index}, launch {profile.origin.action_index}", profile.origin.key)
-    return (Fact("Report file", text(name, href=name if name in beside else "")), Fact("Place in it", key))
+    return (Fact("Report file", text(name, href=name if beside(book.run, name) else "")), Fact("Place in it", key))
 
 
 def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:

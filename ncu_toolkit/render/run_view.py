@@ -15,6 +15,7 @@ from ncu_toolkit.render.calibration_view import calibration
 from ncu_toolkit.render.columns import bound_cell, figure_cell, verdict_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
+from ncu_toolkit.render.reproduce import beside, commands, opening
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Fact, LaunchRecord, RunView, Table, missing, number, plain_table, text
 
@@ -60,7 +61,7 @@ def run_summary(book: Book) -> RunView:
         skipped(book),
         tuple(found for found in (calibration(book),) if found),
         _costs(book),
-        tuple(visible(command, keep="\n") for command in run.commands),
+        (*commands(run), *(command for name in run.report_files[:1] for command in opening(run, name))),
         tuple(_files(book)),
         (),
         tuple(_record(book, profile, with_page) for profile in run.profiles),
@@ -262,8 +263,7 @@ def _costs(book: Book) -> Table | None:
 
 def _files(book: Book) -> Iterable[Fact]:
     for name in book.run.report_files:
-        beside = "/" not in name and "\\" not in name and not name.startswith(".")
-        yield Fact("Raw report", text(name, "open it in the Nsight Compute GUI; decompress .xz first", href=name if beside else ""))
+        yield Fact("Raw report", text(name, href=name if beside(book.run, name) else ""))
 
 
 def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:

@@ -171,6 +171,17 @@ class StaticView:
 
 
 @dataclass(frozen=True)
+class Command:
+    """Something to type, and what it is for."""
+
+    what: str
+    text: str
+
+    def __post_init__(self) -> None:
+        _make_visible(self, "what")
+
+
+@dataclass(frozen=True)
 class PageView:
     """The page of one launch, of a rung or of anybody's report."""
 
@@ -194,7 +205,7 @@ class PageView:
     charts: Mapping[str, Chart] = field(default_factory=dict)
     static: StaticView | None = None
     hotspots: HotSpots | None = None
-    commands: tuple[str, ...] = ()
+    commands: tuple[Command, ...] = ()
     files: tuple[Fact, ...] = ()
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
@@ -232,7 +243,7 @@ class RunView:
     skipped: Table | None
     calibration: tuple[Table, ...]
     costs: Table | None
-    commands: tuple[str, ...]
+    commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
     records: tuple[LaunchRecord, ...]
