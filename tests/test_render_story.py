@@ -119,6 +119,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     pages = [page_view(book, profile) for profile in entry.profiles]
     assert len({page.title for page in pages}) == 8
     assert pages[3].title.endswith("(launch 4 of 8)")
+    assert pages[3].slug.endswith("-launch4")
     for profile, page in zip(entry.profiles, pages, strict=True):
         facts = {fact.label: fact.cell for fact in page.facts}
         assert facts["Time of all 8 launches"].text == "6.62\u2009ms"

@@ -153,7 +153,7 @@ class Book:
                 parts = (
                     [entry.family, entry.label, entry.variant.size]
                     + ([entry.variant.dtype] if many[entry.family] else [])
-                    + ([f"launch{index}"] if index else [])
+                    + ([f"launch{index + 1}"] if index else [])
                 )
                 names[id(profile)] = _free(slug("-".join(parts)), taken)
         for index, profile in enumerate(self.strangers):

@@ -139,7 +139,7 @@ class FindingView:
 
 @dataclass(frozen=True)
 class StepView:
-    """What a rung did to the one before: `change` is its idea, `account` what the two profiles show, with times under the profiler."""
+    """What a rung did to the one before: `change` is its idea, `account` what times and profiles show of it (steps.explain_step)."""
 
     before: Cell
     change: str
