@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def command(
         raise UsageProblem("--redact goes with --format html", "`ncu-toolkit redact IN OUT` redacts a report for every other use")
     options = Options(kernel=kernel, allow_partial=allow_partial, figures=form == "csv", profiles=form == "html")
     with _progress(len(find_reports(paths)[0])) as tell:
-        analysis = analyze(paths, options, jobs=jobs, timeout=timeout, progress=tell)
+        analysis = analyze(paths, options, jobs=jobs, timeout=timeout, progress=tell, meanwhile=lambda: _load_views(form))
     if form == "html":
         page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
         if page is not None:
@@ -104,6 +105,11 @@ def _lacking(analysis: Analysis) -> list[str]:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         lines.append(f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}")
     return lines
+
+
+def _load_views(form: str) -> None:
+    """What shows the result, loaded while others read."""
+    import_module("ncu_toolkit.render.html" if form == "html" else "ncu_toolkit.render.analysis")
 
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
