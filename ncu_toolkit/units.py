@@ -13,7 +13,7 @@ _LEAST_NS: Final = 0.1
 _LEAST_FRACTION: Final = 1e-5
 _LEAST: Final = 1e-4
 #: Units of things that come whole: 32 lanes are not 32.0.
-_WHOLE: Final = frozenset({"lanes", "warps", "sectors", "cycles"})
+_WHOLE: Final = frozenset({"lanes", "warps"})
 _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

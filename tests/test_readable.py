@@ -18,7 +18,7 @@ from ncu_toolkit.render.columns import COLUMNS, bound_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.glossary_view import column_term, columns_explained, kind_of
 from ncu_toolkit.render.html import write_index, write_run
-from ncu_toolkit.render.page_tables import _what_if, traffic_table
+from ncu_toolkit.render.page_tables import _what_if, occupancy_section, traffic_table
 from ncu_toolkit.render.page_view import evidence_table
 from ncu_toolkit.render.reproduce import commands, opening
 from ncu_toolkit.render.roofline import Point, _crosses, roofline
@@ -53,7 +53,7 @@ def test_what_shared_memory_keeps_busy_is_not_ascribed_to_global_accesses(book: 
 def test_whole_things_are_counted_whole() -> None:
     base = occupancy((9, 0), 1024, 32, 0, 0, None)
     for label, found in (("threads per block", what_if_block(base)), ("registers per thread", what_if_registers(base))):
-        values = [row[0].text for row in _what_if("x", label, found, 32, 1, 64).table.rows]
+        values = [row[0].text for row in _what_if("x", label, found, (32.0, 64.0), 1, 64).table.rows]
         assert not [text for text in values if "." in text or float(text.replace("\u2009", "")) not in found]
 
 
@@ -164,3 +164,24 @@ def test_commands_can_be_typed(book: Book) -> None:
     assert [command.text for command in opening(run, "p.ncu-rep.xz")] == ["xz --decompress --keep p.ncu-rep.xz\nncu-ui p.ncu-rep"]
     assert [command.text for command in opening(run, "a b.ncu-rep")] == ["ncu-ui 'a b.ncu-rep'"]
     assert opening(run, "../q.ncu-rep.xz") == opening(run, "elsewhere.ncu-rep") == ()
+
+
+def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
+    """Not at the nearest value that was tried: one register more may halve the warps."""
+    for profile in book.run.profiles[:4]:
+        _, studies, _ = occupancy_section(profile)
+        launch = profile.launch
+        now = occupancy(profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic)
+        assert [chart.figure["data"][1]["y"] for chart in studies] == [[now.active_warps]] * 3
+        assert studies[0].figure["data"][1]["x"] == [now.registers]
+
+
+def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:
+    run = render_fixture.run()
+    strangers = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]), timings=())
+    launches = next(table for table in tables(run_view(open_book(strangers, render_fixture.diagnosis))) if table.key == "launches")
+    keys = [column.key for column in launches.columns]
+    assert keys[:7] == ["kernel", "status", "launches", "time", "share", "bottleneck", "predicted"]
+    for row in launches.rows:
+        assert row[5].code
+        assert row[6].text.startswith(("≤", "n/a"))

@@ -289,9 +289,8 @@ def by_size(series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]
     return {"data": data, "layout": layout}
 
 
-def what_if(label: str, values: Sequence[float], warps: Sequence[float], now: float, capacity: float) -> Figure:
-    """Resident warps an SM over one resource, with a diamond where the launch is now."""
-    at = min(range(len(values)), key=lambda i: abs(values[i] - now), default=0)
+def what_if(label: str, values: Sequence[float], warps: Sequence[float], now: tuple[float, float], capacity: float) -> Figure:
+    """Resident warps an SM over one resource, with a diamond where the launch is now: (resource, warps)."""
     data = [
         {
             "type": "scatter",
@@ -306,8 +305,8 @@ def what_if(label: str, values: Sequence[float], warps: Sequence[float], now: fl
             "type": "scatter",
             "mode": "markers",
             "name": "now",
-            "x": [now],
-            "y": [warps[at]],
+            "x": [now[0]],
+            "y": [now[1]],
             "marker": {"color": palette.VERMILION, "size": 11, "symbol": "diamond"},
             "hovertemplate": "now: %{x}, %{y} warps<extra></extra>",
         },

@@ -232,12 +232,14 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
     )
     return (
         table,
-        tuple(_what_if(key, label, study(base), now / scale, scale, capacity) for key, label, study, now, scale in studies),
+        tuple(
+            _what_if(key, label, study(base), (now / scale, float(base.active_warps)), scale, capacity) for key, label, study, now, scale in studies
+        ),
         _next_steps(base),
     )
 
 
-def _what_if(key: str, label: str, found: dict[int, Occupancy], now: float, scale: float, capacity: int) -> Chart:
+def _what_if(key: str, label: str, found: dict[int, Occupancy], now: tuple[float, float], scale: float, capacity: int) -> Chart:
     rows: list[list[Cell]] = []
     previous = -1
     for value, result in found.items():

@@ -28,7 +28,8 @@ def commands(run: Run, rung: str = "", size: str = "") -> tuple[Command, ...]:
         typed = command if run.live else _typed(command)
         meant = "; ".join(words for name, words in _MEANT.items() if name in typed and name not in command)
         what = "This is how Nsight Compute was run" if command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu" else "This is what was run"
-        found.append(Command(f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:", visible(typed, keep="\n")))
+        words = f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:"
+        found.append(Command("Then:" if words in (before.what for before in found) else words, visible(typed, keep="\n")))
     return tuple(found)
 
 

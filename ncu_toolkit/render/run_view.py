@@ -213,6 +213,8 @@ def _launches(book: Book) -> Table | None:
                 number(
                     whole / total if total and times else None, "fraction", why or "the report has no duration", bar=whole / total if total else None
                 ),
+                verdict_cell(book.diagnosis(profile)),
+                _gain(book, profile),
                 number(times[len(times) // 2] if times else None, "us", why or "the report has no duration", title=spread),
                 text(" × ".join(map(str, launch.grid))),
                 text(" × ".join(map(str, launch.block))),
@@ -220,8 +222,6 @@ def _launches(book: Book) -> Table | None:
                 figure_cell(profile, "achieved_occupancy"),
                 figure_cell(profile, "dram_utilization", bar=True),
                 figure_cell(profile, "issue_active", bar=True),
-                verdict_cell(book.diagnosis(profile)),
-                _gain(book, profile),
             ]
         )
     labels = (
@@ -230,6 +230,8 @@ def _launches(book: Book) -> Table | None:
         ("launches", "Launches", "same kernel, grid and block"),
         ("time", "Time", "of all launches of the kind together, under ncu"),
         ("share", "Share", "of the time of all launches"),
+        ("bottleneck", "Bottleneck", "of the median launch"),
+        ("predicted", "Predicted", "bound on the speedup if the bottleneck were removed"),
         ("median", "Median", "of one launch, under ncu"),
         ("grid", "Grid", ""),
         ("block", "Block", ""),
@@ -237,8 +239,6 @@ def _launches(book: Book) -> Table | None:
         ("occupancy", "Occupancy", "achieved, of the median launch"),
         ("dram", "DRAM", "of its peak"),
         ("issue", "Issue", "issue slots busy"),
-        ("bottleneck", "Bottleneck", "of the median launch"),
-        ("predicted", "Predicted", "bound on the speedup if the bottleneck were removed"),
     )
     words = {"kernel", "status", "grid", "block", "bottleneck"}
     columns = tuple(Column(key, label, title, "", key not in words) for key, label, title in labels)
