@@ -114,6 +114,9 @@ def commands() -> str:
         assert command is not None
         context = click.Context(command, info_name=name, parent=top, terminal_width=110, max_content_width=top.max_content_width)
         lines += [f"## ncu-toolkit {name}\n", "```text", command.get_help(context), "```\n"]
+        for part, inner in command.commands.items() if isinstance(command, click.Group) else ():
+            own = click.Context(inner, info_name=part, parent=context, terminal_width=110, max_content_width=top.max_content_width)
+            lines += [f"### ncu-toolkit {name} {part}\n", "```text", inner.get_help(own), "```\n"]
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from ncu_toolkit.model import Diagnosis, Profile
 
@@ -53,10 +53,15 @@ class Report:
     def to_frame(self, table: Table = "launches") -> pandas.DataFrame:
         """A pandas table: one row a launch (with its verdict), a metric of a launch, or an instruction of a launch.
 
-        Units are those of the registry: microseconds, bytes, B/s, Hz, fractions of 1.
+        Units are those of the registry: microseconds, bytes, B/s, Hz, fractions of 1. Columns are there also where a report has no such rows.
+
+        Raises:
+            ValueError: there is no such table.
         """
         from ncu_toolkit import frames
 
+        if table not in get_args(Table):
+            raise ValueError(f"there is no table '{table}'; tables are {', '.join(get_args(Table))}")
         if table == "metrics":
             return frames.metrics_frame(self.profiles)
         if table == "instructions":

@@ -20,6 +20,8 @@ from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, 
 #: Seconds that ncu gets to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+#: What to do about a time-out where only the caller knows what there could be less of.
+LESS: Final = "give more with --timeout, or profile less at once"
 logger = logging.getLogger(__name__)
 
 
@@ -262,7 +264,7 @@ def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: fl
 def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: Path | None) -> tuple[str, ToolkitError | None]:
     if timed_out:
         message = f"ncu did not finish within {timeout:.0f} s"
-        return "timeout", EnvironmentProblem(message, "What was finished is kept; give more with --timeout, or fewer rungs or sizes")
+        return "timeout", EnvironmentProblem(message, f"What was finished is kept; {LESS}")
     own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
     for where in (own, text) if returncode else (own,):

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import pandas
 
+from ncu_toolkit.metrics import REGISTRY
 from ncu_toolkit.model import Profile, Timing
+
+_KEY: Final = ("file", "launch", "kernel")
+#: Columns that each table has, whatever a report holds; a table without rows has these alone.
+LAUNCHES: Final = (*_KEY, "status", "gpu", "grid", "block", "shared_static", "shared_dynamic", *REGISTRY)
+METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
+INSTRUCTIONS: Final = (*_KEY, "address", "opcode", "sass", "source_file", "line", "executed", "threads", "samples")
+
+
+def _frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
+    """The rows in the order of their own columns, those that none of them has after these."""
+    found = dict.fromkeys((*(name for row in rows for name in row), *columns))
+    return pandas.DataFrame(list(rows), columns=list(found))
 
 
 def _key(profile: Profile) -> dict[str, object]:
@@ -30,7 +44,7 @@ def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
             "shared_dynamic": launch.shared_dynamic,
         }
         rows.append(row | {name: reading.value for name, reading in profile.readings.items()})
-    return pandas.DataFrame(rows)
+    return _frame(rows, LAUNCHES)
 
 
 def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
@@ -40,11 +54,11 @@ def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
         for profile in profiles
         for reading in profile.readings.values()
     ]
-    return pandas.DataFrame(rows)
+    return _frame(rows, METRICS)
 
 
 def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
-    """One row an instruction: SASS, source line, executions, samples in all and by stall reason, other counters."""
+    """One row an instruction, none where a report has no source counters: SASS, line, executions, samples in all and by stall, other counters."""
     rows = []
     for profile in profiles:
         for instruction in profile.instructions:
@@ -60,7 +74,7 @@ def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
             }
             row |= {f"samples_{reason}": count for reason, count in instruction.samples.items()}
             rows.append(row | dict(instruction.counters))
-    return pandas.DataFrame(rows)
+    return _frame(rows, INSTRUCTIONS)
 
 
 def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -118,6 +118,9 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
         outcome = collect.run(words, folder / STEM, log, timeout=timeout, request_stop=stop, environment={TOKEN: token})
     finally:
         end_programs(token, signal.SIGKILL)
+    if outcome.cause == "timeout" and outcome.problem is not None:
+        remedy = outcome.problem.remedy.replace(collect.LESS, "give more with --timeout, or profile fewer launches (--launch-count)")
+        outcome = replace(outcome, problem=type(outcome.problem)(outcome.problem.message, remedy))
     if outcome.report is None:
         refused = _without_report(outcome, folder, request)
         if str(folder) not in str(refused):  # it points to the log there
@@ -164,7 +167,8 @@ def _without_report(outcome: collect.Outcome, folder: Path, request: collect.Req
     if request.nvtx_include:
         hints.append(f"only NVTX ranges {', '.join(request.nvtx_include)} were profiled")
     where = f"what the program said is in {folder / f'{STEM}.log'}"
-    return UsageProblem("no kernel was profiled", "; ".join([*hints, where]))
+    remedy = "; ".join([*hints, where])
+    return UsageProblem("no kernel was profiled", remedy[:1].upper() + remedy[1:])
 
 
 def _notes(request: collect.Request, outcome: collect.Outcome, selection: Selection) -> list[str]:

@@ -171,6 +171,8 @@ def analyse_source(source: Path, arch: str, *, macros: Mapping[str, str] | None 
         as `analyse_rung`.
     """
     cubin: Cubin = build.compile_file(source, arch, macros)
+    if not cubin.entries:
+        raise InputProblem(f"'{source.name}' holds no kernel", "Give a file with a __global__ function; a template has to be instantiated in it")
     geometry = _given(cubin.entries, block, shared)
     return _analyse(StaticAnalysis(source.name, cubin.target, cubin.compiler, {}, "", "", ()), cubin.path, cubin.entries, geometry, None, None)
 

@@ -45,6 +45,15 @@ def test_load_diagnose_and_frames(report: Path) -> None:
     assert {"metric", "value", "presence"} <= set(found.to_frame("metrics").columns)
     quick = ncu_toolkit.load(str(report), instructions=False)
     assert quick[0].instructions == ()
+    empty = quick.to_frame("instructions")
+    assert len(empty) == 0
+    assert {"kernel", "sass", "samples", "source_file", "line"} <= set(empty.columns), "as the document's example uses them"
+    assert list(empty.sort_values("samples").head(10)["sass"]) == []
+    nothing = ncu_toolkit.api.Report("r", ())
+    assert {"kernel", "duration", "dram_utilization", "bottleneck"} <= set(nothing.to_frame().columns)
+    assert {"metric", "value"} <= set(nothing.to_frame("metrics").columns)
+    with pytest.raises(ValueError, match="no table 'nope'"):
+        found.to_frame("nope")  # type: ignore[call-overload]
     with pytest.raises(InputProblem):
         ncu_toolkit.load("/no/such.ncu-rep")
 
@@ -193,6 +202,8 @@ def test_a_program_that_hangs_is_ended_with_its_children(fake_ncu: Path, tmp_pat
     assert time.monotonic() - started < 20
     assert isinstance(done.problem, EnvironmentProblem)
     assert "within 2 s" in str(done.problem)
+    assert "fewer launches (--launch-count)" in str(done.problem)
+    assert "rungs" not in str(done.problem), "a program has none"
     assert len(store.load_run(done.folder, live=True).profiles) == 2, "ncu wrote its report when the program ended"
 
 
@@ -215,8 +226,10 @@ def test_nothing_profiled_says_why(fake_ncu: Path, tmp_path: Path) -> None:
     selection = programs.Selection(kernel="zzz", ranges_only=True)
     with pytest.raises(UsageProblem) as refused:
         programs.profile([sys.executable, "-c", "pass"], selection, tmp_path / "reports", timeout=60)
-    assert "only marked ranges" in str(refused.value)
+    assert "Only marked ranges" in str(refused.value)
     assert "'zzz'" in str(refused.value)
+    with pytest.raises(UsageProblem, match=r"no kernel was profiled\. What the program said is in "):
+        programs.profile([sys.executable, "-c", "pass"], programs.Selection(ranges_only=False), tmp_path / "reports", timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,10 @@ def test_generated_documents_are_current(generate: ModuleType) -> None:
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"## ncu-toolkit {name}\n" not in text] == []
+    for part, option in (("save", "--replace"), ("list", "--format")):
+        _, found, after = text.partition(f"### ncu-toolkit baseline {part}\n")
+        assert found, "commands of a group have options of their own"
+        assert option in after.partition("\n## ")[0].partition("\n### ")[0]
 
 
 def test_figures_of_the_readme_are_the_recordings(generate: ModuleType) -> None:

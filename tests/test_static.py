@@ -248,6 +248,13 @@ def test_bad_requests() -> None:
         assert isinstance(result.exception, UsageProblem), arguments
 
 
+def test_a_file_that_is_no_code_is_told_as_what_it_is() -> None:
+    for name, says in (("c/x.ncu-rep", "is a report"), ("X.NCU-REP", "is a report"), ("notes.txt", "no .cu or .cubin file")):
+        result = CliRunner().invoke(cli, ["static", name])
+        assert isinstance(result.exception, UsageProblem)
+        assert says in str(result.exception)
+
+
 SPILLING = """
 extern "C" __global__ void __launch_bounds__(1024) k(float* a, int n) {
     float v[200];
@@ -266,6 +273,12 @@ class TestCompiled:
     @pytest.fixture(autouse=True)
     def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+
+    def test_a_file_without_kernels_is_named(self, tmp_path: Path) -> None:
+        source = tmp_path / "helpers.cu"
+        source.write_text("__device__ int f(int x) { return x; }\n")
+        with pytest.raises(InputProblem, match=r"'helpers\.cu' holds no kernel"):
+            analyse_source(source, "sm_90")
 
     def test_the_matrix_product_from_first_to_last(self) -> None:
         """Each rung's own cause is found: reuse for the first, shared-memory pressure for the tiled one, neither for the last."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from ncu_toolkit.build import BuildOutcome, BuildRequest, build_many
 from ncu_toolkit.cli._common import Progress, console, parse_params, split
-from ncu_toolkit.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import Rung, find_family, find_rung, load_families
-from ncu_toolkit.problems import problem_for
+from ncu_toolkit.problems import Problem, problem_for
 
 
 @click.command("build")
@@ -39,6 +41,7 @@ def command(kernels: tuple[str, ...], families: tuple[str, ...], architectures: 
                 skipped.append(reason)
                 continue
             problem = problem_for(rung.family)
+            check_launch(rung, problem, overrides)
             requests += [BuildRequest(rung, target, overrides, problem.macros(dtype)) for dtype in problem.dtypes]
     if not requests:
         raise UsageProblem(skipped[0] if skipped else "a library baseline has nothing to build", "Choose another kernel or --arch")
@@ -53,6 +56,19 @@ def command(kernels: tuple[str, ...], families: tuple[str, ...], architectures: 
     if first is not None:
         failed = sum(outcome.error is not None for outcome in outcomes)
         raise first if failed == 1 else type(first)(f"{failed} of {len(outcomes)} builds failed; the first: {first.message}", first.remedy)
+
+
+def check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
+    """Refuse parameters that compile and can never be launched, at the largest of the family's usual sizes. Raises UsageProblem."""
+    if not overrides:
+        return
+    size, dtype = problem.parse_size(problem.bench_sizes[-1]), problem.dtypes[0]
+    scalars = {name: scalar.value for name, scalar in problem.scalars(size, dtype, rung.problem).items()}
+    try:
+        rung.launch_geometry({**scalars, **size.as_dict()}, overrides, 1)
+    except InputProblem as error:
+        given = ", ".join(f"{name} = {value}" for name, value in overrides.items())
+        raise UsageProblem(f"{rung.name} does not take {given}: {error.message}", "Choose other parameters") from None
 
 
 def _chosen(kernels: tuple[str, ...], families: tuple[str, ...]) -> list[Rung]:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ncu_toolkit import units
+from ncu_toolkit.analyze import SUFFIXES
 from ncu_toolkit.build import parse_arch
 from ncu_toolkit.cli._common import console, parse_params
 from ncu_toolkit.errors import EnvironmentProblem, UsageProblem
@@ -53,6 +54,12 @@ def command(
             found = analyse_cubin(path, block=block, shared=shared)
         else:
             found = analyse_source(path, arch or _here()[0], macros={name: str(value) for name, value in values.items()}, block=block, shared=shared)
+    elif path.suffix:
+        report = path.name.lower().endswith(SUFFIXES)
+        raise UsageProblem(
+            f"'{what}' is {'a report' if report else 'no .cu or .cubin file'}, and no kernel of a ladder has a name like that",
+            "`ncu-toolkit analyze` reads reports" if report else "`ncu-toolkit list` shows the kernels",
+        )
     else:
         from ncu_toolkit.ladder import find_rung
 
