@@ -205,11 +205,11 @@ class _Story:
             return []
         title = self.titles[self.predicted.bottleneck]
         gone = 1 - 1 / self.expected
-        what = f"A better use of {ROOFS[self.removes][0]}" if self.removes in ROOFS else f"Removing {title}"
+        what = f"A better use of {ROOFS[self.removes][0]} alone" if self.removes in ROOFS else f"The cause {title}, removed by itself,"
         if gone < NOISE:
             said = f"For {ROOFS[self.removes][0] if self.removes in ROOFS else title} no gain was predicted"
         else:
-            said = f"{what} alone was predicted to bring {units.ratio(self.expected)}, {units.percent(gone)} of the time"
+            said = f"{what} was predicted to bring {units.ratio(self.expected)}, {units.percent(gone)} of the time"
         if self.speedup is None:
             return [f"{said}."]
         saved = 1 - 1 / self.speedup

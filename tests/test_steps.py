@@ -69,7 +69,7 @@ def test_timed_goes_before_profiled() -> None:
 def test_beyond_the_prediction_says_what_else_went() -> None:
     step = explain_step(timed(400.0), timed(100.0, registers_per_thread=200), "memory-latency", told((LATENCY, CONFLICT), (PRESSURE,)))
     text = " ".join(step.text)
-    assert "predicted to bring 2.00×" in text
+    assert "The cause memory latency, removed by itself, was predicted to bring 2.00×" in text
     assert "the step brought more" in text
     assert "shared-memory bank conflicts (1.20× by itself) is gone as well" in text
     assert "also changed registers per thread" in text
@@ -98,7 +98,7 @@ def test_no_declared_cause_is_not_told_as_a_removal(kind: str, word: str) -> Non
     text = " ".join(step.text)
     assert step.predicted is None
     assert word in text.lower()
-    assert "Removing" not in text
+    assert "was predicted to bring" not in text
     assert "10.0× slower" in text
 
 
@@ -106,7 +106,7 @@ def test_a_roof_is_not_removed() -> None:
     roof = found("fp32-pipe", 1.0, good=True)
     step = explain_step(timed(110.0, fma_pipe_active=0.6), timed(100.0, fma_pipe_active=0.7), "fp32-pipe", told((roof,), (roof,)))
     text = " ".join(step.text)
-    assert "Removing" not in text
+    assert "removed by itself" not in text
     assert "does not remove the FP32 pipe" in text
     assert "FMA pipe active 60.0" in text
     assert "no gain was predicted; the step brought 9.09" in text
