@@ -176,7 +176,7 @@ def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
         if not path.is_dir():
             found.setdefault(path.absolute(), path)
             continue
-        inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+        inside = sorted(file for file in path.rglob("*") if file.name.lower().endswith(SUFFIXES) and file.is_file())
         for file in inside:
             found.setdefault(file.absolute(), file)
         if not inside:

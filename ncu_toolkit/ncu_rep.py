@@ -7,6 +7,7 @@ counted against those declared. Launches are keyed by their place in the file, n
 from __future__ import annotations
 
 import math
+import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -137,8 +138,9 @@ def visit_part(
 
 
 def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Path:
-    """The report as the profiler's module can read it: unpacked, and without the end that makes no sense; `path` itself where that is the same."""
-    if path.suffix == ".ncu-rep" and not frame.problem:
+    """The report as the profiler's module can read it: unpacked, without the end that makes no sense, and under a name that it takes, which
+    has to be UTF-8; `path` itself where that is the same."""
+    if path.suffix == ".ncu-rep" and not frame.problem and os.fsencode(path).decode("utf-8", "replace") == str(path):
         return path
     readable = scratch / "report.ncu-rep"
     readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)

@@ -424,6 +424,16 @@ def test_real_reports() -> None:
     assert len(merge.launches) == 13
 
 
+def test_odd_names_are_read_like_others(folder: Path, tmp_path: Path) -> None:
+    """Not UTF-8, in capitals, with a dash in front: nothing of a folder is skipped."""
+    names = ["caf\udce9.ncu-rep", "UPPER.NCU-REP", "-dash.ncu-rep", "new\nline.ncu-rep"]
+    for name in names:
+        (tmp_path / name).write_bytes((folder / "two.ncu-rep").read_bytes())
+    found = analyze.analyze([tmp_path])
+    assert sorted(Path(file.path).name for file in found.files) == sorted(names)
+    assert [(file.error, len(file.launches)) for file in found.files] == [(None, 2)] * 4
+
+
 def test_help_fits() -> None:
     from ncu_toolkit.cli.analyze import command
 
