@@ -242,7 +242,8 @@ def _visit(
 
 
 def _kernel_name(action: Any) -> str:
-    return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION))
+    """Empty where its text is damaged."""
+    return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION) or "")
 
 
 def _profile(action: Any, origin: Origin, code: CodeTexts | None, doubt: str, *, sources: bool = True) -> Profile:
@@ -354,7 +355,7 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         grid = (number("grid_size"), 1, 1)
     if not any(block):
         block = (number("block_size"), 1, 1)
-    function = action.name(action.NameBase_FUNCTION)
+    function = str(action.name(action.NameBase_FUNCTION) or "")
     return Launch(
         kernel=_kernel_name(action),
         function=function,
