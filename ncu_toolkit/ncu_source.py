@@ -92,8 +92,8 @@ class CodeTexts:
         return self.folder / f"{code.digest.hex()}.json" if self.folder is not None and code is not None and code.embedded else None
 
     def complete(self) -> bool:
-        """Whether every launch's code was kept from another report; a launch whose code is not known has no text as a rule."""
-        return all((path := self._file(code)) is not None and path.is_file() for code in self.codes.values() if code is not None)
+        """Whether every launch's code that is in the report was kept from another; what is not in it has no text as a rule."""
+        return all(path.is_file() for code in self.codes.values() if (path := self._file(code)) is not None)
 
     def keep(self, code: Code | None) -> None:
         """Keep the lines of a code, which was read without a doubt, for other reports. A folder that cannot be written to is no loss."""
