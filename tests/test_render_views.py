@@ -175,6 +175,26 @@ def test_renderings_agree(view: RunView, book: Book) -> None:
     assert shown.replace("\u2009", " ") in markdown.document(view).replace("\u2009", " ")
 
 
+def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book) -> None:
+    row = next(row for row in ladder(view, "4096").rows if row[0].value == "vectorized")
+    for width in (60, 80, 100, 220):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(text.summary(book.run, book=book))
+        lines = [line for line in console.export_text().splitlines() if line.startswith("vectorized")]
+        assert any(row[1].text in line for line in lines), "the time, with its unit"
+        assert not any("…" in line for line in lines) or width < 80
+
+
+def test_why_nothing_is_predicted_is_said_as_analyze_says_it() -> None:
+    from ncu_toolkit.model import Finding
+    from ncu_toolkit.render import analysis
+    from ncu_toolkit.render.columns import bound_cell
+
+    for speedup, good in ((1.0, False), (1.004, False), (1.0, True), (2.0, False)):
+        finding = Finding("dram-bandwidth", "s", "high", (), speedup, (), (), good=good)
+        assert text.worded(bound_cell(finding), "predicted") == analysis.gain(finding)
+
+
 def test_json_lists_every_launch_with_its_verdict(view: RunView, book: Book) -> None:
     launches = json_out.plain(view)["launches"]
     assert len(launches) == len(book.run.profiles)

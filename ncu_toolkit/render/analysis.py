@@ -39,7 +39,8 @@ def gain(finding: Finding) -> str:
     """The predicted speedup as a bound; what there is instead for a kernel at its roof."""
     if finding.good:
         return "at its roof"
-    return f"≤ {units.ratio(finding.speedup)}" if finding.speedup > 1 else "none predicted"
+    shown = units.ratio(finding.speedup)
+    return f"≤ {shown}" if finding.speedup > 1 and shown != units.ratio(1.0) else "none predicted"
 
 
 def _cells(analysis: Analysis, group: Group, name_length: int) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ncu_toolkit.render import safe
-from ncu_toolkit.render.text import LADDER_COLUMNS, LAUNCH_COLUMNS
+from ncu_toolkit.render.text import LADDER_COLUMNS, LAUNCH_COLUMNS, worded
 from ncu_toolkit.render.views import Cell, RunView, Table
 
 #: Most rows of launches.
@@ -45,11 +45,11 @@ def table_lines(table: Table, keys: Collection[str], rows: int | None = None) ->
     yield "| " + " | ".join(safe.markdown(table.columns[index].label) for index in chosen) + " |"
     yield "|" + "|".join("---:" if table.columns[index].numeric else "---" for index in chosen) + "|"
     for row in table.rows[:rows]:
-        yield "| " + " | ".join(_cell(row[index]) for index in chosen) + " |"
+        yield "| " + " | ".join(_cell(row[index], table.columns[index].key) for index in chosen) + " |"
     if rows is not None and len(table.rows) > rows:
         yield from ("", f"{len(table.rows) - rows} more in the report.")
 
 
-def _cell(cell: Cell) -> str:
-    shown = safe.markdown_code(cell.text) if cell.code and not cell.missing else safe.markdown(cell.text)
+def _cell(cell: Cell, key: str) -> str:
+    shown = safe.markdown_code(cell.text) if cell.code and not cell.missing else safe.markdown(worded(cell, key))
     return " ".join([shown, *(f"({safe.markdown(mark)})" for mark, _ in cell.badges)])

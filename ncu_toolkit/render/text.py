@@ -6,11 +6,11 @@ Every text is a `Text`, so nothing in a report is read as markup.
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.family_view import primary, variant_label
+from ncu_toolkit.render.fitted import Column, Fitted
 from ncu_toolkit.render.html import book_for
 from ncu_toolkit.render.run_view import run_summary
 from ncu_toolkit.render.views import Cell, FamilyView, Table
@@ -19,6 +19,11 @@ from ncu_toolkit.runs import Run
 #: Columns of a ladder's table that fit a terminal.
 LADDER_COLUMNS = ("rung", "time", "rate", "baseline", "registers", "achieved_occupancy", "stall", "bottleneck", "predicted")
 LAUNCH_COLUMNS = ("kernel", "launches", "time", "share", "median", "bottleneck", "predicted")
+#: Which column is left out first on a narrow terminal, and which then.
+_GIVES_WAY = {
+    key: order
+    for order, key in enumerate(("registers", "achieved_occupancy", "stall", "median", "share", "baseline", "launches", "rate", "predicted"), 1)
+}
 #: Most rows of launches.
 ROWS = 20
 _STYLES = {"good": "green", "bad": "red", "warn": "yellow", "muted": "dim", "": ""}
@@ -34,7 +39,7 @@ def summary(run: Run, *, book: Book | None = None, rows: int = ROWS) -> Renderab
     for family in view.families:
         parts.extend(_family(book, family))
     if view.launches:
-        parts.append(rich_table(view.launches, LAUNCH_COLUMNS, rows))
+        parts.append(fitted_table(view.launches, LAUNCH_COLUMNS, rows))
     if view.skipped:
         parts.append(Text("Not collected:", style="bold"))
         parts.extend(Text(f"  {what.text}: {why.text}", style="dim", overflow="ellipsis", no_wrap=True) for what, why in view.skipped.rows)
@@ -45,30 +50,28 @@ def _family(book: Book, family: FamilyView) -> list[RenderableType]:
     first = primary(book, family.name)
     many = len({variant.dtype for variant in book.families[family.name]}) > 1
     panel = next(panel for panel in family.panels if panel.label == variant_label(first, many))
-    return [Text(), Text(family.title, style="bold"), Text(family.sentence), rich_table(panel.table, LADDER_COLUMNS, len(panel.table.rows))]
+    return [Text(), Text(family.title, style="bold"), Text(family.sentence), fitted_table(panel.table, LADDER_COLUMNS, len(panel.table.rows))]
 
 
-def rich_table(table: Table, keys: tuple[str, ...], rows: int) -> RichTable:
-    """The named columns of a table; says how many rows are left out."""
+def fitted_table(table: Table, keys: tuple[str, ...], rows: int) -> Fitted:
+    """The named columns of a table; says how many rows are left out, and which columns where the terminal is narrow."""
     left = len(table.rows) - rows
-    drawn = RichTable(
-        title=Text(table.caption),
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-        caption=Text(f"{left} more in the report") if left > 0 else None,
-        caption_justify="left",
-    )
     chosen = [index for index, column in enumerate(table.columns) if column.key in keys]
+    columns = []
     for index in chosen:
         column = table.columns[index]
-        drawn.add_column(Text(column.label), justify="right" if column.numeric else "left", no_wrap=True, overflow="ellipsis")
-    for row in table.rows[:rows]:
-        drawn.add_row(*(_cell(row[index]) for index in chosen))
-    return drawn
+        columns.append(Column(column.label, column.numeric, _GIVES_WAY.get(column.key, 0)))
+    cells = [[_cell(row[index], table.columns[index].key) for index in chosen] for row in table.rows[:rows]]
+    return Fitted(columns, cells, title=table.caption, caption=f"{left} more in the report" if left > 0 else "")
 
 
-def _cell(cell: Cell) -> Text:
+def _cell(cell: Cell, key: str) -> Text:
     marks = "".join(f" [{mark}]" for mark, _ in cell.badges if mark in ("planted", "regression", "baseline", "roof"))
-    return Text(cell.text + marks, style=_STYLES[cell.tone])
+    return Text(worded(cell, key) + marks, style=_STYLES[cell.tone])
+
+
+def worded(cell: Cell, key: str) -> str:
+    """A cell's text where nothing can be pointed at: why there is no prediction for a launch is said in place of `n/a`, as `analyze` says it."""
+    if not cell.missing or key != "predicted" or cell.title.startswith("no rung"):
+        return cell.text
+    return "at its roof" if cell.title.startswith("at its roof") else "none predicted" if cell.title.startswith("this report") else cell.text
