@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import itertools
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -18,7 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ncu_toolkit import checksums, framing, ncu_rep, workers
+from rich.console import Console
+
+from ncu_toolkit import analyze, checksums, framing, ncu_rep, workers
+from ncu_toolkit.cli.analyze import render, write_pages
 from ncu_toolkit.errors import ToolkitError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,7 +167,7 @@ def digest(report: ncu_rep.LoadedReport) -> str:
 
 
 def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, with_checksum: bool) -> tuple[str, Mutation]:
-    """One mutation in a worker: "unchanged", "identical", "reported" or "silent"."""
+    """One mutation in a worker: "unchanged", "identical", "reported", "silent", or "broken" where the analysis of what was read cannot be shown."""
     data = Path(source).read_bytes()
     changed, mutation = mutate(data, random.Random(seed), _stretches(source))
     if changed == data:
@@ -180,13 +185,28 @@ def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, w
         if digest(report) == expected:
             return "identical", mutation
         # what a reader of the analysis is told: launches marked as damaged, and a file that does not say which ncu wrote it
+        if not can_be_shown(path):
+            return "broken", mutation
         marked = [profile for profile in report.profiles if not profile.launch.complete]
         told = len(marked) > incomplete or any("damaged" in profile.launch.status for profile in marked) or not report.ncu_version
         return ("reported" if told else "silent"), mutation
     finally:
-        for file in path.parent.iterdir():
-            file.unlink()
-        path.parent.rmdir()
+        shutil.rmtree(path.parent)
+
+
+def can_be_shown(path: Path) -> bool:
+    """Whether every format shows what `analyze --allow-partial` makes of a report."""
+    try:
+        read = analyze.read_file(str(path), analyze.Options(allow_partial=True, figures=True, profiles=True))
+        analysis = analyze.Analysis((read,), analyze.Options(allow_partial=True))
+        for form in ("text", "markdown", "brief", "json", "csv"):
+            Console(file=io.StringIO(), width=100).print(render(analysis, form, None))
+        write_pages(analysis, None, path.parent / "page.html", standalone=True)
+    except ToolkitError:
+        return True
+    except Exception:
+        return False
+    return True
 
 
 _STRETCHES: dict[str, list[tuple[int, int, str]]] = {}
@@ -206,11 +226,12 @@ class Tally:
     by_part: Counter[tuple[str, str]]
     by_kind: Counter[tuple[str, str]]
     silent: list[tuple[str, int, Mutation]]
+    broken: list[tuple[str, int, Mutation]]
 
 
 def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: bool, jobs: int = 0) -> Tally:
     """`count` mutations over the sources in turn. A crash of the native module is a report: it costs one worker."""
-    tally = Tally(Counter(), Counter(), Counter(), [])
+    tally = Tally(Counter(), Counter(), Counter(), [], [])
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         known = {}
         for source in sources:
@@ -229,6 +250,8 @@ def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: b
             tally.by_kind[mutation.kind, outcome] += 1
             if outcome == "silent":
                 tally.silent.append((tasks[done.index][1], tasks[done.index][2], mutation))
+            elif outcome == "broken":
+                tally.broken.append((tasks[done.index][1], tasks[done.index][2], mutation))
     return tally
 
 
@@ -255,7 +278,7 @@ def _of_recording(folder: Path) -> Path:
 
 
 def _show(chosen: argparse.Namespace, started: float, tally: Tally) -> None:
-    """Print the counts; ends with 1 where a mutation went unseen beside a checksum."""
+    """Print the counts; ends with 1 where a mutation went unseen beside a checksum, or cannot be shown."""
     how = "with" if chosen.checksum else "without"
     print(f"{chosen.count} mutations, seed {chosen.seed}, {how} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s")
     for title, table in (("part", tally.by_part), ("kind", tally.by_kind)):
@@ -263,10 +286,12 @@ def _show(chosen: argparse.Namespace, started: float, tally: Tally) -> None:
         for name in sorted({key for key, _ in table}):
             row = [table[name, outcome] for outcome in ("identical", "reported", "silent")]
             print(f"{name:34} {sum(row):9} {row[0]:10} {row[1]:9} {row[2]:7}")
+    for source, seed, mutation in tally.broken:
+        print(f"broken: {Path(source).name} seed {seed}: {mutation}")
     if chosen.list:
         for source, seed, mutation in sorted(tally.silent, key=lambda item: item[2].part):
             print(f"silent: {Path(source).name} seed {seed}: {mutation}")
-    sys.exit(bool(chosen.checksum and tally.silent))
+    sys.exit(bool(tally.broken or (chosen.checksum and tally.silent)))
 
 
 if __name__ == "__main__":

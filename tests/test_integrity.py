@@ -205,6 +205,7 @@ def test_no_mutation_is_silent_beside_a_checksum(sources: list[Path]) -> None:
     tally = mutation.campaign(sources, 200, 1, with_checksum=True)
     assert sum(tally.outcomes.values()) == 200
     assert not tally.silent
+    assert not tally.broken
     assert tally.outcomes["reported"] > 150
 
 
@@ -216,6 +217,7 @@ def test_without_a_checksum_figures_are_hardly_ever_changed_in_silence(sources: 
     tally = mutation.campaign(sources, 150, 7, with_checksum=False)
     protected = [item for item in tally.silent if item[2].part not in UNPROTECTED]
     assert len(protected) <= 4, protected
+    assert not tally.broken
     assert tally.outcomes["reported"] > 60
 
 
