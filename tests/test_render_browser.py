@@ -148,7 +148,9 @@ def test_text_has_contrast_aa(browser: Browser, reports: Path, page: str, scheme
     assert browser.evaluate(CONTRAST) == []
 
 
-@pytest.mark.parametrize("page", ["index.html", "glossary.html", "fixture/index.html", "fixture/gemm_fp32-vectorized-4096.html", "fixture/report.html"])
+@pytest.mark.parametrize(
+    "page", ["index.html", "glossary.html", "fixture/index.html", "fixture/gemm_fp32-vectorized-4096.html", "fixture/report.html"]
+)
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, page: str) -> None:
     browser.open(reports / page, width=390, height=800)
     scroll_through(browser)
