@@ -52,7 +52,6 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "l1_data": (("l1_data_pipe_active",), True, "the data stage of L1 and shared memory"),
     "l1_writeback": (("l1_writeback_active",), True, "the path from L1 and shared memory to the registers"),
     "l1": (("l1_throughput",), True, "L1"),
-    # Seven kernels of short blocks, unlike in all else, start 1.643 to 1.657 blocks a nanosecond on an H200: 0.84 a cycle. None starts more.
     "blocks": (("block_rate",), False, "the unit that starts blocks"),
     "constant": (("constant_cache_active",), False, "the constant cache"),
     "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
@@ -68,6 +67,8 @@ LINK: Final = "l1_fill_active"
 #: What device memory reaches beyond ACHIEVABLE where it need not turn around between reading and writing: on an H200 CUB's reduction, which only
 #: reads, keeps it 0.96 busy, our own loads 0.95; with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
 READ_ONLY: Final = 0.05
+#: Blocks started a cycle at most: seven kernels of short blocks, unlike in all else, start 1.643 to 1.657 a nanosecond on an H200. None starts more.
+BLOCK_STARTS: Final = 0.84
 #: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
 OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
 ON_CHIP: Final = ("lsu", "l1_tag", "l1_data", "l1_writeback")
@@ -389,7 +390,7 @@ def build(profile: Profile) -> TimeModel:
     if "l1_data" in loads:  # the roll-up over L1's parts, which stock reports hold, is no part of its own
         loads.pop("l1", None)
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
-    peaks = {}
+    peaks = {"blocks": BLOCK_STARTS}
     if read is not None and written is not None and read + written:
         peaks["dram"] = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
     return TimeModel(total, hertz if cycles else None, loads, derived.stall_shares(profile), active, activity, peaks)

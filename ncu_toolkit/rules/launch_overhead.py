@@ -6,8 +6,8 @@ the last store. A kernel that does
 microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to memory what the next one reads back.
 
 Why it costs time
-The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the same trouble inside: the GPU starts about one block
-a cycle, and SMs whose blocks end sooner stay half empty.
+The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the same trouble inside: the GPU starts fewer than one
+block a cycle, and SMs whose blocks end sooner stay half empty.
 
 How to confirm
 The duration is a few microseconds, while every resource would need only a fraction of it; or the problem is solved by many launches.
@@ -31,7 +31,7 @@ from typing import Final
 from ncu_toolkit import derived, units
 from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, blame, fact, facts, finding, keep, missing, ruled_out
-from ncu_toolkit.time_model import FLOOR_US, RESOURCES, Removal, TimeModel
+from ncu_toolkit.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal, TimeModel
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch overhead"
@@ -127,8 +127,8 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Blocks end almost as fast as they can be started ({units.significant(model.busy('blocks'))} a cycle), so the SMs hold only "
-        f"{units.percent(fill)} of the warps they could, and every block pays for its start and its indices again.",
+        f"Blocks end almost as fast as they can be started ({units.significant(model.busy('blocks'))} a cycle, of {BLOCK_STARTS:g} at most), so "
+        f"the SMs hold only {units.percent(fill)} of the warps they could, and every block pays for its start and its indices again.",
         model.without(removal),
         evidence,
         (
