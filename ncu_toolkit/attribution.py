@@ -335,7 +335,33 @@ def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     weights: dict[int, float] = {}
     flow = flow_of(profile.instructions) if kinds else None
     for index, n in sampled:
-        culprits = flow.producers(index, kinds) if flow is not None and kinds is not None else [index]
-        for culprit in culprits or [index]:
-            weights[culprit] = weights.get(culprit, 0.0) + n / len(culprits or [index])
+        culprits = _that_run(profile.instructions, flow.producers(index, kinds)) if flow is not None and kinds is not None else {}
+        for culprit, part in (culprits or {index: 1.0}).items():
+            weights[culprit] = weights.get(culprit, 0.0) + n * part
     return weights
+
+
+def _that_run(instructions: Sequence[Instruction], found: Sequence[int]) -> dict[int, float]:
+    """What each of several possible producers is to blame for, summing to 1: by how often it ran, and nothing for those that never did.
+
+    Where executions were not counted, or none of them is known to have run, they share alike.
+    """
+    counts = [_times(instructions[i]) for i in found]
+    known = [float(count) for count in counts if count is not None]
+    if len(known) < len(found) or not any(known):
+        known = [1.0] * len(found)
+    total = sum(known)
+    return {i: count / total for i, count in zip(found, known, strict=True) if count}
+
+
+def _times(row: Instruction) -> int | None:
+    """Executions in which a lane took part: none where every lane was predicated off."""
+    return 0 if row.threads == 0 else row.executed
+
+
+def consumers(profile: Profile, reason: str, wanted: Iterable[str]) -> dict[int, int]:
+    """Index -> samples of a scoreboard reason where warps wait for a result of one of the kinds: the other end of `weights_by_culprit`."""
+    sampled = {i: row.samples.get(reason, 0) for i, row in enumerate(profile.instructions)}
+    kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}[reason]
+    flow, chosen = flow_of(profile.instructions), set(wanted)
+    return {i: n for i, n in sampled.items() if n and any(kind(profile.instructions[j].opcode) in chosen for j in flow.producers(i, kinds))}

@@ -80,6 +80,11 @@ LIMITS: Mapping[tuple[int, int], SmLimits] = MappingProxyType({
     )
 })  # fmt: skip
 
+#: Cycles in which an SM takes one warp's memory request, where not 1: 32 load/store units in Volta and the data-centre parts after it, 16 in
+#: Turing, GA10x, Orin, Ada and the RTX parts of Blackwell (NVIDIA's architecture whitepapers). Reports of CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count
+#: half as many memory instructions a cycle as their percentage of peak would be at one; those of CC 8.0 and 9.0 count as many.
+REQUEST_CYCLES: Mapping[tuple[int, int], int] = MappingProxyType({(7, 5): 2, (8, 6): 2, (8, 7): 2, (8, 9): 2, (12, 0): 2, (12, 1): 2})
+
 #: What can stop the next block; the names the report shows.
 RESOURCES = ("warps", "blocks", "registers", "shared memory", "barriers")
 
@@ -214,8 +219,12 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def what_if_registers(base: Occupancy, values: Iterable[int] = range(16, 256, 8), shared_config: int | None = None) -> dict[int, Occupancy]:
-    """The same kernel with other registers per thread.
+#: Registers per thread at which the next allocation of 256 a warp starts, from the fewest that compilers assign.
+REGISTER_STEPS = (16, *range(17, MAX_REGISTERS_PER_THREAD + 1, 8))
+
+
+def what_if_registers(base: Occupancy, values: Iterable[int] = REGISTER_STEPS, shared_config: int | None = None) -> dict[int, Occupancy]:
+    """The same kernel with other registers per thread: by default one more than a multiple of 8, from where on a warp is given more.
 
     `shared_config` in this and the next two is the shared memory configured, in bytes: the largest where None, since the driver picks one
     that does not limit. Nsight Compute's own tables hold the one of the profiled launch.

@@ -2,8 +2,8 @@
 title = "An 8 x 8 tile per thread"
 idea = """\
 With 8 x 8 results in registers a thread does 64 multiply-adds for 16 floats from shared memory, four times the ratio of one column of \
-eight. Registers now hold most of the reuse and leave room for two blocks a multiprocessor; shared memory is still written and read with \
-scalar code, lanes eight floats apart, and conflicts."""
+eight. Registers now hold most of the reuse and leave room for two blocks a multiprocessor. Tiles are still written one float at a time; a row \
+of B is read 16 bytes at a time, but by lanes that lie eight floats apart, which meet in half of the banks: twice the passes."""
 kind = "step"
 compared_with = "mini_tile"
 removes = "shared-instruction-pressure"

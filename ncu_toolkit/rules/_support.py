@@ -164,7 +164,15 @@ def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = (), count
         for i, w in attribution.weights_by_culprit(profile, reason).items()
         if not kinds or attribution.kind(profile.instructions[i].opcode) in kinds
     }
-    return _locations(profile, weights, f"samples waiting on {reason.replace('_', ' ')}", count)
+    return _locations(profile, weights, _what(reason), count)
+
+
+def _what(reason: str) -> str:
+    """Whose samples a location's share is of: scoreboards are charged to what is waited for, every other reason to where the warp stands."""
+    if reason in ("long_scoreboard", "short_scoreboard"):
+        return f"samples that wait for this result ({reason.replace('_', ' ')})"
+    words = "the fixed time of the instruction before" if reason == "wait" else reason.replace("_", " ")
+    return f"samples held up here ({words})"
 
 
 def _locations(profile: Profile, weights: Mapping[int, float], what: str, count: int) -> tuple[Location, ...]:

@@ -11,7 +11,8 @@ How to confirm
 LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the wait (DEPBAR, the barrier behind it, or an mbarrier test).
 
 What to change
-Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1), and give each stage a buffer and barrier of its own.
+Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1; for TMA the mbarrier of its stage), and give each stage a
+buffer and barrier of its own.
 Check that buffers do
 not alias.
 
@@ -28,7 +29,20 @@ from typing import Final
 
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Location, Profile, Ruled
-from ncu_toolkit.rules._support import SATURATED, WEAK_STALL, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._support import (
+    SATURATED,
+    WEAK_STALL,
+    abstain,
+    blame,
+    fact,
+    finding,
+    keep,
+    locate,
+    locate_stall,
+    missing,
+    ruled_out,
+    stall_fact,
+)
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
 
 ID: Final = "async-copy-wait"
@@ -37,6 +51,8 @@ REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("dram_utilization",)
 #: Instructions behind a copy wait within which a barrier belongs to it: compilers put the block barrier right after DEPBAR, with few moves between.
 NEAR_WAIT: Final = 8
+#: Copies of whole tiles, which report to an mbarrier.
+BULK: Final = ("UBLKCP", "UTMALDG", "UBLKRED")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -68,13 +84,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "should have landed.",
         model.without(removal),
         evidence,
-        (
-            "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of "
-            "younger groups).",
-            "Give every stage its own buffer and barrier, and check that they do not share one allocation.",
-        ),
+        _advice(profile),
         "Stalls at the wait and its barrier vanish; if short scoreboard takes their place, shared memory is next.",
         locations=_locations(profile),
+    )
+
+
+def _advice(profile: Profile) -> tuple[str, ...]:
+    """By the instructions: bulk copies complete on an mbarrier, cp.async in groups."""
+    ran = {attribution.base(row.opcode) for row in derived.rows(profile)}
+    own = "Give every stage its own buffer{}, and check that they do not share one allocation."
+    if ran & set(BULK):
+        return (
+            "Issue each bulk copy at least two tiles before its use, and wait on the mbarrier of that stage alone, for the phase of its oldest copy.",
+            own.format(" and its own mbarriers, one for full and one for empty"),
+            "Let a warp that does nothing else issue the copies, so that they do not wait for the arithmetic.",
+        )
+    return (
+        "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of "
+        "younger groups).",
+        own.format(""),
     )
 
 
@@ -93,9 +122,13 @@ def barrier_part(profile: Profile) -> float:
 
 
 def _locations(profile: Profile) -> tuple[Location, ...]:
-    """The waits, not the copies: long-scoreboard samples at barrier instructions, else the copies that are late."""
-    return (
-        locate_stall(profile, "long_scoreboard", ("barrier",))
-        or locate_stall(profile, "long_scoreboard", ("copy",))
-        or locate_stall(profile, "barrier")
+    """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait), and the copies."""
+    rows, near = profile.instructions, _after_copy_wait(profile)
+    at = {id(rows[i]): n for i, n in attribution.consumers(profile, "long_scoreboard", ("copy",)).items()}
+    for i in near:
+        at[id(rows[i])] = at.get(id(rows[i]), 0) + rows[i].samples.get("barrier", 0)
+    waited = locate(profile, lambda row: float(at.get(id(row), 0)), "samples that wait here for copies", 2)
+    copies = locate(
+        profile, lambda row: float(row.executed or 0) if attribution.kind(row.opcode) == "copy" else 0.0, "copies, by executions: issued here", 4
     )
+    return (*waited, *copies) if waited else locate_stall(profile, "barrier")

@@ -41,6 +41,8 @@ OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l
 #: Bytes of a lane's widest access.
 WIDEST: Final = 16.0
 PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes")
+#: Below it most requests take one pass: half way to the two of an access of 8 bytes a lane.
+SINGLE: Final = 1.5
 #: Figures that tell useful work from waste.
 USEFULNESS: Final = ("ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes")
 
@@ -124,7 +126,5 @@ def _candidates(profile: Profile) -> str:
             f"each memory request takes {units.significant(passes)} passes where the widest access needs {PASSES.value:g}, so lanes lie apart in "
             "global memory, share banks of shared memory, or update one address."
         )
-    return (
-        f"a request takes {units.significant(passes)} passes, as wide ones and mild conflicts do, so there are too many requests: operands that are "
-        "loaded again instead of kept in registers, or local memory."
-    )
+    few = "little more than one pass" if passes < SINGLE else f"{units.significant(passes)} passes, as wide ones and mild conflicts do"
+    return f"a request takes {few}, so there are too many requests: operands that are loaded again instead of kept in registers, or local memory."

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit import derived, units
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_broadcast, is_coalesced, shared_wavefront_part
 from ncu_toolkit.rules._roof import COMPULSORY
 from ncu_toolkit.rules._support import (
@@ -62,7 +62,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     reuse = derived.value(profile, "load_reuse") or 0.0
-    measured = fact(profile, "load_reuse", "How often each byte that device memory must deliver is loaded.", REUSE, ">=")
+    measured = fact(
+        profile,
+        "load_reuse",
+        "Bytes of the sectors that loads ask L1 for, over those that device memory must deliver: loaded again, or beside what is needed.",
+        REUSE,
+        ">=",
+    )
     if reuse < REUSE.value:
         return ruled_out(ID, "Loads ask for few bytes twice.", measured)
     within = _reuse_within(profile)
@@ -101,7 +107,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     moved, compulsory = derived.value(profile, "dram_bytes"), profile.context.compulsory_bytes if profile.context else None
     stalls = {reason: keep(blame(profile, reason, ("global", "texture")), left) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")}
     removal = Removal(
-        "with each byte fetched once and kept near",
+        "with tiles in shared memory",
         stalls=stalls,
         loads={
             **dict.fromkeys(("lsu", "l1_data", "l1_writeback"), on_chip),
@@ -112,15 +118,23 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0,
         },
         instructions=keep((derived.value(profile, "kind_share:global") or 0.0) * 2, ON_CHIP),
+        basis=f"A staged value is still read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads where there were 2, so "
+        f"{units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}) go: by the advice, no counter. Tiles in registers gain "
+        "more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
     return finding(
         ID,
-        f"The same data are loaded about {units.significant(reuse, 2)} times over from the caches or memory instead of being kept close by; "
-        f"{where} is {units.percent(busy)} busy with it.",
+        (
+            f"The same data are loaded about {units.significant(asked, 2)} times over from the caches or memory instead of being kept close by; "
+            if asked is not None
+            else f"L1 is asked for about {units.significant(reuse, 2)} bytes, in whole sectors, for each byte that memory must deliver; "
+        )
+        + f"{where} is {units.percent(busy)} busy with it.",
         model.without(removal),
         (
             measured,
+            _asked_fact(asked),
             stall_fact(profile, "long_scoreboard"),
             stall_fact(profile, "lg_throttle"),
             fact(profile, "l1_hit_rate"),
@@ -136,6 +150,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
+
+
+def _asked_fact(asked: float | None) -> Evidence | None:
+    if asked is None:
+        return None
+    meaning = "Lanes times bytes over global loads, for each byte that device memory must deliver; scattered sectors do not count."
+    return Evidence("lane_reuse", "Loads by lanes per compulsory byte", asked, "ratio", meaning)
 
 
 def _asked_again(profile: Profile) -> float | None:

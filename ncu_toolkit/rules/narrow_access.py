@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import derived, units
+from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import dependent_loads, global_waiting, is_coalesced, loads_in_flight, queued_behind_atomics
 from ncu_toolkit.rules._support import (
@@ -137,9 +137,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         (
             f"{_verbs(profile)} where rows are 16-byte aligned, with a scalar path for the rest.",
-            "Let each thread work on four neighbouring elements, or issue four independent loads before the first use.",
+            f"Let each thread work on {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four independent loads before the "
+            "first use.",
         ),
-        "LDG.E.128 in place of LDG.E, STG.E.128 in place of STG.E; a quarter of the load instructions; DRAM throughput up.",
+        _look_for(profile, left),
         confidence="medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
@@ -151,3 +152,17 @@ def _verbs(profile: Profile) -> str:
     narrow = [verb for verb, width in (("load", loads), ("store", stores)) if width is not None and width <= 2 * NARROW.value]
     words = " and ".join(narrow) or "load"
     return f"{words[:1].upper()}{words[1:]} float4, int4 or uint4"
+
+
+def _look_for(profile: Profile, left: float) -> str:
+    """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones are."""
+    bytes_of = {row.opcode: attribution.width(row.opcode) for row in derived.rows(profile) if attribution.base(row.opcode) in ("LDG", "STG")}
+    narrow = sorted(opcode for opcode, width in bytes_of.items() if width <= 2 * NARROW.value)
+    swaps = [f"{base}.E.128 in place of {' and '.join(names)}" for base in ("LDG", "STG") if (names := _plain(narrow, base))]
+    return f"{', '.join(swaps)}; one memory instruction where there were {units.significant(1 / left, 2)}; DRAM throughput up."
+
+
+def _plain(opcodes: list[str], base: str) -> list[str]:
+    """Opcodes of one base without hints on caching, each once."""
+    kept = {".".join(token for token in name.split(".") if token in (base, "E", "U8", "S8", "U16", "S16", "64")) for name in opcodes}
+    return sorted(name for name in kept if name.split(".")[0] == base)

@@ -13,11 +13,12 @@ Wavefronts beyond the ideal at particular shared loads or stores. The aggregate 
 ideal is the better witness.
 
 What to change
-Pad the rows of the tile by one element (or by the vector width), swizzle the column with the row by XOR, or change which lane reads what, so that a
-column walk touches all banks.
+Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes must walk down a column, each in its own row, pad the
+rows of the tile by one element (or by the vector width), or swizzle the column with the row by XOR, so that the walk touches all banks.
 
 When the advice is wrong
-When shared memory is not what the warps wait for, conflicts cost nothing. A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
+When shared memory is not what the warps wait for, conflicts cost nothing. Lanes that collide within one row all move by the same pad and the same
+XOR, so neither helps them. A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
 
 Source
 CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared Memory" table (wavefronts and their ideal).
@@ -27,9 +28,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import derived, units
+from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
-from ncu_toolkit.rules._access import atomic_wavefronts, shared_wavefront_part
+from ncu_toolkit.rules._access import WORD, atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.rules._support import Threshold, abstain, blame, fact, finding, keep, locate, missing, ruled_out, stall_fact
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -67,10 +68,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "short_scoreboard"),
             stall_fact(profile, "mio_throttle"),
         ),
-        (
-            "Pad each row of the shared tile by one element (by four floats where it is read as float4).",
-            "Or XOR the column index with the row index when storing and when reading: no space lost, alignment kept.",
-        ),
+        _advice(profile),
         "Wavefronts fall to the ideal at the lines named; short scoreboard and MIO throttle shrink.",
         confidence="high" if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions) else "medium",
         locations=locate(
@@ -79,3 +77,32 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "wavefronts beyond the ideal",
         ),
     )
+
+
+def _advice(profile: Profile) -> tuple[str, ...]:
+    """What to try, the likelier first: lanes that all meet in one bank lie whole rows apart, those that meet in a few lie apart within a row."""
+    lanes = (
+        "Let neighbouring lanes touch neighbouring words: change which lane takes which elements, for instance two groups of four floats far apart "
+        "for each thread in place of eight in a row, or threads that stay side by side in place of a stride."
+    )
+    rows = (
+        "Where each lane is in another row of the tile: pad its rows by one element (by four floats where they are read as float4), or XOR the "
+        "column index with the row index when storing and when reading. Lanes in the same row all move by as much, which leaves their conflicts."
+    )
+    return (rows, lanes) if _whole_rows(profile) else (lanes, rows)
+
+
+#: Of the most passes that an access can take, from where all its lanes count as meeting in one bank: a tenth for warps that are not full.
+ALL: Final = 0.9
+
+
+def _whole_rows(profile: Profile) -> bool:
+    """Whether most passes beyond the ideal are of accesses all of whose lanes meet in one bank, as those do that lie a multiple of 32 words apart."""
+    total = worst = 0.0
+    for row in derived.placed(profile):
+        passes, ideal = row.counters.get("shared_wavefronts", 0.0), row.counters.get("shared_wavefronts_ideal", 0.0)
+        if passes > ideal > 0:
+            total += passes - ideal
+            # An access of 4 bytes a lane takes up to 32 passes for one, one of 16 bytes up to 32 for four.
+            worst += (passes - ideal) * (passes / ideal >= ALL * derived.WARP * WORD / max(WORD, attribution.width(row.opcode)))
+    return worst > total / 2

@@ -1,4 +1,4 @@
-"""Too many shared-memory instructions for the arithmetic they feed: the queue to the memory unit is full.
+"""Too many shared-memory instructions for the arithmetic they feed: warps wait for the queue, for the results, or for issue slots.
 
 What it is
 Every load and store of shared memory passes through the memory input/output (MIO) queue and the load/store pipe, which takes at most one warp
@@ -25,13 +25,29 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit import attribution, derived, units
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, Location, Profile, Ruled
 from ncu_toolkit.rules._access import WORD
 from ncu_toolkit.rules._roof import NEAR
-from ncu_toolkit.rules._support import WEAK_STALL, WORTH, abstain, blame, fact, finding, keep, locate_stall, missing, ruled_out, stall_fact
+from ncu_toolkit.rules._support import (
+    NOISE,
+    STALL,
+    WEAK_STALL,
+    WORTH,
+    abstain,
+    blame,
+    fact,
+    finding,
+    keep,
+    locate,
+    locate_stall,
+    missing,
+    ruled_out,
+    stall_fact,
+)
 from ncu_toolkit.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.time_model import Removal, TimeModel
 
@@ -55,12 +71,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return abstain(ID, absent)
     shared = ("shared",)
     parts = {reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")}
-    waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
+    waits = {reason: model.waiting(reason) * part for reason, part in parts.items()}
+    waiting = sum(waits.values())
     used, share = derived.executed(profile, shared), derived.value(profile, "kind_share:shared") or 0.0
     if used == 0:
         return ruled_out(ID, "The kernel does not use shared memory.")
     crowding = model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
-    if waiting < WEAK_STALL.value and not crowding:
+    crowded = waiting < WEAK_STALL.value
+    if crowded and not crowding:
         return ruled_out(
             ID,
             f"Warps wait on shared memory for only {units.percent(waiting)} of their time.",
@@ -91,10 +109,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        _summary(waiting, share, crowding=waiting < WEAK_STALL.value),
+        _summary(waits, share),
         model.without(removal),
         (
-            stall_fact(profile, "mio_throttle", WEAK_STALL),
+            None if crowded else _attributed(waiting),
+            fact(profile, "issue_active", "", NEAR, ">=") if crowded else None,
+            stall_fact(profile, "mio_throttle"),
             stall_fact(profile, "short_scoreboard"),
             fact(profile, "kind_share:shared"),
             fact(profile, "shared_load_bytes_per_lane"),
@@ -103,8 +123,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "shared_conflict_excess"),
         ),
         _advice(profile),
-        "Fewer LDS and STS for the same arithmetic; MIO throttle shrinks and issue slots fill.",
-        locations=locate_stall(profile, "mio_throttle", shared) or locate_stall(profile, "short_scoreboard", shared),
+        f"Fewer LDS and STS for the same arithmetic; {_falls(waits)}.",
+        confidence="high" if waiting >= STALL.value else "medium",
+        locations=_locations(profile, waits),
     )
 
 
@@ -174,13 +195,48 @@ def patch_side(profile: Profile) -> float | None:
     return 2 * fused / loaded if loaded and fused >= MULTIPLY_ADDS.value * total else None
 
 
-def _summary(waiting: float, share: float, *, crowding: bool) -> str:
-    if crowding:
+def _attributed(waiting: float) -> Evidence:
+    """The share that the finding names: of both stalls, what is for shared memory."""
+    meaning = "Parts of MIO throttle and short scoreboard that shared-memory instructions are to blame for, by the samples and what they wait for."
+    return Evidence("shared_waiting", "Waiting for shared memory", waiting, "fraction", meaning, WEAK_STALL.value, ">=", WEAK_STALL.source)
+
+
+def _queued(waits: Mapping[str, float]) -> bool:
+    """Whether warps wait for room in the queue, and not only for what they have asked for."""
+    return waits["mio_throttle"] >= WEAK_STALL.value
+
+
+def _summary(waits: Mapping[str, float], share: float) -> str:
+    """Three cases: the queue is full, results are late though it is not, or issue slots are what the instructions cost."""
+    queue, results = waits["mio_throttle"], waits["short_scoreboard"]
+    if queue + results < WEAK_STALL.value:
         return (
             f"Issue slots are the limit, and {units.percent(share)} of the instructions that fill them only move values between shared memory and "
             "registers."
         )
+    if _queued(waits):
+        return (
+            f"Threads load from shared memory so often that the queue to it is full: {units.percent(queue)} of a warp's time goes by waiting for "
+            f"room in it, and {units.percent(results)} waiting for what was loaded."
+        )
     return (
-        f"Threads load from shared memory so often that the queue to it is full: {units.percent(waiting)} of a warp's time goes by waiting for "
-        "shared memory instead of computing."
+        f"Threads stop for what they load from shared memory, {units.percent(results)} of a warp's time: too little arithmetic is between to cover it"
+        + (f"; {units.percent(queue)} more goes by in the queue." if queue >= NOISE else ".")
     )
+
+
+def _falls(waits: Mapping[str, float]) -> str:
+    if sum(waits.values()) < WEAK_STALL.value:
+        return "fewer instructions altogether, and a larger part of them arithmetic"
+    return f"{'MIO throttle' if _queued(waits) else 'short scoreboard'} shrinks and issue slots fill"
+
+
+def _locations(profile: Profile, waits: Mapping[str, float]) -> tuple[Location, ...]:
+    """Where most of what the finding names is: the throttled, the late, or the executed instructions."""
+    shared = ("shared",)
+    if sum(waits.values()) < WEAK_STALL.value:
+        ran = locate(profile, lambda row: float(row.executed or 0) if attribution.kind(row.opcode) in shared else 0.0, "shared-memory instructions")
+        if ran:
+            return ran
+    first, second = sorted(waits, key=lambda reason: -waits[reason])
+    return locate_stall(profile, first, shared) or locate_stall(profile, second, shared)
