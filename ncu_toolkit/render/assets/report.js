@@ -84,6 +84,11 @@
     choose(field);
     field.addEventListener("change", () => choose(field));
   }
+  // What is in view is drawn at once, so that a picture taken when the page has loaded shows it: an observer answers a frame later.
+  for (const plot of all(".plot")) {
+    const box = plot.getBoundingClientRect();
+    if (box.height && box.top < innerHeight && box.bottom > 0) { seen.unobserve(plot); draw(plot); }
+  }
 
   // Tables: sort by a click or by the keyboard on a heading; what is missing stays last.
   function order(table, column, descending) {
