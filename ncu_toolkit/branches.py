@@ -64,13 +64,13 @@ def falls_through(row: Instruction) -> bool:
 def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Mapping[int, int], behind: Sequence[int]) -> int | None:
     """What to take from a target to get an address from the start. None where it cannot be told.
 
-    Two instructions say it (`_hints`). Else, as functions start at multiples of 128 bytes: of those starts from which every target is one of the
-    instructions, the one that explains most. Code behind an unconditional branch needs something that leads to it, and a BSSY names what follows the
-    BSYNC of its barrier.
+    Targets may be offsets already, or two instructions say it (`_hints`). Else, as functions start at multiples of 128 bytes: of those starts from
+    which every target is one of the instructions, the one that explains most. Code behind an unconditional branch needs something that leads to it,
+    and a BSSY names what follows the BSYNC of its barrier.
     """
     if not named:
         return 0
-    for shift in _hints(rows, named):
+    for shift in (0, *_hints(rows, named)):
         if all(target - shift in by_address for target in named.values()):
             return shift
     low, high = min(named.values()), max(named.values())

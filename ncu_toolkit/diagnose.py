@@ -36,7 +36,13 @@ def diagnose(profile: Profile) -> Diagnosis:
         findings = [_less_sure(finding) for finding in findings]
     if not findings:
         findings.append(unknown.verdict(profile, model))
-    return Diagnosis(tuple(ranked(findings)), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
+    return Diagnosis(tuple(map(_stated, ranked(findings))), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
+
+
+def _stated(finding: Finding) -> Finding:
+    """A finding whose evidence states no comparison that does not hold: of figures that each suffice, those that did not lead here only inform."""
+    held = tuple(fact if fact.holds else replace(fact, threshold=None, comparison="", source="") for fact in finding.evidence)
+    return replace(finding, evidence=held)
 
 
 #: What the launch's shape and the SMs' times tell; all else is surer where it is known what warps wait for.
@@ -117,10 +123,9 @@ def _notes(profile: Profile, model: time_model.TimeModel) -> list[str]:
         notes.append(f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {unknown.command(absent)}")
     stack = profile.stalls
     if stack is not None and stack.residual is not None and stack.latency and abs(stack.residual) / stack.latency > RESIDUAL:
-        notes.append(
-            f"The stall reasons add up to {units.significant(stack.total)} of {units.significant(stack.latency)} cycles an instruction; the rest "
-            "was lost between replay passes."
-        )
+        sums = f"The stall reasons add up to {units.significant(stack.total)} cycles an instruction, where the total was measured as"
+        how = "some were lost" if stack.residual > 0 else "some were counted twice, or the kernel ran differently,"
+        notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
     if not model.stalls and profile.samples:
         notes.append(f"Only {sum(profile.samples.values())} samples: too few for shares of waiting.")
     return notes

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 SCHEMA_VERSION = 1
 
@@ -264,6 +265,9 @@ class Profile:
 
 
 Comparison = Literal[">", ">=", "<", "<=", "==", ""]
+_COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -279,6 +283,11 @@ class Evidence:
     comparison: Comparison = ""
     source: str = ""
     """Where the threshold comes from."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value stands to the threshold as the comparison says; True where there is none."""
+        return self.threshold is None or not self.comparison or _COMPARED[self.comparison](self.value, self.threshold)
 
 
 @dataclass(frozen=True)

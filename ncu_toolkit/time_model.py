@@ -235,7 +235,7 @@ class TimeModel:
 
     def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
         times = []
-        for name in {*self.loads, *removal.added}:
+        for name in dict.fromkeys((*self.loads, *removal.added)):  # not a set: of limits that tie, the first is told
             per_sm, words = RESOURCES[name][1:]
             load = self.loads.get(name, 0.0)
             keep = removal.loads.get(name, removal.instructions if name in _INSTRUCTION_RESOURCES else 1.0)

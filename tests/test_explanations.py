@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
 import pytest
+import recorded
 
 from ncu_toolkit import attribution, derived, time_model
 from ncu_toolkit.diagnose import diagnose
@@ -188,3 +190,31 @@ def test_pressure_says_which_it_is(queue: float, results: float, issue: float, s
         assert shown["issue_active"].threshold is not None
         assert "shared_waiting" not in shown
     assert finding.confidence == ("high" if queue + results >= 0.3 else "medium")
+
+
+@pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
+def test_no_finding_states_a_comparison_that_does_not_hold(folder: Path) -> None:
+    for profile in recorded.run_of(folder).profiles:
+        for finding in diagnose(profile).findings:
+            assert [fact for fact in finding.evidence if not fact.holds] == [], f"{profile.launch.function}: {finding.bottleneck}"
+
+
+def test_a_roof_states_the_load_that_it_was_found_by() -> None:
+    """Of a kernel of some microseconds the counter is low, since start and end count; what the rule judges by is stated."""
+    run = recorded.run_of(next(folder for folder in recorded.FOLDERS if folder.name == "h200-elementwise"))
+    (profile,) = [p for p in run.profiles if p.context and p.context.rung == "gelu_vectorized" and p.context.size == "2048"]
+    stated = {fact.metric: fact for fact in next(f for f in diagnose(profile).findings if f.bottleneck == "dram-bandwidth").evidence}
+    assert stated["load:dram"].value >= (stated["load:dram"].threshold or 1.0)
+    assert stated["dram_utilization"].threshold is None
+
+
+def test_limits_that_tie_come_in_one_order() -> None:
+    model = time_model.build(cases.build(cases.read("fp32-pipe")))
+    names = [name for name, _, _ in model._resource_times(time_model.Removal("with less"))]
+    assert names == [name for name in time_model.RESOURCES if name in names]
+
+
+@pytest.mark.parametrize(("latency", "words"), [(5.0, "some were lost"), (2.0, "counted twice")])
+def test_a_stall_stack_that_misses_its_total_says_which_way(latency: float, words: str) -> None:
+    case = {"stalls": {"selected": 1.0, "wait": 2.0}, "metrics": {"warp_latency": latency}}
+    assert any(words in note for note in diagnose(cases.build(case)).notes)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from ncu_toolkit import units
 from ncu_toolkit.changes import Launches
@@ -224,17 +221,11 @@ def _finding(finding: Finding) -> FindingView:
     )
 
 
-_HOLDS: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
-}  # fmt: skip
-
-
 def _held_against(fact: Evidence) -> Cell:
     """The threshold of a fact, and whether what was measured meets it."""
-    holds = _HOLDS.get(fact.comparison)
-    if fact.threshold is None or holds is None:
+    if fact.threshold is None or not fact.comparison:
         return Cell("–", None, "informs; no threshold", tone="muted")
-    met = holds(fact.value, fact.threshold)
+    met = fact.holds
     words = f"{fact.comparison.replace('>=', '≥').replace('<=', '≤')} {units.quantity(fact.threshold, fact.unit)}: {'met' if met else 'not met'}"
     return Cell(words, fact.threshold, visible(fact.source), tone="" if met else "muted")
 

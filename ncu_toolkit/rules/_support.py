@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ncu_toolkit import attribution, derived, units
 from ncu_toolkit.model import Comparison, Evidence, Finding, Instruction, Location, Profile, Ruled
-from ncu_toolkit.time_model import MEMORY, NOISE, Prediction, TimeModel, queue_share
+from ncu_toolkit.time_model import MEMORY, NOISE, RESOURCES, Prediction, TimeModel, queue_share
 
 #: A cause that would save less than this is not worth a finding: within the profiler's own repeatability.
 WORTH: Final = 0.03
@@ -46,6 +46,16 @@ def fact(profile: Profile, name: str, meaning: str = "", threshold: Threshold | 
         comparison if threshold else "",
         threshold.source if threshold else "",
     )
+
+
+def load_fact(model: TimeModel, resource: str, threshold: Threshold) -> Evidence | None:
+    """How busy the time model takes a unit to be, held against a threshold: by its work as well as by its counter. None where it is not known."""
+    if resource not in model.loads and resource not in model.activity:
+        return None
+    words = RESOURCES[resource][2]
+    meaning = f"Part of the time in which {words} could be used that its work takes at the peak rate, or that its counter has it active."
+    label = f"Load of {words}"
+    return Evidence(f"load:{resource}", label, model.busy(resource), "fraction", meaning, threshold.value, ">=", threshold.source)
 
 
 def facts(*found: Evidence | None) -> tuple[Evidence, ...]:

@@ -29,7 +29,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import COALESCED
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
-from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, missing, ruled_out
+from ncu_toolkit.rules._support import SATURATED, Threshold, abstain, fact, load_fact, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import is_chain
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import TimeModel
@@ -50,14 +50,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     name = "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
     # Memory that is only read reaches more.
     near = Threshold(0.9 * model.peaks["dram"], "nine tenths of what kernels with this part of writes reach") if "dram" in model.peaks else NEAR_BYTES
-    measured = fact(profile, name, "", near, ">=")
+    measured = fact(profile, name)
     if near.value > busy >= SATURATED.value:
         return roof(
             ID,
             f"Device memory is {units.percent(busy)} busy, which is what loads wait for; kernels that only move data reach "
             f"{units.percent(near.value)} and more.",
             model,
-            (measured, fact(profile, "dram_bytes"), fact(profile, "global_sector_excess")),
+            (load_fact(model, "dram", SATURATED), measured, fact(profile, "dram_bytes"), fact(profile, "global_sector_excess")),
             (
                 "Move fewer bytes: a smaller type, what is not used left out, a fused neighbour.",
                 "Read in longer runs, and do not alternate between reading and writing more than needed.",
@@ -71,6 +71,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
     evidence = (
+        load_fact(model, "dram", near),
         measured,
         fact(profile, "dram_bytes"),
         fact(profile, "dram_owed_bytes"),

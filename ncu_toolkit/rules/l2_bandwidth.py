@@ -29,7 +29,7 @@ from ncu_toolkit import derived, units
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.rules._access import COALESCED, gathers
 from ncu_toolkit.rules._roof import COMPULSORY, NEAR_BYTES, roof
-from ncu_toolkit.rules._support import abstain, fact, finding, missing, ruled_out
+from ncu_toolkit.rules._support import abstain, fact, finding, load_fact, missing, ruled_out
 from ncu_toolkit.rules.launch_overhead import is_chain
 from ncu_toolkit.rules.unknown import command
 from ncu_toolkit.time_model import RESOURCES, Removal, TimeModel
@@ -49,9 +49,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not name:
         return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
     evidence = (
-        fact(profile, "l2_utilization", "", NEAR_BYTES, ">="),
+        load_fact(model, name, NEAR_BYTES),
+        fact(profile, "l2_utilization"),
         fact(profile, "l2_throughput"),
-        fact(profile, "l1_fill_active", "", NEAR_BYTES, ">="),
+        fact(profile, "l1_fill_active"),
         fact(profile, "l2_bytes"),
         fact(profile, "l2_hit_rate"),
     )
