@@ -110,6 +110,7 @@ def test_without_ncu_only_reading_is_measured(cost: ModuleType, report: Path, tm
     assert isinstance(reading, dict)
     assert not any(name.startswith("ncu") for name in reading)
     assert reading["analyze (pages)"]["peak_mib"] > 10
+    assert len(reading[f"analyze (CSV){cost.KNOWN}"]["seconds"]) == 1
     assert "ncu not found here" in cost.table(data)
     assert cost.main(["--output", str(tmp_path / "x.json")]) == 3
 

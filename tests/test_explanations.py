@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ncu_toolkit import attribution, derived, time_model
 from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.model import Finding
 from ncu_toolkit.occupancy import occupancy, what_if_registers
+from ncu_toolkit.render.columns import bound_cell
 from ncu_toolkit.rules import load_rules
 
 
@@ -218,3 +220,9 @@ def test_limits_that_tie_come_in_one_order() -> None:
 def test_a_stall_stack_that_misses_its_total_says_which_way(latency: float, words: str) -> None:
     case = {"stalls": {"selected": 1.0, "wait": 2.0}, "metrics": {"warp_latency": latency}}
     assert any(words in note for note in diagnose(cases.build(case)).notes)
+
+
+@pytest.mark.parametrize(("good", "speedup", "words"), [(True, 1.0, "n/a"), (True, 1.07, "≤ 1.07×"), (False, 1.3, "≤ 1.30×"), (False, 1.0, "n/a")])
+def test_what_is_left_below_a_roof_is_shown(good: bool, speedup: float, words: str) -> None:
+    base = diagnose(cases.build(cases.read("fp32-pipe"))).primary
+    assert bound_cell(replace(base, good=good, speedup=speedup)).text == words

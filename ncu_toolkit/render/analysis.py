@@ -37,9 +37,9 @@ def verdict(group: Group) -> str:
 
 def gain(finding: Finding) -> str:
     """The predicted speedup as a bound; what there is instead for a kernel at its roof."""
-    if finding.good:
-        return "at its roof"
     shown = units.ratio(finding.speedup)
+    if finding.good and shown == units.ratio(1.0):
+        return "at its roof"
     return f"≤ {shown}" if finding.speedup > 1 and shown != units.ratio(1.0) else "none predicted"
 
 

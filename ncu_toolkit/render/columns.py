@@ -218,12 +218,13 @@ _LEAST_GAIN: Final = 1.005
 
 def bound_cell(finding: Finding) -> Cell:
     """The predicted speedup of a finding, or why there is none: "at most 1.00" would say that nothing can be gained."""
-    if finding.good:
+    if finding.good and finding.speedup < _LEAST_GAIN:
         return missing("at its roof: nothing to remove")
     if finding.speedup < _LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"this report does not say how much could be gained.{because}")
-    return Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, "bound if this cause alone were removed")
+    of = "what is left below its roof" if finding.good else "bound if this cause alone were removed"
+    return Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, of)
 
 
 def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
