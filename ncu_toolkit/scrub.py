@@ -38,11 +38,10 @@ _WORDS: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][
 _CODE, _FILES, _FUNCTIONS = 4, 8, 9
 # in a source file: its name and its text
 _FILE_TEXT = 2
-# in a block's header: the session's data; in those the machine (its host name, its addresses) and the command line
-_SESSION, _MACHINE, _COMMAND_LINE = 3, 4, 11
+# in a header, of the file or of a block: the session's data; in those the machine (its host name, its addresses), which stands at one place in the
+# first header and at another in those of results, and the command line
+_SESSION, _MACHINES, _COMMAND_LINE = 3, (3, 4), 11
 _HOST, _ADDRESSES = 5, 7
-# in the file's header: what the machine is
-_HEADER_SESSION, _HEADER_MACHINE = 3, 3
 
 
 @dataclass(frozen=True)
@@ -81,13 +80,12 @@ def private_strings(data: bytes, frame: Framing) -> Private:
     names: set[bytes] = set()
     spans: list[tuple[int, int]] = []
     length = int.from_bytes(data[4:8], "little") if data.startswith(framing.MAGIC) else 0
-    for machine, offset in _messages(data[8 : 8 + length], 8, (_HEADER_SESSION, _HEADER_MACHINE)):
-        _machine(machine, offset, names, spans)
-    for block in frame.blocks:
-        start = block.offset + 4
-        for machine, offset in _messages(block.header, start, (_SESSION, _MACHINE)):
-            _machine(machine, offset, names, spans)
-        spans += [(offset, len(text)) for text, offset in _messages(block.header, start, (_SESSION, _COMMAND_LINE))]
+    headers = [(data[8 : 8 + length], 8), *((block.header, block.offset + 4) for block in frame.blocks)]
+    for header, start in headers:
+        for place in _MACHINES:
+            for machine, offset in _messages(header, start, (_SESSION, place)):
+                _machine(machine, offset, names, spans)
+        spans += [(offset, len(text)) for text, offset in _messages(header, start, (_SESSION, _COMMAND_LINE))]
     names |= {found.group(1) for found in _USER_OF_HOME.finditer(data)}
     return Private(tuple(sorted((name for name in names if _tellable(name.decode("utf-8", "replace"))), key=len, reverse=True)), tuple(spans))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import lzma
 import struct
 from pathlib import Path
 
@@ -75,6 +76,23 @@ def test_machine_code_of_other_modules_is_blanked() -> None:
     assert done.blanked_bytes == len(theirs)
     assert framing.parse(done.data).problem == ""
     assert scrub.scrub(data, keep_code_of=None).data == data
+
+
+@pytest.mark.parametrize("place", [3, 4])
+def test_a_host_name_goes_however_short_it_is(place: int) -> None:
+    """The format puts the machine at one place in the first block's header and at another in those of results."""
+    header = field(1, 0) + field(5, 0) + field(3, field(place, field(4, b"x86_64") + field(5, b"q7")))
+    data = framing.MAGIC + prefixed(field(1, 1)) + prefixed(header)
+    assert framing.parse(data).problem == ""
+    assert scrub.scrub(data).data == data.replace(b"q7", b"xx")
+
+
+@pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
+def test_no_recording_names_its_machine(folder: Path) -> None:
+    data = lzma.decompress((folder / "profile.ncu-rep.xz").read_bytes())
+    private = scrub.private_strings(data, framing.parse(data))
+    assert [data[at : at + length] for at, length in private.spans if set(data[at : at + length]) - set(b"x ")] == []
+    assert private.names == ()
 
 
 def test_a_scrubbed_report_reads_as_before(tmp_path: Path) -> None:
