@@ -341,6 +341,12 @@ def _holding(runs: list[Run], family: str) -> Run:
     return run
 
 
+def with_tops(run: Run) -> Run:
+    """The run with the tops of its ladders, and their library, as timed in the run of the curve, which is of few rungs taken in turns."""
+    curve = {(t.family, t.rung, t.size, t.dtype): t for t in run.curve}
+    return replace(run, timings=tuple(curve.get((t.family, t.rung, t.size, t.dtype), t) for t in run.timings))
+
+
 def _timings(run: Run, family: str) -> dict[tuple[str, str], Timing]:
     return {(timing.rung, timing.size): timing for timing in run.timings if timing.family == family}
 
@@ -381,7 +387,7 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    runs = [store.load_run(folder, live=False) for folder in store.recordings()]
+    runs = [with_tops(store.load_run(folder, live=False)) for folder in store.recordings()]
     wanted = documents(runs)
     if "--check" in arguments:
         outdated = stale(wanted)

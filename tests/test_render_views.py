@@ -12,6 +12,7 @@ import pytest
 import render_fixture
 from rich.console import Console
 
+from ncu_toolkit.ladder import find_rung
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.render import charts, markdown, text
 from ncu_toolkit.render import json as json_out
@@ -218,6 +219,29 @@ def test_pages_tell_the_step(view: RunView) -> None:
     assert page.previous is not None
     assert page.previous.href.endswith("-4096.html")
     assert any(fact.label == "Other size" for fact in page.siblings)
+
+
+@pytest.mark.parametrize(("change", "told"), [("", False), ("\nextern int more;\n", True)])
+def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: bool) -> None:
+    """In the ladder's notes and on the kernel's page; a new header alone is no change, and blanked source says nothing."""
+    run = render_fixture.run()
+    header, end, code = find_rung("vectorized").text.partition("+++*/")
+    label = find_rung("vectorized").label
+
+    def embedded(text: str) -> RunView:
+        profiles = tuple(
+            replace(p, sources={f"/src/{label}": text}) if p.context and p.context.rung == "vectorized" else replace(p, sources={})
+            for p in run.profiles
+        )
+        return run_view(open_book(replace(run, profiles=profiles), render_fixture.diagnosis))
+
+    def said(view: RunView) -> tuple[bool, bool]:
+        notes = [note for panel in view.families[0].panels for note in panel.notes]
+        pages = [note for page in view.pages if "vectorized" in page.title for note in page.notes]
+        return any("former version: vectorized" in note for note in notes), any(label in note for note in pages)
+
+    assert said(embedded(header.replace("title", "title ") + end + code + change)) == (told, told)
+    assert said(embedded("x" * 100)) == (False, False)
 
 
 def test_repeated_launches_are_grouped_not_overwritten() -> None:

@@ -1,6 +1,6 @@
 /*+++
 title = "Register blocking until FMA is the limit"
-idea = "Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA, and the fragments of the next k are fetched while those of this one are multiplied. The FFMA run through the accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the other two from different register banks. The loop holds two k, short enough for the instruction cache, and the tiles of the last, ragged round are cut along k, so that more SMs have a part of it. EVEN cuts them into equal shares for all SMs, also where that means the end of one tile and the start of the next; whether it pays depends on the size, and the table of tuned parameters says where."
+idea = "Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA. The FFMA run through the accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the other two from different register banks. The loop holds two k, short enough for the instruction cache, and is laid out in stretches that the compiler schedules one by one: each has the loads for the stretch after the next, so that they have half a product to arrive in, and stores to shared memory go out between FFMA. The tiles of the last, ragged round are dealt out along k in equal shares to all SMs, also where that means the end of one tile and the start of the next."
 kind = "step"
 compared_with = "triple_buffered"
 removes = "fp32-pipe"
@@ -12,8 +12,7 @@ BN = 128
 BK = 16
 TM = 8
 TN = 16
-EVEN = 0
-GROUP = 16
+GROUP = 8
 BLOCKS_PER_SM = 2
 MIN_STEPS = 8
 WORTH = 8
@@ -21,7 +20,6 @@ WORTH = 8
 [search]
 BM = [64, 128]
 BK = [8, 16]
-EVEN = [0, 1]
 GROUP = [8, 16]
 BLOCKS_PER_SM = [2, 4]
 [[constraint]]
@@ -52,7 +50,7 @@ args = ["A", "B", "C", "partial", "arrived", "M", "N", "K"]
 
 [scratch.partial]
 dtype = "float32"
-count = "(1 + EVEN) * sm_count * BLOCKS_PER_SM * BM * BN"
+count = "2 * sm_count * BLOCKS_PER_SM * BM * BN"
 
 [scratch.arrived]  # all zero again after every launch
 dtype = "int32"
@@ -71,7 +69,7 @@ says = "fewer shared loads for a product than with 8x8 results a thread"
 check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
 [[expect.profile]]
 says = "the FMA pipe is the limit"
-check = "metric('fma_pipe_active') > 0.74"
+check = "metric('fma_pipe_active') > 0.79"
 sizes = ["4096"]
 [[expect.profile]]
 says = "few FFMA wait for their registers to be read"
@@ -82,16 +80,10 @@ check = "metric('shared_conflict_excess') < 0.1"
 
 [[measured]]
 gpu = "NVIDIA H200"
-says = "TFLOP/s at 1024, 2048 .. 8192: 36.5, 50.2, 52.0, 51.4, 53.0, 51.7, 52.9, 51.7; over cuBLAS beside it: 1.010, 1.006, 1.152, 1.007, 1.130, 1.017, 1.018, 1.011, geometric mean 1.042. The goal was 1.05 at 4096 and 8192: docs/decisions/fp32-beyond-cublas.md says what is in the way."
+says = "TFLOP/s at 1024, 2048 .. 8192: 36.5, 51.3, 53.4, 54.4, 54.6, 54.9, 54.9, 54.7; over cuBLAS taken in turns: 1.006, 1.029, 1.184, 1.066, 1.164, 1.079, 1.060, 1.076, geometric mean 1.082. The form before, with the loads of each product at its end, had 1.026 at 4096 and 1.036 at 8192: docs/decisions/fp32-beyond-cublas.md."
 [[measured]]
 gpu = "NVIDIA H200"
-says = "EVEN = 1 with BK = 16, as the table of tuned parameters has it: 52.4, 52.9 and 52.9 TFLOP/s at 4096, 6144 and 8192."
-[[measured]]
-gpu = "NVIDIA H200"
-says = "EVEN = 1 with BK = 8, over cuBLAS beside it: 1.013 at 4096, 1.029 at 6144, 1.021 at 8192, where the default had 1.006, 1.017 and 1.011 in the same run; but 1.031, 0.972, 1.136, 1.113 and 1.008 at 1024, 2048, 3072, 5120 and 7168, where the default had 1.058, 1.003, 1.151, 1.131 and 1.018. That was an earlier form, which worked shares out by 64-bit divisions in every block, also cut where only 7 steps were to be gained (2048, 3072), and had no register left for BK = 16."
-[[measured]]
-gpu = "NVIDIA H200"
-says = "Without the cut along k, and with BK = 8, it is 0.3 to 0.6 % faster where nothing is to be cut (2048, 4096, 6144 to 8192), but reaches 0.59 of cuBLAS at 1024, 0.86 at 3072 and 0.99 at 5120. BK = 16 beats BK = 8 by 0.2 to 0.5 %, although two of the four threads that copy a row of A then store to one bank. Blocks of 64x128 with BK = 8 are 0.3 % faster at 1024 only."
+says = "BK = 8 is 1 to 3 % slower than 16, BM = 64 as fast at 1024 and 2 to 4 % slower elsewhere, GROUP = 16 within 0.5 % of 8. Without the even cut it is level at 1024, 2048, 3072 and 5120, and 1.5 to 3.5 % slower at 4096, 6144, 7168 and 8192."
 +++*/
 #include <climits>
 
@@ -108,6 +100,12 @@ constexpr int B_LOADS = BK * BN / (4 * THREADS), B_STEP = THREADS / (BN / 4);
 static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "every thread copies the same number of quartets");
 static_assert(THREADS % (BN / 4) == 0 && THREADS % (BK / 4) == 0 && BM % WM == 0 && BN % WN == 0 && BK % 4 == 0, "see the constraints");
 
+// The value, of which the compiler is to know nothing: what is added to an address is then multiplied in with it, in one instruction.
+__device__ __forceinline__ unsigned opaque(unsigned value) {
+    asm("" : "+r"(value));
+    return value;
+}
+
 // Four neighbours of a row. Without alignment, `at` says where each lies.
 template <bool ALIGNED>
 __device__ __forceinline__ float4 fetch(const float* row, const int (&at)[4]) {
@@ -115,17 +113,20 @@ __device__ __forceinline__ float4 fetch(const float* row, const int (&at)[4]) {
     return make_float4(row[at[0]], row[at[1]], row[at[2]], row[at[3]]);
 }
 
-// sum[i][j] += left[i] * right[j], in a snake: at the end of a row the operand of B stays, else that of A does. An FFMA that finds one operand
-// in the reuse cache, where the FFMA before left it, reads two registers, one from each bank; with three to read it would wait.
-__device__ __forceinline__ void add_product(float (&sum)[TM][TN], const float4 (&a)[TM / 4], const float4 (&b)[TN / 4]) {
+// Rows FIRST .. FIRST + TM / 2 - 1 of sum[i][j] += left[i] * right[j], in a snake: at the end of a row the operand of B stays, else that of A does.
+// An FFMA that finds one operand in the reuse cache, where the FFMA before left it, reads two registers, one from each bank; with three to read it
+// would wait. `after` is called after each row, with the number of the row in the half.
+template <int FIRST, typename After>
+__device__ __forceinline__ void add_rows(float (&sum)[TM][TN], const float4 (&a)[TM / 4], const float4 (&b)[TN / 4], After after) {
     const float *left = reinterpret_cast<const float*>(a), *right = reinterpret_cast<const float*>(b);
 #pragma unroll
-    for (int i = 0; i < TM; ++i) {
+    for (int i = FIRST; i < FIRST + TM / 2; ++i) {
 #pragma unroll
         for (int s = 0; s < TN; ++s) {
             const int j = i % 2 ? TN - 1 - s : s;
             sum[i][j] += left[i] * right[j];
         }
+        after(i - FIRST);
     }
 }
 
@@ -151,29 +152,24 @@ __device__ __forceinline__ void multiply(float (&sum)[TM][TN], const float* A, c
     for (int l = 0; l < B_LOADS; ++l) b_from[l] = B + row_offset(k0 + b_k + l * B_STEP, N) + (ALIGNED ? min(n0 + b_column, N - 4) : 0);
 
     float4 a_next[A_LOADS], b_next[B_LOADS];  // the step after the present one, on its way from global to shared memory
-    auto load_tile = [&]() {
-#pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) {
-            a_next[l] = fetch<ALIGNED>(a_from[l], a_at);
-            a_from[l] += BK;
-        }
-#pragma unroll
-        for (int l = 0; l < B_LOADS; ++l) {
-            b_next[l] = fetch<ALIGNED>(b_from[l], b_at);
-            b_from[l] += row_offset(BK, N);
-        }
-    };
     float *a_to = tiles + a_k * PITCH + a_row, *b_to = tiles + b_k * PITCH + BM + 4 + b_column;
-    auto store_tile = [&]() {
+    const auto load_a = [&](int l) { a_next[l] = fetch<ALIGNED>(a_from[l], a_at); };
+    const auto load_b = [&](int l) { b_next[l] = fetch<ALIGNED>(b_from[l], b_at); };
+    const auto store_a = [&](int l) {
+        a_to[l * A_STEP] = a_next[l].x;
+        a_to[l * A_STEP + PITCH] = a_next[l].y;
+        a_to[l * A_STEP + 2 * PITCH] = a_next[l].z;
+        a_to[l * A_STEP + 3 * PITCH] = a_next[l].w;
+    };
+    const auto store_b = [&](int l) { store_float4(b_to + l * B_STEP * PITCH, b_next[l]); };
+    // `for_a` and `for_b` for each quartet of the next step whose turn it is, when the turns of all are spread over TM rows.
+    const auto turn = [&](int row, auto for_a, auto for_b) {
 #pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) {
-            a_to[l * A_STEP] = a_next[l].x;
-            a_to[l * A_STEP + PITCH] = a_next[l].y;
-            a_to[l * A_STEP + 2 * PITCH] = a_next[l].z;
-            a_to[l * A_STEP + 3 * PITCH] = a_next[l].w;
-        }
+        for (int l = 0; l < A_LOADS; ++l)
+            if (l * TM / A_LOADS == row) for_a(l);
 #pragma unroll
-        for (int l = 0; l < B_LOADS; ++l) store_float4(b_to + l * B_STEP * PITCH, b_next[l]);
+        for (int l = 0; l < B_LOADS; ++l)
+            if (l * TM / B_LOADS == row) for_b(l);
     };
 
 #pragma unroll
@@ -184,61 +180,93 @@ __device__ __forceinline__ void multiply(float (&sum)[TM][TN], const float* A, c
         a_next[l].z = a_k + 2 < depth ? quartet[2] : 0.f;
         a_next[l].w = a_k + 3 < depth ? quartet[3] : 0.f;
         a_from[l] += depth;
+        store_a(l);
     }
 #pragma unroll
     for (int l = 0; l < B_LOADS; ++l) {
         b_next[l] = make_float4(0.f, 0.f, 0.f, 0.f);
         if (b_k + l * B_STEP < depth) b_next[l] = fetch<ALIGNED>(b_from[l], b_at);
         b_from[l] += row_offset(depth, N);
+        store_b(l);
     }
-    store_tile();
     __syncthreads();
-    if (from + 1 < to) load_tile();
-    a_to += HALF;
-    b_to += HALF;
+    int step = from + 1;  // the one that is fetched
+    if (step < to) {
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) load_a(l);
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l) load_b(l);
+    }
 
     float4 a[2][TM / 4], b[2][TN / 4];  // fragments for an even k and for an odd one
     const float *a_read = tiles + row0, *b_read = tiles + BM + 4 + column0;
-    auto read_fragments = [&](int odd) {
+    const auto read_fragments = [&](int odd, int row) {
 #pragma unroll
-        for (int i = 0; i < TM / 4; ++i) a[odd][i] = load_float4(a_read + odd * PITCH + 32 * i);
+        for (int i = 0; i < TM / 4; ++i) a[odd][i] = load_float4(a_read + row * PITCH + 32 * i);
 #pragma unroll
-        for (int j = 0; j < TN / 4; ++j) b[odd][j] = load_float4(b_read + odd * PITCH + 16 * j);
+        for (int j = 0; j < TN / 4; ++j) b[odd][j] = load_float4(b_read + row * PITCH + 16 * j);
     };
-    read_fragments(0);
-    int wrap = 0;  // floats to go back by after the second half
+    const auto start_product = [&](int odd, auto after) { add_rows<0>(sum, a[odd], b[odd], after); };
+    const auto finish_product = [&](int odd, auto after) { add_rows<TM / 2>(sum, a[odd], b[odd], after); };
+    const auto nothing = [](int) {};
+
+    // The compiler schedules whatever lies between two seams: branches, and what is put here for its sake. A stretch is the second half of one
+    // product, the loads that replace its fragments, and the first half of the next product, which has its fragments already. Nothing in it waits
+    // for those loads, so that the compiler keeps the snake as it is written, and the loads, which it moves to the end, have half a product to
+    // arrive in. Without seams it would move whole products past each other, and loads right before their use.
+    read_fragments(0, 0);
+    read_fragments(1, 1);
+    start_product(0, nothing);
+    int to_other = HALF;  // floats to the other half
 #pragma unroll 1
-    for (int step = from + 1; step <= to; ++step) {
-        // Two k at a time, no more: the loop fits in the instruction cache, and the branch in its middle keeps the compiler from mixing the
-        // two products, which would put loads right before their use and break the snake.
+    while (true) {
+        // Two k at a time, no more: the loop fits in the instruction cache.
 #pragma unroll 1
-        for (int k = 0; k < BK; k += 2) {
-            read_fragments(1);
-            add_product(sum, a[0], b[0]);
-            if (k == BK - 2) {
-                // Everybody left the other half before the last barrier, and the fragments to read next lie in it.
-                if (step < to) store_tile();
-                __syncthreads();
-                a_read += 2 * PITCH - wrap;
-                b_read += 2 * PITCH - wrap;
-            } else {
-                a_read += 2 * PITCH;
-                b_read += 2 * PITCH;
-            }
-            read_fragments(0);
-            add_product(sum, a[1], b[1]);
+        for (int k = 0; k < BK - 2; k += 2) {
+            finish_product(0, nothing);
+            read_fragments(0, 2);
+            start_product(1, nothing);
+            __syncwarp();  // a seam
+            finish_product(1, nothing);
+            read_fragments(1, 3);
+            start_product(0, nothing);
+            a_read += 2 * PITCH;
+            b_read += 2 * PITCH;
         }
-        wrap = 2 * HALF - wrap;
-        a_to += HALF - wrap;
-        b_to += HALF - wrap;
-        if (step + 1 < to) load_tile();
+        // The last two k of the step, among which the next one is stored: everybody left the other half before the last barrier. After the last
+        // step of all nobody reads what is stored here.
+        a_to += to_other;
+        b_to += to_other;
+        finish_product(0, [&](int row) { turn(row, store_a, store_b); });
+        start_product(1, [&](int row) { turn(TM / 2 + row, store_a, store_b); });
+        if (step == to) break;
+        ++step;
+        __syncthreads();
+        a_read += to_other - (BK - 2) * PITCH;
+        b_read += to_other - (BK - 2) * PITCH;
+        to_other = -to_other;
+        const unsigned more = opaque(step < to), rows = step < to ? N : 0;  // behind the last step it stays where it is
+        const auto load_next_a = [&](int l) {
+            a_from[l] += static_cast<size_t>(more) * BK;
+            load_a(l);
+        };
+        const auto load_next_b = [&](int l) {
+            b_from[l] += static_cast<size_t>(rows) * BK;
+            load_b(l);
+        };
+        read_fragments(0, 0);
+        finish_product(1, [&](int row) { turn(row, load_next_a, load_next_b); });
+        asm volatile("pmevent 1;" ::: "memory");  // a seam too: an event that a profiler could count. The compiler would move __syncwarp() from here
+        read_fragments(1, 1);
+        start_product(0, [&](int row) { turn(TM / 2 + row, load_next_a, load_next_b); });
     }
+    finish_product(1, nothing);
 }
 
-// Takes one of the `parts` of a tile to memory, to slot `mine`; whoever comes last by arrived[tile] adds them all up into `sum`, from slot(0) on,
-// in the order of k, so that the result is the same each time. True for that block, which has the tile to store.
-template <typename Index, typename Slot>
-__device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partial, int* arrived, int tile, Index mine, int parts, Slot slot) {
+// Takes one of the `parts` of a tile to memory, to slot `mine`; whoever comes last by *arrived adds them all up into `sum`, from slot(0) on, in the
+// order of k, so that the result is the same each time. True for that block, which has the tile to store.
+template <typename Slot>
+__device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partial, int* arrived, int mine, int parts, Slot slot) {
     const auto at = [&](auto s) { return partial + static_cast<size_t>(s) * (BM * BN) + threadIdx.x; };
     float* to = at(mine);
 #pragma unroll
@@ -248,11 +276,11 @@ __device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partia
     __threadfence();
     __shared__ int before;
     __syncthreads();
-    if (threadIdx.x == 0) before = atomicAdd(arrived + tile, 1);
+    if (threadIdx.x == 0) before = atomicAdd(arrived, 1);
     __syncthreads();
     if (before != parts - 1) return false;
     __threadfence();
-    if (threadIdx.x == 0) arrived[tile] = 0;  // for the next launch
+    if (threadIdx.x == 0) *arrived = 0;  // for the next launch
 #pragma unroll
     for (int i = 0; i < TM; ++i)
 #pragma unroll
@@ -281,7 +309,6 @@ __device__ __forceinline__ void store_tile(float (&sum)[TM][TN], float* C, int M
     }
 }
 
-#if EVEN
 // blockIdx.x, read anew: what follows from it is worked out a second time after the loop, which has no register left to keep it in.
 __device__ __forceinline__ int this_block() {
     int block;
@@ -312,7 +339,6 @@ struct Part {
         to = min(end - tile_start, deal.steps);
     }
 };
-#endif
 
 template <bool ALIGNED>
 __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, float* C, float* partial, int* arrived, int M, int N, int K,
@@ -321,12 +347,11 @@ __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, f
     const int row0 = warp / (BN / WN) * WM + lane / 4 * 4, column0 = warp % (BN / WN) * WN + lane % 4 * 4;
     const int tiles_m = (M - 1) / BM + 1, tiles_n = (N - 1) / BN + 1, steps = (K - 1) / BK + 1;
 
-    // A row of the grid is as many blocks as run at the same time. In the last row tiles may be too few for all of them: where they are at
-    // most half as many, each is cut along k, into as many parts as there are blocks for, but none shorter than MIN_STEPS.
+    // A row of the grid is as many blocks as run at the same time. In the last row tiles may be too few for all of them. Where they are at most
+    // half as many, each is cut along k, into as many parts as there are blocks for, but none shorter than MIN_STEPS. They are one group instead,
+    // dealt out in equal shares, where that makes the longest share shorter by more than WORTH steps, which adding up costs.
     const int first = blockIdx.y * gridDim.x, places = gridDim.x, rest = min(tiles_m * tiles_n - first, places);
     const int parts = max(1, min(places / rest, steps / MIN_STEPS));
-#if EVEN
-    // Equal shares: all tiles are one group where that makes the longest share shorter by more than WORTH steps, which adding up costs.
     Deal deal = {rest, steps, steps / parts, steps % parts};
     int blocks = parts * rest;
     if (rest < places && steps >= 2 * MIN_STEPS && steps < INT_MAX / places) {
@@ -357,8 +382,7 @@ __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, f
                 const int b = b0 + p, at = b * deal.groups + block % deal.groups;
                 return 2 * at + (deal.start_of(b) < part.tile_start);
             };
-            // The counter as an address, worked out here: by its index the loop over the pieces is two instructions longer.
-            whole = last_adds_up(sum, partial, arrived + part.within, 0, slot(block / deal.groups - b0), b1 - b0 + 1, slot);
+            whole = last_adds_up(sum, partial, arrived + part.within, slot(block / deal.groups - b0), b1 - b0 + 1, slot);
         }
         if (whole) {
             const TileIndex place = banded_tile(first + part.within, tiles_m, tiles_n, GROUP);
@@ -366,23 +390,6 @@ __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, f
         }
         __syncthreads();  // all have read the shared tiles of this part, and `before`
     }
-#else
-    // A part a block: block b has part b / rest of tile b % rest of the row.
-    const int part = blockIdx.x / rest, within = blockIdx.x % rest;
-    if (part >= parts) return;
-    const int share = steps / parts, more = steps % parts;  // the first `more` parts have one step more
-    const int from = part * share + min(part, more), to = from + share + (part < more);
-    const TileIndex place = banded_tile(first + within, tiles_m, tiles_n, GROUP);
-    const int m0 = place.row * BM, n0 = place.col * BN;
-
-    float sum[TM][TN] = {};
-    multiply<ALIGNED>(sum, A, B, M, N, K, m0, n0, row0, column0, from, to, tiles);
-    if (parts > 1) {
-        const auto slot = [&](int p) { return p * rest + within; };
-        if (!last_adds_up(sum, partial, arrived, within, blockIdx.x, parts, slot)) return;
-    }
-    store_tile<ALIGNED>(sum, C, M, N, m0, n0, row0, column0);
-#endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)

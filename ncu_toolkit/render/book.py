@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ncu_toolkit.errors import ToolkitError
 from ncu_toolkit.ladder import Rung, load_families
+from ncu_toolkit.ladder_header import HEADER
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.problems import Problem, problem_for
 from ncu_toolkit.render.safe import slug
@@ -49,6 +50,16 @@ class Entry:
     @property
     def kind(self) -> str:
         return self.info.kind if self.info else "step"
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the kernel's code is no longer what it was recorded from, as far as the report embeds that."""
+        if self.info is None:
+            return False
+        file = f"/{self.info.family}/{self.info.path.name}"
+        texts = (text for profile in self.profiles for path, text in profile.sources.items() if path.endswith(file))
+        codes = {text[header.end() :].strip() for text in texts if (header := HEADER.match(text))}  # none where source was blanked
+        return bool(codes - {self.info.code.strip()})
 
     @property
     def flops(self) -> float | None:

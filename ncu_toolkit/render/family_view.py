@@ -80,6 +80,9 @@ def _panel(
     smallest = min((entry.compulsory_bytes for entry in entries if entry.compulsory_bytes), default=None)
     if smallest and book.run.device.l2_bytes and smallest < book.run.device.l2_bytes:
         notes.append(f"The data ({units.si(smallest, 'B')}) fit in the L2 ({units.si(book.run.device.l2_bytes, 'B')}).")
+    former = [entry.label for entry in entries if entry.outdated]
+    if former:
+        notes.append(f"Changed since they were recorded, so that their figures are of a former version: {', '.join(former)}.")
     caption = f"{problem.title if problem else family}, size {label}"
     return Panel(
         key, label, ladder_table(book, f"{key}-table", visible(caption), entries, kind), tuple(chart for chart in drawn if chart), tuple(notes)

@@ -30,6 +30,8 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     tables: dict[str, Table] = {}
     charts: dict[str, Chart] = {}
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
+    if entry and entry.info and entry.outdated:
+        notes.insert(0, f"{entry.info.label} has changed since this was recorded: figures and code below are of the former version.")
     if profile.launch.complete:
         tables["traffic"] = traffic_table(profile, compulsory)
         tables["occupancy"], studies, steps = occupancy_section(profile)

@@ -1,6 +1,9 @@
 """compute-sanitizer (memcheck, racecheck, initcheck) over every rung at its small test sizes: `make sanitize`.
 
-One process a family, dtype and tool; the sanitizer names the kernel of each error. Exit code 0 clean, 3 no sanitizer or GPU, 5 errors found.
+    python tests/gpu/sanitize.py [FAMILY | FAMILY/RUNG] ...
+
+One process a family, dtype and tool; the sanitizer names the kernel of each error. Exit code 0 clean, 2 no such family or rung, 3 no sanitizer or
+GPU, 5 errors found.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from ncu_toolkit import gpu
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK
+from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.ladder import load_families
 from ncu_toolkit.problems import problem_for
 from ncu_toolkit.target import Plan, PlannedCase, read_progress, write_plan
@@ -22,6 +25,8 @@ from ncu_toolkit.target import Plan, PlannedCase, read_progress, write_plan
 TOOLS = ("memcheck", "racecheck", "initcheck")
 #: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
 SMALL_BYTES = 3e6
+#: Sizes at which a rung takes paths that the small ones do not reach: tiles cut along K, in equal parts and in shares that span two tiles.
+FURTHER = {"gemm_fp32/register_blocked": ("96x200x1000", "1537x1411x1001")}
 
 
 def main(chosen: list[str]) -> int:
@@ -31,11 +36,17 @@ def main(chosen: list[str]) -> int:
         return EXIT_ENVIRONMENT
     device = gpu.device()
     dirty = 0
-    for name, family in load_families().items():
-        if chosen and name not in chosen:
-            continue
+    families = load_families()
+    known = set(families) | {f"{name}/{rung.name}" for name, family in families.items() for rung in family.rungs}
+    if unknown := set(chosen) - known:
+        print(f"error: there is no {', '.join(sorted(unknown))}. `ncu-toolkit list` shows families and rungs", file=sys.stderr)
+        return EXIT_USAGE
+    for name, family in families.items():
         problem = problem_for(name)
         rungs = [rung for rung in family.rungs if not rung.library and not rung.unsupported_on(device.cc)]
+        rungs = [rung for rung in rungs if not chosen or {name, f"{name}/{rung.name}"} & set(chosen)]
+        if not rungs:
+            continue
         for dtype in problem.dtypes:
             cases = [
                 PlannedCase(name, rung.name, size, dtype)
@@ -43,6 +54,7 @@ def main(chosen: list[str]) -> int:
                 for rung in rungs
                 if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem) <= SMALL_BYTES
             ]
+            cases += [PlannedCase(name, rung.name, size, dtype) for rung in rungs for size in FURTHER.get(f"{name}/{rung.name}", ())]
             for check in TOOLS:
                 dirty += _run(tool, check, f"{name} {dtype}", cases)
     print(f"{'clean' if not dirty else f'{dirty} runs with errors'}")
