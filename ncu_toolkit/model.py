@@ -243,6 +243,11 @@ class Profile:
     rules: tuple[RuleMessage, ...] = ()
     context: Context | None = None
 
+    def __repr__(self) -> str:
+        """Which launch it is: all of its data would be megabytes."""
+        duration = "no duration" if self.duration_us is None else f"{self.duration_us:.4g} us"
+        return f"<Profile of {self.launch.function or self.launch.kernel!r}, {duration}, {self.launch.status}, from {self.origin.file!r}>"
+
     def reading(self, name: str) -> Reading:
         return self.readings.get(name) or Reading(name, None, "", Presence.NOT_COLLECTED)
 

@@ -36,6 +36,8 @@ def test_load_diagnose_and_frames(report: Path) -> None:
     found = ncu_toolkit.load(report)
     assert len(found) == len(list(found)) == 2
     assert found[0].launch.function == "naive"
+    assert len(repr(found[0])) < 150, "which launch it is, not all of its data"
+    assert "naive" in repr(found[0])
     verdicts = found.diagnose()
     assert [len(verdict.findings) > 0 for verdict in verdicts] == [True, True]
     frame = found.to_frame()

@@ -269,6 +269,24 @@ def test_a_folder_of_reports_that_is_a_file(run: Run, tmp_path: Path) -> None:
     assert run("report").code == EXIT_USAGE
 
 
+def test_a_recording_that_was_cut_off_can_be_finished(run: Run, no_cupy: None, tmp_path: Path) -> None:
+    folder = recorded.small_recording(tmp_path / "small")
+    before = store.load_run(folder, live=False)
+    for name in ("stock.ncu-rep", "stock-plan.json", "profile-plan.json", "profile.log"):
+        (folder / name).write_text("at /home/somebody")
+    ended = run("record", "--finish", "--output", str(folder))
+    assert ended.code == EXIT_OK, ended.error
+    assert {path.name for path in folder.iterdir()} <= {"profile.ncu-rep.xz", "run.json", "timings.json", "rules.json", "curve.json"}
+    after = store.load_run(folder, live=False)
+    assert [p.readings for p in after.profiles] == [p.readings for p in before.profiles]
+    assert [p.context for p in after.profiles] == [p.context for p in before.profiles]
+    assert "Nsight Compute's own rules" in [skipped.what for skipped in after.skipped]
+    again = run("record", "--finish", "--output", str(folder))
+    assert (again.code, "finished already" in again.error) == (EXIT_USAGE, True)
+    assert run("record", "--output", "new").code == EXIT_USAGE, "no family"
+    assert run("record", "--finish", "--family", "gemm_fp32", "--output", "new").code == EXIT_USAGE
+
+
 def test_a_recording_is_never_overwritten(run: Run, cupy: FakeCupy) -> None:
     Path("rec").mkdir()
     Path("rec/run.json").write_text("{}")

@@ -20,9 +20,7 @@ from ncu_toolkit.session import Collected
 
 
 @click.command("record")
-@click.option(
-    "--family", "-f", "families", multiple=True, required=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas."
-)
+@click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas.")
 @click.option("--output", "-o", "target", type=PathName(file_okay=False), required=True, help="New folder for the recording.")
 @click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Sizes to profile.  [default: the family's recorded sizes]")
 @click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]")
@@ -36,6 +34,7 @@ from ncu_toolkit.session import Collected
 )
 @click.option("--timeout", type=Seconds(), default=session.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS")
 @tuned_option
+@click.option("--finish", is_flag=True, help="Scrub and compress what a recording that was cut off has left in --output; needs no GPU.")
 def command(
     families: tuple[str, ...],
     target: Path,
@@ -47,12 +46,21 @@ def command(
     stock_rules: bool,
     timeout: float,
     tuned: bool,
+    finish: bool,
 ) -> None:
     """Make a recording: profile and time ladders, scrub and compress what came of it.
 
     Host names, addresses and home folders are replaced, and machine code of libraries is blanked. Set NCU_TOOLKIT_SOURCE_ROOT=/src so that
-    line information names a neutral folder. A wrong kernel ends the recording: nothing of it is kept as finished.
+    line information names a neutral folder. A wrong kernel ends the recording: nothing of it is kept as finished. What was collected before a
+    recording was cut off stays in its folder: `record --finish` makes a recording of it.
     """
+    if finish:
+        if families:
+            raise UsageProblem("--finish takes no --family", "It makes a recording of what lies in --output")
+        _finish(target)
+        return
+    if not families:
+        raise UsageProblem("no --family is given", "Name a ladder to record, or finish a recording that was cut off with --finish")
     if target.exists() and any(target.iterdir()):
         raise UsageProblem(f"'{target}' is not empty", "Name a new folder: a recording is never overwritten")
     names = split(families)
@@ -89,8 +97,25 @@ def command(
     _pack(target)
     if collected.failures:
         raise collected.failures[0]
+    _done(title, target)
+
+
+def _done(title: str, target: Path) -> None:
     total = sum(path.stat().st_size for path in target.iterdir())
     console().print(f"Recorded {title} in {target} ({total / 2**20:.1f} MiB)", markup=False)
+
+
+def _finish(target: Path) -> None:
+    manifest = store.load_manifest(target)
+    if not manifest.report_files:
+        raise UsageProblem(f"'{target}' holds no report yet: the recording was cut off before it profiled", "Record it again, into a new folder")
+    if not any(not name.endswith(".xz") for name in manifest.report_files):
+        raise UsageProblem(f"'{target}' is finished already", "Name the folder of a recording that was cut off")
+    if any(target.glob("stock*")) and not (target / store.RULES).is_file():
+        lost = Skipped("Nsight Compute's own rules", "the recording was cut off while they were collected")
+        store.save_manifest(target, replace(manifest, skipped=(*manifest.skipped, lost)))
+    _pack(target)
+    _done(manifest.title, target)
 
 
 def _library_selections(chosen: tuple[Selection, ...]) -> tuple[Selection, ...]:
@@ -128,16 +153,17 @@ def _pack(target: Path) -> None:
     names = scrub.machine_names()
     packed = []
     for name in manifest.report_files:
-        path = target / name
-        data = scrub.scrub(path.read_bytes(), names=names, keep_code_of=kernels).data
-        store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
-        path.unlink()
-        packed.append(f"{name}.xz")
-    for path in target.iterdir():
-        if path.suffix in (".log", ".jsonl") or path.name.endswith("-plan.json"):
-            path.unlink()
+        if not name.endswith(".xz"):
+            data = scrub.scrub((target / name).read_bytes(), names=names, keep_code_of=kernels).data
+            store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
+        packed.append(name if name.endswith(".xz") else f"{name}.xz")
     commands = tuple(_neutral(command) for command in manifest.commands)
     store.save_manifest(target, replace(manifest, report_files=tuple(packed), commands=commands))
+    # only now: cut off before, all of it is still there
+    for path in target.iterdir():
+        raw = path.name in manifest.report_files and path.name not in packed
+        if raw or path.suffix in (".log", ".jsonl") or path.name.endswith("-plan.json") or path.name.startswith("stock"):
+            path.unlink()
 
 
 def _neutral(command: str) -> str:
