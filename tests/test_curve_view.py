@@ -12,7 +12,7 @@ import render_fixture
 from ncu_toolkit import store
 from ncu_toolkit.model import Timing
 from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.curve_view import library_curve
+from ncu_toolkit.render.curve_view import _apart, _decades, library_curve
 from ncu_toolkit.runs import Run
 
 SIZES = ("256", "1024", "4096", "16384")
@@ -58,10 +58,17 @@ def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
     assert [row[0].text for row in chart.table.rows] == list(SIZES)
     assert [row[3].value for row in chart.table.rows] == pytest.approx([0.9, 1.0, 1.1, 1.2])
     mean = (0.9 * 1.0 * 1.1 * 1.2) ** 0.25
-    assert f"register_blocked: {mean:.2f}× cublas in the geometric mean over 4 sizes (0.900× to 1.20×)" in chart.summary
+    assert f"register_blocked: ahead at 2 of 4 sizes, {mean:.2f}× cublas in their geometric mean (0.900× to 1.20×)" in chart.summary
     bars = chart.figure["data"][0]["error_y"]
     assert bars["array"][0] == pytest.approx(40 / 0.984 - 40, rel=1e-3)
     assert bars["arrayminus"][0] == pytest.approx(40 - 40 / 1.016, rel=1e-3)
+
+
+def test_labels_of_an_axis_keep_apart() -> None:
+    sizes = (256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 16384)
+    labels = _apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])
+    assert labels == ["256", "512", "1024", "2048", "", "4096", "", "", "", "8192", "", "16384"]
+    assert _decades([{"y": [0.7, 3.0]}, {"y": [41.0]}]) == pytest.approx([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50])
 
 
 def test_the_interleaved_baseline_counts_where_there_is_one() -> None:

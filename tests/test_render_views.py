@@ -237,8 +237,8 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: 
 
     def said(view: RunView) -> tuple[bool, bool]:
         notes = [note for panel in view.families[0].panels for note in panel.notes]
-        pages = [note for page in view.pages if "vectorized" in page.title for note in page.notes]
-        return any("former version: vectorized" in note for note in notes), any(label in note for note in pages)
+        pages = [page.former for page in view.pages if "vectorized" in page.title]
+        return any("former version: vectorized" in note for note in notes), any(label in former for former in pages)
 
     assert said(embedded(header.replace("title", "title ") + end + code + change)) == (told, told)
     assert said(embedded("x" * 100)) == (False, False)

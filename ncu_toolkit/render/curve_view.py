@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +20,8 @@ RUNGS: Final = 3
 #: Sizes that make a curve.
 LEAST_SIZES: Final = 3
 _HEIGHT: Final = 440
+#: Distances between labels of sizes that fit side by side on a phone.
+_LABELS: Final = 6.5
 
 #: Timings of one rung by size label.
 Line = Mapping[str, Timing]
@@ -107,7 +110,8 @@ def _sentence(rung: str, baseline: str, line: Line, base: Line, sizes: Sequence[
     shares = [_of_library(line[size], base[size]) for size in sizes]
     mean = statistics.geometric_mean(shares)
     ends = f"{units.ratio(min(shares))} to {units.ratio(max(shares))}"
-    return f"{visible(rung)}: {units.ratio(mean)} {visible(baseline)} in the geometric mean over {len(sizes)} sizes ({ends})."
+    ahead = f"ahead at {sum(share > 1.0 for share in shares)} of {len(sizes)} sizes"
+    return f"{visible(rung)}: {ahead}, {units.ratio(mean)} {visible(baseline)} in their geometric mean ({ends})."
 
 
 def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> list[Cell]:
@@ -169,9 +173,33 @@ def _figure(shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind
             "type": "log",
             "title": {"text": "size"},
             "tickvals": places,
-            "ticktext": [plot_text(size) for size in sizes],
+            "ticktext": _apart(places, [plot_text(size) for size in sizes]),
             "automargin": True,
         },
-        "yaxis": {"type": "log", "title": {"text": f"{prefix}{unit}"}, "automargin": True},
+        "yaxis": {
+            "type": "log",
+            "title": {"text": f"{prefix}{unit}"},
+            "automargin": True,
+            "tickvals": (ticks := _decades(data)),
+            "ticktext": [f"{t:g}" for t in ticks],
+        },
     }
     return {"data": data, "layout": layout}
+
+
+def _apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
+    """The labels of a logarithmic axis without those that would lie on the one before, where a phone shows them."""
+    span = math.log(places[-1] / places[0])
+    kept, last = [], -math.inf
+    for place, label in zip(places, labels, strict=True):
+        free = math.log(place) - last >= span / _LABELS
+        kept.append(label if free else "")
+        last = math.log(place) if free else last
+    return kept
+
+
+def _decades(data: Sequence[Mapping[str, Any]]) -> list[float]:
+    """1, 2 and 5 of each power of ten that the lines lie in."""
+    values = [y for trace in data for y in trace["y"] if y > 0]
+    low, high = (math.floor(math.log10(edge(values))) for edge in (min, max))
+    return [digit * 10.0**power for power in range(low, high + 1) for digit in (1, 2, 5)]

@@ -30,8 +30,6 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     tables: dict[str, Table] = {}
     charts: dict[str, Chart] = {}
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
-    if entry and entry.info and entry.outdated:
-        notes.insert(0, f"{entry.info.label} has changed since this was recorded: figures and code below are of the former version.")
     if profile.launch.complete:
         tables["traffic"] = traffic_table(profile, compulsory)
         tables["occupancy"], studies, steps = occupancy_section(profile)
@@ -56,6 +54,9 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         kind=entry.kind if entry else "",
         facts=tuple(_facts(book, profile, entry)),
         status="" if profile.launch.complete else visible(profile.launch.status),
+        former=f"{entry.info.label} has changed since this was recorded: all figures and the code below are of its former version."
+        if entry and entry.info and entry.outdated
+        else "",
         findings=tuple(_finding(f) for f in diagnosis.findings),
         considered=_considered(diagnosis),
         notes=tuple(visible(note) for note in notes),

@@ -193,6 +193,8 @@ class PageView:
     facts: tuple[Fact, ...]
     status: str
     """Empty for a complete launch, else why its data are not."""
+    former: str = ""
+    """That the kernel has changed since, where it has."""
     findings: tuple[FindingView, ...] = ()
     considered: Table | None = None
     notes: tuple[str, ...] = ()
