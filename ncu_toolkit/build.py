@@ -18,9 +18,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from ncu_toolkit.cache import CACHE_VARIABLE, cache_folder, replace_file
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import Rung, kernels_root
-from ncu_toolkit.toolchain import CACHE_VARIABLE, Tool, cache_folder, find_tool, replace_file
+from ncu_toolkit.toolchain import Tool, find_tool
 
 SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from ncu_toolkit import __version__, collect, ncu_module, toolchain
+from ncu_toolkit import __version__, cache, collect, ncu_module, toolchain
 from ncu_toolkit.errors import ToolkitError
 
 State = Literal["ok", "warning", "missing"]
@@ -202,7 +202,7 @@ def _cupy() -> Check:
 
 
 def _disk() -> Check:
-    places = {"here": Path.cwd(), "temporary files": Path(tempfile.gettempdir()), "cache": _existing(toolchain.cache_folder())}
+    places = {"here": Path.cwd(), "temporary files": Path(tempfile.gettempdir()), "cache": _existing(cache.cache_folder())}
     tight = []
     for label, path in places.items():
         free = shutil.disk_usage(path).free

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit import metrics
+from ncu_toolkit.cache import replace_file
 from ncu_toolkit.messages import Code
 from ncu_toolkit.model import Instruction, InstructionMix
-from ncu_toolkit.toolchain import replace_file
 
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})

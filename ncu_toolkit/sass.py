@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ncu_toolkit.cache import cache_folder, replace_file
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.ladder import SassExpectation
 from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.toolchain import Tool, cache_folder, find_tool, replace_file
+from ncu_toolkit.toolchain import Tool, find_tool
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
 WARP_SIZE = 32

@@ -1,4 +1,4 @@
-"""Where the CUDA command-line tools are, which version they have, and where their output is kept. Nothing here compiles; `build.py` does."""
+"""Where the CUDA command-line tools are and which version they have. Nothing here compiles; `build.py` does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +14,6 @@ from pathlib import Path
 
 from ncu_toolkit.errors import EnvironmentProblem
 
-CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
 REMEDY = "Install it with: pip install 'ncu-toolkit[toolchain]'"
 #: Where a CUDA toolkit lies when no variable says so.
 DEFAULT_CUDA = Path("/usr/local/cuda")
@@ -27,29 +25,6 @@ class Tool:
 
     path: Path
     version: str
-
-
-def cache_folder() -> Path:
-    """$NCU_TOOLKIT_CACHE, else $XDG_CACHE_HOME/ncu-toolkit, else ~/.cache/ncu-toolkit."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ncu-toolkit"
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that other processes see the old content or the new, never a part; folders are made. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".making-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)  # mkstemp makes it private; a staged source is for others to read too
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def tool_folders() -> Iterator[Path]:

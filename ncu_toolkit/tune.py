@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from ncu_toolkit.build import Resources
+from ncu_toolkit.cache import cache_folder, replace_file
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.ladder import LaunchGeometry, Rung
 from ncu_toolkit.occupancy import limits_of, occupancy
 from ncu_toolkit.serialize import document, from_plain, open_document
-from ncu_toolkit.toolchain import cache_folder, replace_file
 from ncu_toolkit.tuned import file_name
 
 KIND: Final = "tune"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.build import source_digest
+from ncu_toolkit.cache import cache_folder, replace_file
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.ladder import Rung
 from ncu_toolkit.serialize import document, from_plain, open_document
-from ncu_toolkit.toolchain import cache_folder, replace_file
 
 KIND: Final = "tuned"
 

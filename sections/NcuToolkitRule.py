@@ -48,10 +48,15 @@ def _post(frontend, action):
     if home and home not in sys.path:
         sys.path.insert(0, home)
     from ncu_toolkit.diagnose import diagnose
-    from ncu_toolkit.ncu_rep import profile_from_action
+    from ncu_toolkit.ncu_action import profile_from_action
     from ncu_toolkit.rules import title
 
-    diagnosis = diagnose(profile_from_action(action))
+    try:
+        profile = profile_from_action(action)
+    except Exception as error:  # its instructions are the part that most depends on the profiler's version
+        profile = profile_from_action(action, instructions=False)
+        _tell(frontend, NvRules.MsgType.WARNING, f"Judged without its instructions: {type(error).__name__}: {error}", "ncu-toolkit")
+    diagnosis = diagnose(profile)
     first = diagnosis.primary
     shown = [first, *(finding for finding in diagnosis.runners_up if finding.saved >= WORTH and not first.good)][: 1 + RUNNERS_UP]
     for rank, finding in enumerate(shown):

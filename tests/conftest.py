@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from ncu_toolkit import toolchain
+from ncu_toolkit import cache
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache() -> Iterator[None]:
     """A cache folder for these tests alone."""
-    before = os.environ.get(toolchain.CACHE_VARIABLE)
+    before = os.environ.get(cache.CACHE_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-tests-") as folder:
-        os.environ[toolchain.CACHE_VARIABLE] = folder
+        os.environ[cache.CACHE_VARIABLE] = folder
         yield
     if before is None:
-        del os.environ[toolchain.CACHE_VARIABLE]
+        del os.environ[cache.CACHE_VARIABLE]
     else:
-        os.environ[toolchain.CACHE_VARIABLE] = before
+        os.environ[cache.CACHE_VARIABLE] = before

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import build, toolchain
+from ncu_toolkit import build, cache, toolchain
 from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder import Rung, find_rung
 
@@ -48,7 +48,7 @@ CODE = '#include "common/scale.cuh"\nextern "C" __global__ void NAME(float* A) {
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ladder folder with one shared header, and a cache of its own."""
-    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.delenv(build.SOURCE_ROOT_VARIABLE, raising=False)
     folder = tmp_path / "private-name" / "kernels"
     (folder / "common").mkdir(parents=True)
@@ -164,9 +164,9 @@ def test_failures_are_told_apart(
 
 def test_no_place_to_write(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "file"))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "file"))
     fake_nvcc(tmp_path, "", monkeypatch)
-    with pytest.raises(EnvironmentProblem, match=f"cannot write to .*{toolchain.CACHE_VARIABLE}"):
+    with pytest.raises(EnvironmentProblem, match=f"cannot write to .*{cache.CACHE_VARIABLE}"):
         build.compile_rung(rung_in(root), "sm_90")
 
 
@@ -213,7 +213,7 @@ class TestCompile:
         answers = {run.communicate()[0] for run in runs}
         assert len(answers) == 1
         assert [run.returncode for run in runs] == [0, 0, 0]
-        assert len(list((toolchain.cache_folder() / "cubins").iterdir())) == 1
+        assert len(list((cache.cache_folder() / "cubins").iterdir())) == 1
 
     def test_compile_error_names_file_line_and_keeps_the_log(self, root: Path) -> None:
         with pytest.raises(KernelProblem) as caught:

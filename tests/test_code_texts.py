@@ -12,7 +12,7 @@ import report_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit import ncu_rep, ncu_source, toolchain
+from ncu_toolkit import cache, ncu_rep, ncu_source
 from ncu_toolkit.messages import Code
 from ncu_toolkit.ncu_source import CodeTexts
 
@@ -151,7 +151,7 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")
 def test_a_report_reads_the_same_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     path = tmp_path / "three.ncu-rep"
     path.write_bytes(report_files.first_launches(3))
     first = ncu_rep.load_profiles(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import framing, metrics, ncu_rep, ncu_rules, ncu_source, store
+from ncu_toolkit import framing, metrics, ncu_action, ncu_rep, ncu_rules, ncu_source, store
 from ncu_toolkit.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.model import Presence, Profile
 
@@ -223,6 +223,6 @@ CYCLES = {metrics.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), metrics
     ids=["as it is collected", "over elapsed cycles", "without the active part of the time"],
 )
 def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(values: dict[str, tuple[float, str]], expected: float | None) -> None:
-    reading = ncu_rep._reading(Action(values), frozenset(values), metrics.REGISTRY["l1_data_pipe_active"], (9, 0))
+    reading = ncu_action._reading(Action(values), frozenset(values), metrics.REGISTRY["l1_data_pipe_active"], (9, 0))
     assert reading.value == (None if expected is None else pytest.approx(expected))
     assert (reading.presence is Presence.PRESENT) == (expected is not None)

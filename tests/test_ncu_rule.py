@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import recorded
 
-from ncu_toolkit import ncu_module, ncu_rep, ncu_rules
+from ncu_toolkit import ncu_action, ncu_module, ncu_rules
 from ncu_toolkit.diagnose import diagnose
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
@@ -103,7 +104,7 @@ def test_rule_says_what_the_profiler_asks_of_it(rules: ModuleType) -> None:
 def test_verdict_is_ours_with_its_speedup(rules: Any, action: Any) -> None:
     rules.action = action
     load().apply(object())
-    primary = diagnose(ncu_rep.profile_from_action(action)).primary
+    primary = diagnose(ncu_action.profile_from_action(action)).primary
     kind, text, _ = rules.frontend.messages[0]
     assert kind == "optimization"
     assert text.startswith(primary.summary[:40])
@@ -114,7 +115,7 @@ def test_verdict_is_ours_with_its_speedup(rules: Any, action: Any) -> None:
 
 def test_action_gives_the_profile_of_the_file(action: Any) -> None:
     assert recorded.FP32 is not None
-    held = ncu_rep.profile_from_action(action)
+    held = ncu_action.profile_from_action(action)
     kept = recorded.run_of(recorded.FP32).profiles[0]
     assert held.readings == kept.readings
     assert held.mix == kept.mix
@@ -156,22 +157,38 @@ def test_package_is_found_from_a_checkout_and_from_an_installation(rules: Any, t
     assert load(alone)._home() == ""
 
 
-#: Extension modules that lie outside the interpreter's binary on Ubuntu: the Python embedded in Nsight Compute 2025.3 cannot load them
-#: (seen on an H200 machine: "_lzma…so: undefined symbol: PyExc_MemoryError").
-_OUTSIDE = (
-    "_asyncio _bz2 _contextvars _crypt _ctypes _curses _dbm _decimal _hashlib _json _lsprof _lzma _multibytecodec _multiprocessing "
-    "_posixshmem _queue _sqlite3 _ssl _uuid _zoneinfo mmap readline resource termios"
+def test_instructions_that_cannot_be_read_cost_the_instructions(rules: Any, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules.action = action
+    monkeypatch.setattr(ncu_action.ncu_source, "instructions", lambda *a: 1 / 0)
+    load().apply(object())
+    (_, said, _), (kind, verdict, _) = rules.frontend.messages[:2]
+    assert "without its instructions: ZeroDivisionError" in said
+    assert kind in ("ok", "optimization")
+    assert verdict
+
+
+#: Compiled modules that every CPython has in its binary.
+_CORE = (
+    "_abc _ast _codecs _collections _functools _imp _io _locale _operator _signal _sre _stat _string _symtable _thread _tokenize _tracemalloc "
+    "_typing _warnings _weakref atexit builtins errno faulthandler gc itertools marshal posix pwd sys time"
 )
+#: Others that the Python embedded in Nsight Compute 2025.3.1 did import on an H200 machine, before it failed on `_posixsubprocess`. It has no
+#: `_lzma` either ("undefined symbol: PyExc_MemoryError"), so that nothing else may be counted on.
+_SEEN = "_bisect _blake2 _md5 _opcode _random _sha1 _sha2 _sha256 _sha3 _sha512 _struct math zlib"
 _IMPORTS = f"""
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name in {_OUTSIDE.split()!r}:
-            raise ImportError("cannot load " + name)
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in specs if spec is not None), None)
+        compiled = spec is not None and (spec.origin == "built-in" or str(spec.origin).endswith(".so"))
+        if compiled and name not in {(_CORE + " " + _SEEN).split()!r}:
+            raise ModuleNotFoundError("cannot load " + name)
+        return spec
 sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, sys.argv[1])
 from ncu_toolkit.diagnose import diagnose
-from ncu_toolkit.ncu_rep import profile_from_action
+from ncu_toolkit.ncu_action import profile_from_action
 from ncu_toolkit.rules import load_rules
 print(len(load_rules()))
 """
@@ -182,3 +199,7 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
     done = subprocess.run([sys.executable, "-I", "-S", "-c", _IMPORTS, home], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
+    # what goes on from there imports nothing more
+    for module in ("ncu_action", "ncu_source", "ncu_rules", "diagnose", "attribution", "dataflow", "derived", "time_model"):
+        text = Path(home, "ncu_toolkit", f"{module}.py").read_text(encoding="utf-8")
+        assert re.findall(r"^ +(?:import|from) \w+", text, re.MULTILINE) == [], module

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import build, sass, toolchain
+from ncu_toolkit import build, cache, sass, toolchain
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.ladder import SassExpectation
 from ncu_toolkit.sass import SassInstruction, access_bytes, flops, parse_disassembly
@@ -230,7 +230,7 @@ class TestRealDisassembly:
 
     @pytest.fixture(autouse=True)
     def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+        monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
 
     @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])
     def test_a_loop_we_know(self, tmp_path: Path, arch: str) -> None:
@@ -246,7 +246,7 @@ class TestRealDisassembly:
         assert lines == {5}
         again = sass.disassemble(cubin.path)
         assert again == (parsed,)
-        assert len(list((toolchain.cache_folder() / "sass").iterdir())) == 1
+        assert len(list((cache.cache_folder() / "sass").iterdir())) == 1
 
     def test_a_file_that_is_no_cubin(self, tmp_path: Path) -> None:
         (tmp_path / "x.cubin").write_text("text")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit import build, occupancy, static_rules, toolchain
+from ncu_toolkit import build, cache, occupancy, static_rules, toolchain
 from ncu_toolkit.build import Resources
 from ncu_toolkit.cli import cli
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
@@ -272,7 +272,7 @@ class TestCompiled:
 
     @pytest.fixture(autouse=True)
     def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+        monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
 
     def test_a_file_without_kernels_is_named(self, tmp_path: Path) -> None:
         source = tmp_path / "helpers.cu"

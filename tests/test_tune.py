@@ -12,7 +12,7 @@ import fake_gpu
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit import build, gpu, toolchain, tune, tune_run, tuned
+from ncu_toolkit import build, cache, gpu, toolchain, tune, tune_run, tuned
 from ncu_toolkit.build import Resources
 from ncu_toolkit.cli import cli
 from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
@@ -30,7 +30,7 @@ GPU = "NVIDIA H200 under test"
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
 
 
 def autotuned() -> Rung:
