@@ -196,6 +196,8 @@ class Rung:
                 near = difflib.get_close_matches(name, values, n=1)
                 known = f"Did you mean '{near[0]}'?" if near else f"It has {', '.join(values) or 'none'}"
                 raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
+            if value < 1 <= values[name] and value not in self.search.get(name, ()):
+                raise UsageProblem(f"{self.name} does not take {name} = {value}: it counts something", "Choose 1 or more")
             values[name] = value
         for constraint in self.constraints:
             if not evaluate(constraint.check, values, where=f"{self.label}: constraint"):

@@ -124,6 +124,7 @@ BAD: list[tuple[str, str, int]] = [
     ("build --kernel nothing_like_it", "nothing_like_it", EXIT_USAGE),
     ("build --kernel naive --arch hopper", "hopper", EXIT_USAGE),
     ("build --kernel naive --param BLOCK=0", "naive does not take BLOCK = 0", EXIT_USAGE),
+    ("static vectorized --param BM=-4", "vectorized does not take BM = -4", EXIT_USAGE),
     ("build --kernel naive --param BLOCK=99999", "block x is 99999, CUDA takes 1 to 1024", EXIT_USAGE),
     ("list --family nope", "'nope'", EXIT_USAGE),
     ("record --family gemm_fp32", "--output", EXIT_USAGE),
