@@ -10,6 +10,7 @@ from ncu_toolkit import time_model, units
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
 from ncu_toolkit.rules import _roof, barrier_imbalance, load_rules, unknown
 
+IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
 RESIDUAL: Final = 0.02
 
@@ -24,8 +25,11 @@ def diagnose(profile: Profile) -> Diagnosis:
     model = time_model.build(profile)
     findings: list[Finding] = []
     considered: list[Ruled] = []
-    for rule in load_rules().values():
-        outcome = rule.find(profile, model)
+    for identifier, rule in load_rules().items():
+        try:
+            outcome = rule.find(profile, model)
+        except ArithmeticError as error:  # figures that cannot all be true, as a damaged report has them
+            outcome = Ruled(identifier, "abstained", f"{IMPOSSIBLE} ({error}).")
         if isinstance(outcome, Finding):
             findings.append(outcome)
         elif outcome.bottleneck != "unknown":

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -162,7 +162,8 @@ def _mutate_block(data: bytes, kind: str, random: random.Random) -> tuple[bytes,
 
 def digest(report: ncu_rep.LoadedReport) -> str:
     """Of everything the reader says, whatever the order of the launches: two that changed places are still the same launches."""
-    launches = sorted(repr(replace(profile, origin=replace(profile.origin, range_index=0, action_index=0))) for profile in report.profiles)
+    placed = (replace(profile, origin=replace(profile.origin, range_index=0, action_index=0)) for profile in report.profiles)
+    launches = sorted(repr([getattr(profile, field.name) for field in fields(profile)]) for profile in placed)
     return hashlib.sha256(repr((launches, report.damage)).encode()).hexdigest()
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import pytest
 import recorded
 
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnose import IMPOSSIBLE, diagnose
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.ncu_rep import load_profiles
 
@@ -29,6 +29,7 @@ def test_every_launch_has_a_verdict() -> None:
         for profile in profiles(path.stem):
             diagnosis = diagnose(profile)
             assert diagnosis.findings, f"{path.name} {profile.origin.key}"
+            assert not any(ruled.reason.startswith(IMPOSSIBLE) for ruled in diagnosis.considered), f"{path.name} {profile.origin.key}"
             assert all(1 <= finding.speedup < float("inf") for finding in diagnosis.findings)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import diagnosis_cases as cases
 import pytest
 import recorded
 
 from ncu_toolkit import calibrate
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnose import IMPOSSIBLE, diagnose
 from ncu_toolkit.ladder import load_rung, rung_files
 from ncu_toolkit.model import RuleMessage
 from ncu_toolkit.time_model import NOISE
@@ -34,6 +35,16 @@ def test_basic_set_says_what_to_collect() -> None:
 
 def test_nothing_collected_still_has_a_verdict() -> None:
     assert diagnose(cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})).findings
+
+
+def test_figures_that_cannot_all_be_true_cost_a_rule_not_the_verdict() -> None:
+    """As in a damaged report: more bank conflicts than passes through the banks."""
+    metrics = {"shared_load_conflicts": 9e6, "shared_store_conflicts": 9e6, "shared_load_wavefronts": 1e6, "shared_store_wavefronts": 1e6}
+    found = diagnose(cases.build({"metrics": metrics}))
+    assert found.findings
+    (told,) = [ruled for ruled in found.considered if ruled.bottleneck == "shared-bank-conflict"]
+    assert told.outcome == "abstained"
+    assert told.reason.startswith(IMPOSSIBLE)
 
 
 def test_good_comes_first() -> None:
@@ -87,6 +98,13 @@ def test_ncu_rules_are_mapped_to_causes() -> None:
     from ncu_toolkit.rules import bottleneck_ids
 
     assert known <= set(bottleneck_ids())
+
+
+@pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
+def test_no_rule_stumbles_over_a_whole_report(folder: Path) -> None:
+    """A rule that an arithmetic error keeps from judging is told as the report's fault: it must be."""
+    told = [ruled for profile in recorded.run_of(folder).profiles for ruled in diagnose(profile).considered if ruled.reason.startswith(IMPOSSIBLE)]
+    assert told == []
 
 
 #: What the shipped recordings must hold; the reach of the project is 95% at rank 1, all at rank 1-2, 10 points.
