@@ -25,8 +25,6 @@ from ncu_toolkit.target import Plan, PlannedCase, read_progress, write_plan
 TOOLS = ("memcheck", "racecheck", "initcheck")
 #: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
 SMALL_BYTES = 3e6
-#: Sizes at which a rung takes paths that the small ones do not reach: tiles cut along K, in equal parts and in shares that span two tiles.
-FURTHER = {"gemm_fp32/register_blocked": ("96x200x1000", "1537x1411x1001")}
 
 
 def main(chosen: list[str]) -> int:
@@ -54,7 +52,7 @@ def main(chosen: list[str]) -> int:
                 for rung in rungs
                 if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem) <= SMALL_BYTES
             ]
-            cases += [PlannedCase(name, rung.name, size, dtype) for rung in rungs for size in FURTHER.get(f"{name}/{rung.name}", ())]
+            cases += [PlannedCase(name, rung.name, size, dtype) for rung in rungs for size in problem.further_sizes.get(rung.name, ())]
             for check in TOOLS:
                 dirty += _run(tool, check, f"{name} {dtype}", cases)
     print(f"{'clean' if not dirty else f'{dirty} runs with errors'}")

@@ -24,6 +24,10 @@ def _cases() -> Iterator[tuple[str, str, str, str]]:
             for dtype in problem.dtypes:
                 for rung in family.rung_names:
                     yield name, rung, size, dtype
+        for rung, sizes in problem.further_sizes.items():
+            for size in sizes:
+                for dtype in problem.dtypes:
+                    yield name, rung, size, dtype
 
 
 @pytest.fixture(scope="module")
