@@ -6,8 +6,9 @@ Imported by the rule that runs inside Nsight Compute, whose Python lacks many of
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
+
+from ncu_toolkit import files
 
 CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
 
@@ -24,12 +25,4 @@ def cache_folder() -> Path:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that other processes see the old content or the new, never a part; folders are made. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".making-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)  # mkstemp makes it private; a staged source is for others to read too
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    files.replace(path, content)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from ncu_toolkit.changes import of_all
 from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.model import Diagnosis, Profile, RuleMessage
 from ncu_toolkit.runs import Run
@@ -246,8 +247,7 @@ def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) 
     if pair.cause not in named:
         return Guess(named, None, None)
     rank = named.index(pair.cause)
-    # A chain of launches is judged as a whole; any other cause saves only in the launch that has it.
-    return Guess(named, rank + 1, findings[rank].saved * (1.0 if pair.cause == "launch-overhead" else part))
+    return Guess(named, rank + 1, of_all(pair.cause, findings[rank].saved, part))
 
 
 #: Nsight Compute's rule, and a word of its title or text where one rule covers several causes ("" for any) -> the bottlenecks it can mean. Generous:

@@ -68,6 +68,14 @@ class Launches:
         return sum(value * times for value, times in values if value is not None) if self.whole and all(v is not None for v, _ in values) else None
 
 
+def of_all(cause: str, saved: float, part: float) -> float:
+    """The fraction of a rung's time that goes with a cause of its longest launch, which saves `saved` of that launch and takes `part` of the whole.
+
+    A chain of launches is judged as a whole; any other cause saves only in the launch that has it.
+    """
+    return saved if cause == "launch-overhead" else saved * part
+
+
 def _repeat(profile: Profile) -> int:
     return profile.context.repeat if profile.context else 1
 

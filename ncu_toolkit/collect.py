@@ -146,12 +146,13 @@ def run(
     request_stop: Callable[[], None] | None = None,
     environment: Mapping[str, str] | None = None,
     keep_open: Sequence[int] = (),
+    less: str = LESS,
 ) -> Outcome:
     """Run ncu in a process group of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and the report is written with what is
     finished; after GRACE_SECONDS the whole group is killed. `tick` is called a few times a second, for progress. `keep_open` are file
-    descriptors that ncu and the program inherit.
+    descriptors that ncu and the program inherit. `less` is what to do about a time-out.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
@@ -188,7 +189,7 @@ def run(
     report = output.with_name(output.name + ".ncu-rep")
     found = report if report.is_file() else None
     logger.debug("what ncu and the program said:\n%s", text)
-    cause, problem = _cause(text, process.returncode, timed_out=timed_out, timeout=timeout, log=log)
+    cause, problem = _cause(text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less)
     logger.info("ncu ended with %s after %.1f s%s", process.returncode, time.monotonic() - started, f": {problem}" if problem else "")
     return Outcome(
         tuple(words),
@@ -261,10 +262,10 @@ def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: fl
     return _cause(text, returncode, timed_out=timed_out, timeout=timeout, log=log)[1]
 
 
-def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: Path | None) -> tuple[str, ToolkitError | None]:
+def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: Path | None, less: str = LESS) -> tuple[str, ToolkitError | None]:
     if timed_out:
         message = f"ncu did not finish within {timeout:.0f} s"
-        return "timeout", EnvironmentProblem(message, f"What was finished is kept; {LESS}")
+        return "timeout", EnvironmentProblem(message, f"What was finished is kept; {less}")
     own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
     for where in (own, text) if returncode else (own,):

@@ -173,8 +173,7 @@ def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list
         return ["A time is missing, so the two cannot be compared by time."]
     if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
         return [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: as good as the same."]
-    faster = f"{units.ratio(t0 / t1)} faster" if t0 > t1 else f"{units.ratio(t1 / t0)} slower"
-    lines = [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {faster}."]
+    lines = [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {units.faster(t0 / t1)}."]
     direction = -1 if t1 < t0 else 1
     for part in [part for part in parts if part.name != "residual" and part.microseconds * direction > 0][:3]:
         moved = f" ({units.quantity(part.before, part.unit)} → {units.quantity(part.after, part.unit)})" if part.unit else ""

@@ -33,7 +33,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         elif there is not None and not stat.S_ISREG(there.st_mode):
             _write_into(os.open(path, os.O_WRONLY), data)
         else:
-            _replace(path.resolve() if path.is_symlink() else path, data, there)
+            replace(path.resolve() if path.is_symlink() else path, data, there)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -58,7 +58,8 @@ def _write_into(descriptor: int, data: bytes) -> None:
         sink.write(data)
 
 
-def _replace(path: Path, data: bytes, there: os.stat_result | None) -> None:
+def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> None:
+    """Put a file in the place of `there`, with its mode and owner, or of nothing. Raises OSError."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         _write_into(handle, data)

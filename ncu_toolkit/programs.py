@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,8 @@ from ncu_toolkit.store import Manifest
 #: Launches profiled where nothing else is said: each is replayed a dozen times or more, and a training step has thousands.
 DEFAULT_LAUNCHES: Final = 20
 STEM: Final = "profile"
+#: What to do about a time-out.
+FEWER: Final = "give more with --timeout, or profile fewer launches (--launch-count)"
 #: Marks the processes of one run, so that they can be found and ended.
 TOKEN: Final = "NCU_TOOLKIT_RUN"
 #: Calls in a script that mark what is to be profiled.
@@ -115,12 +117,9 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
 
     log = folder / f"{STEM}.log"
     try:
-        outcome = collect.run(words, folder / STEM, log, timeout=timeout, request_stop=stop, environment={TOKEN: token})
+        outcome = collect.run(words, folder / STEM, log, timeout=timeout, request_stop=stop, environment={TOKEN: token}, less=FEWER)
     finally:
         end_programs(token, signal.SIGKILL)
-    if outcome.cause == "timeout" and outcome.problem is not None:
-        remedy = outcome.problem.remedy.replace(collect.LESS, "give more with --timeout, or profile fewer launches (--launch-count)")
-        outcome = replace(outcome, problem=type(outcome.problem)(outcome.problem.message, remedy))
     if outcome.report is None:
         refused = _without_report(outcome, folder, request)
         if str(folder) not in str(refused):  # it points to the log there

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ncu_toolkit import derived, units
-from ncu_toolkit.changes import OPCODES, Change, Launches, changes
+from ncu_toolkit.changes import OPCODES, Change, Launches, changes, of_all
 from ncu_toolkit.compare import attribute
 from ncu_toolkit.diagnose import ACCURACY, diagnose
 from ncu_toolkit.model import Diagnosis, Finding, Profile
@@ -110,9 +110,7 @@ class _Story:
         elif (t0 := before.profiled_us) and (t1 := after.profiled_us):
             self.clock, self.times = "profiled", (t0, t1)
         self.speedup = self.times[0] / self.times[1] if self.times else None
-        # A chain of launches is judged as a whole; any other cause saves only in the launch that has it (as calibrate.our_guess has it).
-        part = 1.0 if removes == "launch-overhead" else before.part
-        self.expected = 1 / (1 - predicted.saved * part) if predicted else None
+        self.expected = 1 / (1 - of_all(removes, predicted.saved, before.part)) if predicted else None
         self.figures = changes(before, after)
         self.stalls = _waiting(before, after)
 
@@ -129,7 +127,7 @@ class _Story:
         told = f"{units.duration(self.times[0])} → {units.duration(self.times[1])}, {how}"
         if abs(self.speedup - 1) < NOISE:
             return [f"The step did not change the time: {told}."]
-        return [f"The step is {told_ratio(self.speedup)}: {told}."]
+        return [f"The step is {units.faster(self.speedup)}: {told}."]
 
     def _launches(self) -> list[str]:
         counts = self.before.count, self.after.count
@@ -250,11 +248,6 @@ class _Story:
         if left is not None:
             return [f"Not all of it is gone: the diagnosis of this kernel still names {title}, {units.ratio(left.speedup)}."]
         return [f"The diagnosis of this kernel no longer names {title}; its verdict is {self.titles[self.second.primary.bottleneck]}."]
-
-
-def told_ratio(speedup: float) -> str:
-    """A speedup in words; one below 1 as how many times slower."""
-    return f"{units.ratio(speedup)} faster" if speedup >= 1 else f"{units.ratio(1 / speedup)} slower"
 
 
 def _launched(name: str, count: int) -> str:

@@ -91,6 +91,11 @@ def energy(joules: float, digits: int = 3) -> str:
     return si(joules, "J", digits)
 
 
+def faster(speedup: float) -> str:
+    """A speedup in words, `1.24× faster`; one below 1 as how many times slower."""
+    return f"{ratio(speedup)} faster" if speedup >= 1 else f"{ratio(1 / speedup)} slower"
+
+
 def ratio(value: float, digits: int = 3) -> str:
     """A factor: `1.24×`."""
     if not math.isfinite(value):

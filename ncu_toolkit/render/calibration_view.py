@@ -12,7 +12,6 @@ from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import verdict_cell
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text
-from ncu_toolkit.steps import told_ratio
 
 
 def calibration(book: Book) -> Table | None:
@@ -26,13 +25,6 @@ def calibration(book: Book) -> Table | None:
     entries = {(e.family, e.rung, e.variant.size, e.variant.dtype): e for e in book.entries if e.main}
     labels = ("Step", "Size", "Removes", "Found at", "Verdict", "Predicted", "Achieved", "Off by, points", "Nsight Compute's top")
     keys = ("step", "size", "removes", "rank", "verdict", "predicted", "achieved", "error", "ncu")
-    titles = (
-        "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
-        "place of that cause among the findings on the slower rung", "what the slower rung is limited by",
-        "the speedup for this cause alone, from the slower rung's profile", "speedup that the next rung brought",
-        "difference of the two, as shares of the time before", "the largest estimate of Nsight Compute's own rules on the slower rung",
-    )  # fmt: skip
-    numeric = ("rank", "predicted", "achieved", "error")
     titles = (
         "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
         "place of that cause among the findings on the slower rung", "what the slower rung is limited by",
@@ -65,7 +57,7 @@ def _calibrated(book: Book, entries: Mapping[tuple[str, str, str, str], Entry], 
         _rank(outcome, f"the verdict was {visible(verdict.primary.bottleneck)}"),
         verdict_cell(verdict),
         Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "for this cause alone") if guess.saved is not None else missing(NOT_NAMED),
-        Cell(f"{units.ratio(speedup) if speedup >= 1 else told_ratio(speedup)} ({clock})", speedup),
+        Cell(f"{units.ratio(speedup) if speedup >= 1 else units.faster(speedup)} ({clock})", speedup),
         error,
         _ncu_top(slow),
     )

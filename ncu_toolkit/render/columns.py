@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit import derived, units
-from ncu_toolkit.changes import Launches
+from ncu_toolkit.changes import Launches, of_all
 from ncu_toolkit.metrics import STALL_REASONS
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing, matches_opcode
 from ncu_toolkit.problems import Problem
@@ -15,7 +15,6 @@ from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text, why_missing
-from ncu_toolkit.steps import told_ratio
 from ncu_toolkit.time_model import NOISE
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
@@ -201,14 +200,13 @@ def shown_kind(book: Book, entry: Entry) -> str:
 def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
     """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that bottleneck alone, and its rank (1 is the verdict).
 
-    None where it was not found. A chain of launches is judged as a whole; any other cause saves only in the launch that has it.
+    None where it was not found.
     """
     if before.main is None:
         return None
     for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
         if finding.bottleneck == removes:
-            part = 1.0 if removes == "launch-overhead" else Launches(before.profiles).part
-            return 1 / (1 - finding.saved * part), rank
+            return 1 / (1 - of_all(removes, finding.saved, Launches(before.profiles).part)), rank
     return None
 
 
@@ -235,7 +233,7 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
         return missing(NOT_PROFILED)
     guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
     left = (units.ratio(guess[0]) if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE) if guess else "not found"
-    right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else told_ratio(got)
+    right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
     title = f"removing {after.info.removes} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
         title += "; it changed more than this cause, as its page says"

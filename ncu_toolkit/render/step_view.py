@@ -12,7 +12,7 @@ from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import NOT_TIMED, achieved
 from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, number, plain_table, text
-from ncu_toolkit.steps import ROOFS, StepExplanation, explain_step, told_ratio
+from ncu_toolkit.steps import ROOFS, StepExplanation, explain_step
 from ncu_toolkit.time_model import NOISE
 
 #: Figures whose change a step's table shows, where both sides have them.
@@ -107,7 +107,7 @@ def _achieved(speedup: float | None, clock: str) -> Cell:
     if speedup is None:
         return missing(NOT_TIMED)
     how = "unprofiled medians" if clock == "timed" else "times under the profiler, all launches together: one of the two was not timed"
-    words = units.ratio(speedup) if speedup >= 1 else told_ratio(speedup)
+    words = units.ratio(speedup) if speedup >= 1 else units.faster(speedup)
     return Cell(f"{words} ({clock})", speedup, f"{how}, this rung against the one before", tone="bad" if speedup < 1 - NOISE else "")
 
 
