@@ -266,6 +266,8 @@ def spread(series: Mapping[str, Any]) -> str:
     if not seconds:
         return f"failed: {series['failed']}" if series["failed"] else "not measured"
     middle = units.duration(statistics.median(seconds) * 1e6)
+    if len(seconds) == 1:
+        return f"{middle} (1 run)"
     return f"{middle} ({units.duration(min(seconds) * 1e6)} to {units.duration(max(seconds) * 1e6)}, {len(seconds)} runs)"
 
 

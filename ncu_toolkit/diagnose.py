@@ -95,10 +95,11 @@ def _generality(finding: Finding) -> int:
     """0 for a cause that says what to change.
 
     A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not: of the warps of further blocks as few would work.
-    Waiting at barriers is one where it is known which part a few warps run alone.
+    Waiting at barriers is one where it is known which part a few warps run alone. Where it is not, the barrier may only show how unevenly
+    warps wait for something else (the time model lets it shrink with that), so it is the least specific of all.
     """
-    if finding.bottleneck == barrier_imbalance.ID and any(evidence.metric == barrier_imbalance.FEW for evidence in finding.evidence):
-        return 0
+    if finding.bottleneck == barrier_imbalance.ID:
+        return 0 if any(evidence.metric == barrier_imbalance.FEW for evidence in finding.evidence) else 3
     if finding.bottleneck in GENERAL and not (finding.bottleneck == "tensor-pipe" and finding.good):
         return 2
     return int(finding.bottleneck in WARPS and not (finding.bottleneck == "grid-too-small" and finding.confidence == "high"))

@@ -5,6 +5,7 @@ The copy is used only while the recording and every module that takes part in re
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import hashlib
 import lzma
@@ -20,29 +21,32 @@ from ncu_toolkit.runs import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "recorded"
-READERS = (
-    "checksums",
-    "files",
-    "framing",
-    "integrity",
-    "messages",
-    "metrics",
-    "model",
-    "ncu_rep",
-    "ncu_source",
-    "runs",
-    "serialize",
-    "store",
-    "target",
-)
+READERS = ("ncu_rep", "runs", "serialize", "store", "target")
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
 FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)
 
 
+@lru_cache
+def _modules() -> tuple[Path, ...]:
+    """READERS and every module of the package that they import, and those import, and so on."""
+    waiting, found = list(READERS), set()
+    while waiting:
+        path = ROOT / "ncu_toolkit" / f"{waiting.pop()}.py"
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "ncu_toolkit":
+                waiting += [name.name for name in node.names]
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("ncu_toolkit."):
+                waiting.append(str(node.module).split(".")[1])
+    return tuple(found)
+
+
 def _digest(folder: Path) -> str:
     state = hashlib.sha256()
-    for path in sorted([*folder.iterdir(), *(ROOT / "ncu_toolkit" / f"{name}.py" for name in READERS)]):
+    for path in sorted([*folder.iterdir(), *_modules()]):
         state.update(path.name.encode() + path.read_bytes())
     return state.hexdigest()[:32]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import lzma
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import recorded
 
 from ncu_toolkit import ncu_action, ncu_module, ncu_rules
 from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.rules import title
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recording is not shipped")
@@ -87,6 +89,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return ncu_module.module().load_report(str(folder / "profile.ncu-rep"))
 
 
+@pytest.fixture(scope="module")
+def report_as_recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Every launch of the FP32 recording as NVIDIA's module shows it."""
+    assert recorded.FP32 is not None
+    plain = tmp_path_factory.mktemp("recorded") / "profile.ncu-rep"
+    plain.write_bytes(lzma.decompress((recorded.FP32 / "profile.ncu-rep.xz").read_bytes()))
+    return [action for chosen in ncu_module.module().load_report(str(plain)) for action in chosen]
+
+
 @pytest.fixture
 def action(report: Any) -> Any:
     return Action(report.range_by_idx(0).action_by_idx(0))
@@ -141,6 +152,19 @@ def test_no_traceback_where_the_frontend_fails(rules: Any, action: Any, monkeypa
     rules.action = action
     monkeypatch.setattr(rules.frontend, "message", lambda *a: 1 / 0)
     load().apply(object())
+
+
+def test_the_profiler_itself_gave_our_verdict(rules: Any, report_as_recorded: Any) -> None:
+    """The FP32 ladder was recorded by ncu 2025.3.1 with the rule in place: what it posted there is what the file is diagnosed to."""
+    assert recorded.FP32 is not None
+    identifier, same = load().get_identifier(), []
+    for action, profile in zip(report_as_recorded, recorded.run_of(recorded.FP32).profiles, strict=True):
+        posted = [entry["rule_message"] for entry in action.rule_results_as_dicts() if entry["rule_identifier"] == identifier]
+        assert posted, action.name()
+        assert "No verdict" not in posted[0]["message"]
+        same.append(posted[0]["title"] == title(diagnose(profile).primary.bottleneck))
+    assert len(same) > 40
+    assert same.count(False) <= len(same) // 20, "rules may change after a recording, but not most verdicts"
 
 
 def test_package_is_found_from_a_checkout_and_from_an_installation(rules: Any, tmp_path: Path) -> None:
