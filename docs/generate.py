@@ -247,7 +247,7 @@ def goals_table(runs: list[Run]) -> str:
         else:
             assert theirs is not None
             held = _of(theirs, kind) if ours.baseline_us is None else rate * ours.median_us / ours.baseline_us
-            beside = f"`{against}` | {_rate(theirs, kind)} | {units.percent(theirs.spread)}"
+            beside = f"`{against}` | {units.si(held, 'FLOP/s' if kind == 'flop' else 'B/s')} | {units.percent(theirs.spread)}"
         ratio = rate / held
         lines.append(
             f"| `{name}` | {size} | {_rate(ours, kind)} | {units.percent(ours.spread)} | {beside} | {ratio:.4f} | {goal:.3f} | "

@@ -100,6 +100,7 @@ def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
             "power_w": timing.power_w,
             "temperature_c": timing.temperature_c,
             "throttle": timing.throttle,
+            "rested": timing.rested,
             "energy_mj": timing.energy_mj,
             "pj_per_flop": timing.pj_per_flop,
             "pj_per_byte": timing.pj_per_byte,

@@ -394,6 +394,8 @@ class Timing:
     """Energy of one run in millijoules, of runs back to back (energy.py), where the GPU reports it."""
     kernels: tuple[str, ...] = ()
     """Names of the kernels a library launched, where known."""
+    rested: bool = False
+    """Whether the GPU rested between runs, since it slowed itself down without (timing.measure_ladder)."""
 
     @property
     def median_us(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -28,6 +28,9 @@ SECONDS_PER_RUNG: Final = 0.4
 WARM_UPS: Final = 3
 #: Samples of clocks, power and temperature taken of one rung, spread over its rounds.
 STATES_PER_RUNG: Final = 5
+#: Seconds without work before rungs are timed anew with rests between them: power is averaged over less.
+BREATHER: Final = 0.25
+LONGEST_REST: Final = 0.05
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
 SPIN_CYCLES: Final = 100_000
 #: Bytes up to which transfers between host and device are timed.
@@ -103,7 +106,9 @@ def measure_ladder(
 
     Every round times each rung once, in an order shuffled anew, with the baseline run beside it (before or after, by lot), so that drift of
     clocks and temperature falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
-    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Energy is measured afterwards, rung by rung (energy.py).
+    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to slow itself down, a run's clock depends on
+    what ran before it: all rounds are then repeated, the GPU resting after each pair as long as it worked (docs/decisions/09-rests.md).
+    Energy is measured afterwards, rung by rung (energy.py).
 
     Returns:
         Timing by rung name. Whatever was not verified yet is verified first.
@@ -113,10 +118,49 @@ def measure_ladder(
         runnable.rung.name: runnable.worst if runnable.worst is not None else max(v.worst for v in runnable.verify()) for runnable in runnables
     }
     repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
-    times: dict[str, list[float]] = {name: [] for name in verified}
-    beside: dict[str, list[float]] = {name: [] for name in verified}
-    states: dict[str, list[gpu.GpuState]] = {name: [] for name in verified}
-    shuffler = random.Random(seed)
+    waiting = set(repeats)
+
+    def done(name: str) -> None:
+        if tick is not None and name in waiting:
+            waiting.remove(name)
+            tick(name)
+
+    rounds = _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=False)
+    rested = rounds is None
+    if rounds is None:
+        time.sleep(BREATHER)
+        rounds = _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=True)
+    assert rounds is not None  # with rests they go through
+    times, beside, states = rounds.times, rounds.beside, rounds.states
+    used = _energy(runnables, times) if with_energy else {}
+    return {
+        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name], used.get(name), rested)
+        for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
+    }
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Times of each rung and of the baseline beside it, in microseconds, and states of the GPU meanwhile."""
+
+    times: dict[str, list[float]]
+    beside: dict[str, list[float]]
+    states: dict[str, list[gpu.GpuState]]
+
+
+def _rounds(
+    watch: Stopwatch,
+    runnables: Sequence[Runnable],
+    baseline: Runnable | None,
+    repeats: Mapping[str, int],
+    shuffler: random.Random,
+    done: Callable[[str], None],
+    *,
+    rest: bool,
+) -> _Rounds | None:
+    """Every rung as often as it is to be repeated. With `rest` the GPU rests after each pair as long as that took, LONGEST_REST at most; without,
+    None as soon as it is seen to slow itself down."""
+    found = _Rounds({name: [] for name in repeats}, {name: [] for name in repeats}, {name: [] for name in repeats})
     for round_index in range(max(repeats.values(), default=0)):
         due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
         shuffler.shuffle(due)
@@ -129,17 +173,19 @@ def measure_ladder(
             if baseline is not None and paired and not first:
                 other = watch.enqueue(baseline.run)
             if round_index % max(1, repeats[name] // STATES_PER_RUNG) == 0:
-                states[name].append(gpu.sample())  # both are enqueued: the GPU is at work
-            times[name].append(watch.elapsed_us(own))
+                found.states[name].append(gpu.sample())  # both are enqueued: the GPU is at work
+            spent = [watch.elapsed_us(own)]
+            found.times[name].append(spent[0])
             if other is not None:
-                beside[name].append(watch.elapsed_us(other))
-            if round_index == repeats[name] - 1 and tick is not None:
-                tick(name)
-    used = _energy(runnables, times) if with_energy else {}
-    return {
-        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name], used.get(name))
-        for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
-    }
+                spent.append(watch.elapsed_us(other))
+                found.beside[name].append(spent[1])
+            if rest:
+                time.sleep(min(sum(spent) * 1e-6, LONGEST_REST))
+            elif found.states[name][-1].throttle:
+                return None
+            if round_index == repeats[name] - 1:
+                done(name)
+    return found
 
 
 def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
@@ -167,6 +213,7 @@ def _timing(
     worst: float,
     states: Sequence[gpu.GpuState],
     used: energy.Sustained | None,
+    rested: bool,
 ) -> Timing:
     space, state = runnable.workspace, gpu.combined(states)
     return Timing(
@@ -188,6 +235,7 @@ def _timing(
         temperature_c=state.temperature_c,
         throttle=state.throttle,
         energy_mj=used.joules * 1e3 if used is not None else None,
+        rested=rested,
     )
 
 

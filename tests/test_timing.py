@@ -37,12 +37,23 @@ def runnable(name: str) -> Any:
     return SimpleNamespace(rung=rung, workspace=space, worst=0.25, parameters={"BM": 64}, run=lambda: Watch.order.append(name))
 
 
+CAPPED = gpu.GpuState("580", 1900.0, 1980.0, 3201.0, 400.0, 50.0, "power cap")
+FREE = gpu.GpuState("580", 1800.0)
+
+
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds of each rest."""
+    slept: list[float] = []
+    monkeypatch.setattr(timing.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, rests: list[float]) -> Any:
     Watch.order = []
     monkeypatch.setattr(timing, "Stopwatch", Watch)
-    states = iter([gpu.GpuState("580", 1900.0, 1980.0, 3201.0, 400.0, 50.0, "power cap"), *[gpu.GpuState("580", 1800.0)] * 1000])
-    monkeypatch.setattr(gpu, "sample", lambda: next(states))
+    monkeypatch.setattr(gpu, "sample", lambda: FREE)
 
     def measure(*names: str, **options: Any) -> dict[str, timing.Timing]:
         rungs = {name: runnable(name) for name in names}
@@ -68,11 +79,33 @@ def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(measured: Any
     assert found["fast"].pj_per_flop is None
 
 
-def test_states_are_sampled_during_the_rounds_and_throttling_is_kept(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_sampled_during_the_rounds(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "energy_mj", lambda: None)
     found = measured("naive", "cublas")
-    assert "power cap" in {t.throttle for t in found.values()}
-    assert all(t.sm_clock_mhz == 1800.0 for t in found.values())
+    assert all((t.sm_clock_mhz, t.throttle, t.rested) == (1800.0, "", False) for t in found.values())
+    assert rests == []
+
+
+def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    states = iter([*[FREE] * 5, CAPPED, *[FREE] * 1000])
+    monkeypatch.setattr(gpu, "sample", lambda: next(states))
+    found = measured("naive", "cublas")
+    assert {name: len(t.times_us) for name, t in found.items()} == {"naive": 25, "cublas": 100}
+    assert all(t.rested and not t.throttle for t in found.values())
+    assert rests[0] == timing.BREATHER
+    assert sorted(set(rests[1:])) == pytest.approx([900e-6, 4900e-6])
+    assert len(rests) == 1 + 25 + 100
+
+
+def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    monkeypatch.setattr(gpu, "sample", lambda: CAPPED)
+    monkeypatch.setitem(TIMES, "naive", 80_000)
+    found = measured("naive", "cublas")
+    assert {t.throttle for t in found.values()} == {"power cap"}
+    assert len(found["naive"].times_us) == timing.SLOW_REPEATS
+    assert max(rests[1:]) == timing.LONGEST_REST
 
 
 def test_energy_is_measured_after_all_timing(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,8 @@ def _show(collected: Collected, folder: Path) -> None:
         for reason in dict.fromkeys(throttled.values()):
             who = ", ".join(rung for rung, why in throttled.items() if why == reason)
             screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
+        if any(collected.timings[index].rested for index in indices):
+            screen.print("The GPU rested between runs, as long as it had worked: without rests it slowed itself down", markup=False)
     for skipped in collected.skipped:
         screen.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
     for label, seconds in collected.costs.items():

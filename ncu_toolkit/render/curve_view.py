@@ -130,6 +130,7 @@ def _rate_cell(timing: Timing, kind: str, unit: str) -> Cell:
     slow, fast = timing.quantile_us(0.9), timing.quantile_us(0.1)
     clock = f", SM clock {timing.sm_clock_mhz:.0f} MHz" if timing.sm_clock_mhz else ""
     slowed = f", slowed down: {timing.throttle}" if timing.throttle else ""
+    slowed += ", with rests between runs" if timing.rested else ""
     spread = f"10th to 90th percentile {units.duration(fast)} to {units.duration(slow)}, {len(timing.times_us)} runs, L2 {timing.cache}"
     return number(_rate(timing, kind, timing.median_us), unit, title=f"{spread}{clock}{slowed}")
 
