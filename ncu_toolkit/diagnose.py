@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit import time_model, units
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
-from ncu_toolkit.rules import _roof, barrier_imbalance, load_rules, unknown
+from ncu_toolkit.rules import _roof, barrier_imbalance, grid_too_small, load_rules, narrow_access, unknown
 
 IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
@@ -64,7 +64,7 @@ _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
 #: Causes that name what the warps feel; where another finding predicts as much, it says what to change, and goes first.
 GENERAL: Final = ("memory-latency", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "tensor-pipe", "load-imbalance")
 #: More warps are one way among others to cover waiting, but one that leaves the code as it is: between the two.
-WARPS: Final = ("low-occupancy", "grid-too-small")
+WARPS: Final = ("low-occupancy",)
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -94,15 +94,21 @@ def _yields(before: Finding, after: Finding) -> bool:
 def _generality(finding: Finding) -> int:
     """0 for a cause that says what to change.
 
-    A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not: of the warps of further blocks as few would work.
+    A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not: of the warps of further blocks as few would work,
+    and whether there is work for them the profile does not say. Wider accesses of a grid that runs all at once may only take threads away.
     Waiting at barriers is one where it is known which part a few warps run alone. Where it is not, the barrier may only show how unevenly
     warps wait for something else (the time model lets it shrink with that), so it is the least specific of all.
     """
+    shown = {evidence.metric for evidence in finding.evidence}
     if finding.bottleneck == barrier_imbalance.ID:
-        return 0 if any(evidence.metric == barrier_imbalance.FEW for evidence in finding.evidence) else 3
+        return 0 if barrier_imbalance.FEW in shown else 3
+    if finding.bottleneck == narrow_access.ID and narrow_access.ALL_AT_ONCE in shown:
+        return 3
+    if finding.bottleneck == grid_too_small.ID:
+        return 0 if finding.confidence == "high" else 2
     if finding.bottleneck in GENERAL and not (finding.bottleneck == "tensor-pipe" and finding.good):
         return 2
-    return int(finding.bottleneck in WARPS and not (finding.bottleneck == "grid-too-small" and finding.confidence == "high"))
+    return int(finding.bottleneck in WARPS)
 
 
 def _incomplete(profile: Profile) -> Finding:

@@ -43,6 +43,9 @@ LARGER_TILE: Final = 0.5
 #: Figures that tell what L2 is busy with.
 USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
 
+#: What can be said of the bytes where the problem is not known: blocks may ask for the same ones.
+_MOVED: Final = "what an SM loads it loads once, in whole sectors"
+
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     name, busy = model.busiest("l2", "fill")
@@ -74,7 +77,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     gathered = gathers(profile) and excess <= 0.1
     if (once or gathered) and not is_chain(profile):
-        what = "it moves each byte once" if once else "it gathers whole sectors from places that only its data name"
+        loaded = "it moves each byte once" if compulsory else _MOVED
+        what = loaded if once else "it gathers whole sectors from places that only its data name"
         return roof(
             ID,
             f"This kernel is good: {what}, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",

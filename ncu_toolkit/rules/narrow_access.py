@@ -57,6 +57,10 @@ WIDEST: Final = 16.0
 #: Instructions that an access brings along at most: two for a 64-bit address, and its part of a loop's step, compare and branch. What else is
 #: integer or control belongs to the work on the data, which wider accesses leave as it is.
 AROUND: Final = 5
+#: Name of the evidence for a grid whose threads run all at once: those that move more would be fewer, with as many bytes under way as before,
+#: unless each of them runs along the row in a loop of its own. So a cause that adds loads to each thread is the surer one (diagnose.ranked).
+ALL_AT_ONCE: Final = "waves"
+WAVE: Final = Threshold(1.0, "below one wave all threads are resident, and threads that move more are fewer")
 REUSE: Final = Threshold(4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse")
 
 
@@ -123,6 +127,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
+    at_once = waves is not None and waves < WAVE.value
     return finding(
         ID,
         f"Each thread moves only {units.significant(width)} bytes by one memory instruction where 16 are possible, so too little data is under "
@@ -134,11 +139,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "long_scoreboard"),
             stall_fact(profile, "lg_throttle"),
             fact(profile, "dram_utilization"),
+            fact(profile, ALL_AT_ONCE, "", WAVE, "<") if at_once else None,
         ),
         (
             f"{_verbs(profile)} where rows are 16-byte aligned, with a scalar path for the rest.",
             f"Let each thread work on {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four independent loads before the "
             "first use.",
+            *(("Widen along a loop that each thread runs, not by taking threads away: the grid does not fill the GPU as it is.",) if at_once else ()),
         ),
         _look_for(profile, left),
         confidence="medium",

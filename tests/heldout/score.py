@@ -67,6 +67,12 @@ RECORDINGS: Final = (
     Recording("one", "h200", "h200-timings.json", Score(34, 34, 34, 34, 7.9, 46.6)),
     Recording("one", "h100-stock", "h100-timings.json", Score(34, 34, 34, 34, 6.0, 37.7), theirs=Score(34, 34, 20, 25, 21.0, 88.4)),
     Recording("two", "h200", "h200-timings.json", Score(30, 30, 30, 30, 4.5, 61.1)),
+    Recording("three", "h100", "h100-timings.json", Score(18, 18, 17, 17, 8.0, 71.2)),
+    Recording("three", "h200", "h200-timings.json", Score(18, 18, 17, 17, 10.4, 66.8)),
+    Recording("three", "h200-stock", "h200-timings.json", Score(18, 18, 17, 17, 10.5, 66.8), theirs=Score(18, 18, 10, 13, 44.1, 94.9)),
+    Recording("four", "h100", "h100-timings.json", Score(18, 18, 18, 18, 4.4, 16.5)),
+    Recording("four", "h200", "h200-timings.json", Score(18, 18, 18, 18, 5.2, 22.2)),
+    Recording("four", "h200-stock", "h200-timings.json", Score(18, 18, 18, 18, 5.2, 22.2), theirs=Score(18, 18, 12, 13, 15.5, 93.8)),
 )
 
 
