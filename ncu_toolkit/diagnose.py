@@ -83,12 +83,8 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     return result
 
 
-#: Predictions of time saved are off by five points and more (docs/calibration.md), so a lead of less is none for a cause that names no remedy.
-ACCURACY: Final = 0.05
-
-
 def _yields(before: Finding, after: Finding) -> bool:
-    return before.good == after.good and _generality(before) > _generality(after) and before.saved - after.saved <= ACCURACY
+    return before.good == after.good and _generality(before) > _generality(after) and before.saved - after.saved <= time_model.ACCURACY
 
 
 def _generality(finding: Finding) -> int:

@@ -13,10 +13,10 @@ from typing import Final, Literal
 from ncu_toolkit import derived, units
 from ncu_toolkit.changes import OPCODES, Change, Launches, changes, of_all
 from ncu_toolkit.compare import attribute
-from ncu_toolkit.diagnose import ACCURACY, diagnose
+from ncu_toolkit.diagnose import diagnose
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 from ncu_toolkit.rules import load_rules
-from ncu_toolkit.time_model import NOISE
+from ncu_toolkit.time_model import ACCURACY, NOISE
 
 
 @dataclass(frozen=True)

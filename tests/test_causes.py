@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import diagnosis_cases as cases
@@ -9,7 +10,7 @@ import pytest
 
 from ncu_toolkit import time_model
 from ncu_toolkit.diagnose import diagnose, ranked
-from ncu_toolkit.model import Finding
+from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.rules import barrier_imbalance
 from ncu_toolkit.time_model import Removal
 
@@ -116,10 +117,23 @@ def _finding(bottleneck: str, speedup: float, *, good: bool = False, confidence:
 
 
 def test_order_is_by_saving_then_by_how_specific() -> None:
-    near = [_finding("memory-latency", 2.0), _finding("narrow-access", 1.97), _finding("grid-too-small", 2.02, confidence="medium")]
-    assert [f.bottleneck for f in ranked(near)] == ["narrow-access", "grid-too-small", "memory-latency"]
+    near = [_finding("memory-latency", 2.0), _finding("narrow-access", 1.97), _finding("low-occupancy", 2.02, confidence="medium")]
+    assert [f.bottleneck for f in ranked(near)] == ["narrow-access", "low-occupancy", "memory-latency"]
+    room = [_finding("grid-too-small", 2.02, confidence="medium"), _finding("memory-latency", 2.0), _finding("barrier-imbalance", 2.03)]
+    assert [f.bottleneck for f in ranked(room)] == ["memory-latency", "grid-too-small", "barrier-imbalance"]
+    assert [f.bottleneck for f in ranked([_finding("memory-latency", 2.0), _finding("grid-too-small", 1.97)])] == ["grid-too-small", "memory-latency"]
     apart = [_finding("narrow-access", 1.5), _finding("memory-latency", 2.0), _finding("dram-bandwidth", 1.0, good=True)]
     assert [f.bottleneck for f in ranked(apart)] == ["dram-bandwidth", "memory-latency", "narrow-access"]
+
+
+def test_wider_accesses_yield_where_they_only_take_threads_away() -> None:
+    """A loop with one load under way, narrow lanes, and a grid that runs all at once: loads ahead are surer than threads that move more."""
+    late = _finding("memory-latency", 2.1)
+    wave = Evidence("waves", "Waves", 0.4, "count", "", 1.0, "<", "")
+    narrow = _finding("narrow-access", 2.2, confidence="medium")
+    assert [f.bottleneck for f in ranked([narrow, late])] == ["narrow-access", "memory-latency"]
+    assert [f.bottleneck for f in ranked([replace(narrow, evidence=(wave,)), late])] == ["memory-latency", "narrow-access"]
+    assert [f.bottleneck for f in ranked([replace(narrow, evidence=(wave,), speedup=3.0), late])] == ["narrow-access", "memory-latency"]
 
 
 SHORT_BLOCKS = {

@@ -125,6 +125,9 @@ def _what(profile: Profile) -> str:
     local, others = derived.value(profile, "local_sectors") or 0.0, (derived.value(profile, "l1_global_bytes") or 0.0) / derived.SECTOR_BYTES
     if local > others / 3:  # a quarter of all
         return "spilled or indexed local variables among them"
-    if (derived.value(profile, "global_sector_excess") or 0.0) > COALESCED:
+    # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.
+    moved = (derived.value(profile, "l2_bytes") or 0.0) / derived.SECTOR_BYTES
+    by_lanes = min(1.0, others / moved) if moved else 1.0
+    if (derived.value(profile, "global_sector_excess") or 0.0) * by_lanes > COALESCED:
         return "sectors of which lanes use a part"
     return "bytes that are fetched more than once"
