@@ -12,7 +12,8 @@ import render_fixture
 from ncu_toolkit import store
 from ncu_toolkit.model import Timing
 from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.curve_view import _apart, _decades, library_curve
+from ncu_toolkit.render.charts import apart
+from ncu_toolkit.render.curve_view import _decades, library_curve
 from ncu_toolkit.runs import Run
 
 SIZES = ("256", "1024", "4096", "16384")
@@ -64,9 +65,9 @@ def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
     assert bars["arrayminus"][0] == pytest.approx(40 - 40 / 1.016, rel=1e-3)
 
 
-def test_labels_of_an_axis_keep_apart() -> None:
+def test_labels_of_an_axis_keepapart() -> None:
     sizes = (256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 16384)
-    labels = _apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])
+    labels = apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])
     assert labels == ["256", "512", "1024", "2048", "", "4096", "", "", "", "8192", "", "16384"]
     assert _decades([{"y": [0.7, 3.0]}, {"y": [41.0]}]) == pytest.approx([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50])
 

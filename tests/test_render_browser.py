@@ -158,6 +158,19 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, pa
     healthy(browser)
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_legend_squeezes_its_chart(browser: Browser, reports: Path, width: int) -> None:
+    """With 23 rungs the legend of the chart over sizes is longer than the chart, on a phone."""
+    browser.open(reports / "index.html", width=width)
+    scroll_through(browser)
+    browser.wait_for(f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === {PANEL}.querySelectorAll('.plot').length")
+    heights = browser.evaluate("[...document.querySelectorAll('.plot[data-drawn]')].filter(p => p.offsetParent).map(p => p._fullLayout._size.h)")
+    assert len(heights) >= 4
+    assert min(heights) >= 150, heights
+    cut = "[...document.querySelectorAll('.plot[data-drawn] .legend .scrollbar')].filter(b => Number(b.getAttribute('height')) > 0).length"
+    assert browser.evaluate(cut) == 0, "a legend is scrolled"
+
+
 def test_nothing_moves_while_charts_are_drawn(browser: Browser, reports: Path) -> None:
     browser.open(reports / "index.html")
     browser.evaluate(

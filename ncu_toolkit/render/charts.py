@@ -5,6 +5,7 @@ Functions take values and return `data` and `layout`; what to draw is decided by
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -245,6 +246,21 @@ def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     return {"data": data, "layout": layout}
 
 
+#: Distances between labels of sizes that fit side by side on a phone.
+_LABELS: Final = 6.5
+
+
+def apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
+    """The labels of a logarithmic axis, from its least place up, without those that would lie on the one before, where a phone shows them."""
+    span = math.log(places[-1] / places[0]) if places else 0.0
+    kept, last = [], -math.inf
+    for place, label in zip(places, labels, strict=True):
+        free = math.log(place) - last >= span / _LABELS
+        kept.append(label if free else "")
+        last = math.log(place) if free else last
+    return kept
+
+
 #: Rungs drawn at first in the chart over sizes; the others wait in the legend.
 _SIZES_SHOWN: Final = 6
 
@@ -281,7 +297,7 @@ def by_size(series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]
             "type": "log",
             "title": {"text": "size"},
             "tickvals": list(ticks),
-            "ticktext": [plot_text(text) for text in ticks.values()],
+            "ticktext": apart(list(ticks), [plot_text(text) for text in ticks.values()]),
             "automargin": True,
         },
         "yaxis": {"title": {"text": f"{prefix}{unit}"}, "rangemode": "tozero", "automargin": True},

@@ -20,8 +20,6 @@ RUNGS: Final = 3
 #: Sizes that make a curve.
 LEAST_SIZES: Final = 3
 _HEIGHT: Final = 440
-#: Distances between labels of sizes that fit side by side on a phone.
-_LABELS: Final = 6.5
 
 #: Timings of one rung by size label.
 Line = Mapping[str, Timing]
@@ -174,7 +172,7 @@ def _figure(shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind
             "type": "log",
             "title": {"text": "size"},
             "tickvals": places,
-            "ticktext": _apart(places, [plot_text(size) for size in sizes]),
+            "ticktext": charts.apart(places, [plot_text(size) for size in sizes]),
             "automargin": True,
         },
         "yaxis": {
@@ -186,17 +184,6 @@ def _figure(shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind
         },
     }
     return {"data": data, "layout": layout}
-
-
-def _apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
-    """The labels of a logarithmic axis without those that would lie on the one before, where a phone shows them."""
-    span = math.log(places[-1] / places[0])
-    kept, last = [], -math.inf
-    for place, label in zip(places, labels, strict=True):
-        free = math.log(place) - last >= span / _LABELS
-        kept.append(label if free else "")
-        last = math.log(place) if free else last
-    return kept
 
 
 def _decades(data: Sequence[Mapping[str, Any]]) -> list[float]:

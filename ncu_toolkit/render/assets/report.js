@@ -9,6 +9,7 @@
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme.
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const drawn = new Set();
+  const LEAST = 240;  // pixels of a chart without its legend and labels
   function themed(figure, width) {
     const narrow = width < 560;
     const copy = structuredClone(figure), layout = copy.layout;
@@ -33,6 +34,7 @@
       const room = width - 24 - 6.2 * Math.max(...labels.map((text) => text.length));
       const lines = Math.ceil(copy.data.length / Math.max(1, Math.floor(room / (44 + 6.2 * longest))));
       layout.margin.b = 54 + 19 * lines;
+      layout.legend.maxheight = 19 * copy.data.length + 20;  // never scrolled
     }
     for (const trace of copy.data) {
       if (trace.error_x) trace.error_x.color = fg;
@@ -46,10 +48,24 @@
     if (!window.Plotly || plot.closest("[data-off]")) return;
     const block = plot.parentElement.querySelector("script.figure");
     const figure = themed(JSON.parse(block.textContent), plot.clientWidth);
-    figure.layout.height = plot.clientHeight;
+    // A legend of many lines, as on a phone, lengthens its chart in place of squeezing it.
+    const given = Number(plot.dataset.given || plot.clientHeight), margin = figure.layout.margin;
+    const stretch = () => {
+      plot.style.height = `${Math.max(given, Math.min(given, LEAST) + (margin.t || 0) + margin.b)}px`;
+      figure.layout.height = plot.clientHeight;
+    };
+    plot.dataset.given = given;
+    stretch();
     drawn.add(plot);
     const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
-    window.Plotly.react(plot, figure.data, figure.layout, options).then(() => { plot.dataset.drawn = "1"; });
+    const react = () => window.Plotly.react(plot, figure.data, figure.layout, options);
+    react().then(() => {
+      const legend = plot.querySelector("g.legend rect.bg"), tall = legend ? 54 + Number(legend.getAttribute("height")) : 0;
+      if (tall <= margin.b + 8) return null;
+      margin.b = tall;  // it took more lines than were guessed
+      stretch();
+      return react();
+    }).then(() => { plot.dataset.drawn = "1"; });
   }
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
