@@ -24,6 +24,7 @@ from ncu_toolkit.model import Profile, Timing
 from ncu_toolkit.problems import problem_for
 from ncu_toolkit.publish import with_best_ceilings
 from ncu_toolkit.render import calibration as views
+from ncu_toolkit.render.columns import rate_unit
 from ncu_toolkit.rules import reference
 from ncu_toolkit.runs import Run
 from ncu_toolkit.time_model import NOISE
@@ -247,7 +248,7 @@ def goals_table(runs: list[Run]) -> str:
         else:
             assert theirs is not None
             held = _of(theirs, kind) if ours.baseline_us is None else rate * ours.median_us / ours.baseline_us
-            beside = f"`{against}` | {units.si(held, 'FLOP/s' if kind == 'flop' else 'B/s')} | {units.percent(theirs.spread)}"
+            beside = f"`{against}` | {units.si(held, rate_unit(kind))} | {units.percent(theirs.spread)}"
         ratio = rate / held
         lines.append(
             f"| `{name}` | {size} | {_rate(ours, kind)} | {units.percent(ours.spread)} | {beside} | {ratio:.4f} | {goal:.3f} | "
@@ -329,7 +330,7 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
 
 
 def _rate(timing: Timing, kind: str) -> str:
-    return units.si(timing.flop_rate, "FLOP/s") if kind == "flop" else units.si(timing.byte_rate, "B/s")
+    return units.si(_of(timing, kind), rate_unit(kind))
 
 
 def _holding(runs: list[Run], family: str) -> Run:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit import time_model, units
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
-from ncu_toolkit.rules import _roof, barrier_imbalance, grid_too_small, load_rules, narrow_access, unknown
+from ncu_toolkit.rules import _roof, barrier_imbalance, grid_too_small, load_rules, low_occupancy, narrow_access, unknown
 
 IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
@@ -62,9 +62,7 @@ def _less_sure(finding: Finding) -> Finding:
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
 #: Causes that name what the warps feel; where another finding predicts as much, it says what to change, and goes first.
-GENERAL: Final = ("memory-latency", "barrier-imbalance", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "tensor-pipe", "load-imbalance")
-#: More warps are one way among others to cover waiting, but one that leaves the code as it is: between the two.
-WARPS: Final = ("low-occupancy",)
+GENERAL: Final = ("memory-latency", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "tensor-pipe", "load-imbalance")
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -88,7 +86,8 @@ def _yields(before: Finding, after: Finding) -> bool:
 
 
 def _generality(finding: Finding) -> int:
-    """0 for a cause that says what to change.
+    """0 for a cause that says what to change, 1 for more warps, which are one way among others to cover waiting but leave the code as it is, 2 for
+    what the warps feel, 3 for what may only mirror that.
 
     A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not: of the warps of further blocks as few would work,
     and whether there is work for them the profile does not say. Wider accesses of a grid that runs all at once may only take threads away.
@@ -102,9 +101,9 @@ def _generality(finding: Finding) -> int:
         return 3
     if finding.bottleneck == grid_too_small.ID:
         return 0 if finding.confidence == "high" else 2
-    if finding.bottleneck in GENERAL and not (finding.bottleneck == "tensor-pipe" and finding.good):
-        return 2
-    return int(finding.bottleneck in WARPS)
+    if finding.bottleneck == low_occupancy.ID:
+        return 1
+    return 2 if finding.bottleneck in GENERAL and not (finding.bottleneck == "tensor-pipe" and finding.good) else 0
 
 
 def _incomplete(profile: Profile) -> Finding:

@@ -30,6 +30,7 @@ WARM_UPS: Final = 3
 STATES_PER_RUNG: Final = 5
 #: Seconds without work before rungs are timed anew with rests between them: power is averaged over less.
 BREATHER: Final = 0.25
+#: Seconds at most that a rest takes: power is averaged over no more, and a slow rung is not to be as long again.
 LONGEST_REST: Final = 0.05
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
 SPIN_CYCLES: Final = 100_000
@@ -125,12 +126,10 @@ def measure_ladder(
             waiting.remove(name)
             tick(name)
 
-    rounds = _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=False)
-    rested = rounds is None
-    if rounds is None:
+    rested = False
+    while (rounds := _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=rested)) is None:
         time.sleep(BREATHER)
-        rounds = _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=True)
-    assert rounds is not None  # with rests they go through
+        rested = True
     times, beside, states = rounds.times, rounds.beside, rounds.states
     used = _energy(runnables, times) if with_energy else {}
     return {

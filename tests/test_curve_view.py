@@ -65,7 +65,7 @@ def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
     assert bars["arrayminus"][0] == pytest.approx(40 - 40 / 1.016, rel=1e-3)
 
 
-def test_labels_of_an_axis_keepapart() -> None:
+def test_labels_of_an_axis_keep_apart() -> None:
     sizes = (256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 16384)
     labels = apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])
     assert labels == ["256", "512", "1024", "2048", "", "4096", "", "", "", "8192", "", "16384"]

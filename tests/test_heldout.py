@@ -19,7 +19,8 @@ from ncu_toolkit.calibrate import Score
 from ncu_toolkit.ladder import load_families
 from ncu_toolkit.rules import load_rules
 
-SETS = pytest.mark.parametrize("folder", sorted({recording.folder for recording in RECORDINGS}))
+FOLDERS = sorted({recording.folder for recording in RECORDINGS})
+SETS = pytest.mark.parametrize("folder", FOLDERS)
 #: A report may be this many bytes.
 MAX_BYTES = 2 << 20
 #: Points by which an error may differ from what is held: it is held to a tenth.
@@ -76,12 +77,15 @@ def different_texts(folder: Path) -> dict[str, bytes]:
     return {name: b"\n".join(sorted(set(re.findall(rb"[\n\x20-\x7e]{6,}", data)))) for name, data in test_recordings.contents(folder).items()}
 
 
-@SETS
-def test_nothing_private_is_in_a_set(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = different_texts(score.HERE / folder)
+LADDERS = sorted((score.HERE / "ladders").iterdir())
+
+
+@pytest.mark.parametrize("folder", [*(score.HERE / name for name in FOLDERS), *LADDERS], ids=lambda folder: folder.name)
+def test_nothing_private_is_in_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = different_texts(folder)
     assert all(b"2025.3.1" in text for name, text in texts.items() if name.endswith(".ncu-rep.xz")), "texts of the session are among them"
     monkeypatch.setattr(test_recordings, "contents", lambda _: texts)
-    test_recordings.test_nothing_private_is_in_a_recording(score.HERE / folder)
+    test_recordings.test_nothing_private_is_in_a_recording(folder)
 
 
 def test_private_text_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +133,6 @@ def test_every_case_says_what_is_planted(folder: str) -> None:
         assert line.endswith(f": {planted[name].cause}{'' if planted[name].fixed else ' (a roof)'}."), name
 
 
-LADDERS = sorted((score.HERE / "ladders").iterdir())
-
-
 def test_ladders_on_another_gpu_are_held() -> None:
     """The package's own ladders on an H100, which no rule was written in view of: what docs/calibration.md says of them."""
     steps = [rung for family in load_families().values() for rung in family.rungs]
@@ -141,13 +142,6 @@ def test_ladders_on_another_gpu_are_held() -> None:
     assert not differs(found, Score(42, 42, 38, 41, 5.8, 31.2)), found
     text = " ".join((recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8").split())
     assert "first in 38 of 42 and among the first two in 41, with a median error of 5.8 points and a worst of 31.2" in text
-
-
-@pytest.mark.parametrize("folder", LADDERS, ids=lambda folder: folder.name)
-def test_nothing_private_is_in_a_ladder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = different_texts(folder)
-    monkeypatch.setattr(test_recordings, "contents", lambda _: texts)
-    test_recordings.test_nothing_private_is_in_a_recording(folder)
 
 
 TRUTH = Truth("x_a", "memory-latency", ("narrow-access",), "x_b", "")

@@ -109,7 +109,7 @@ def _finish(target: Path) -> None:
     manifest = store.load_manifest(target)
     if not manifest.report_files:
         raise UsageProblem(f"'{target}' holds no report yet: the recording was cut off before it profiled", "Record it again, into a new folder")
-    if not any(not name.endswith(".xz") for name in manifest.report_files):
+    if all(name.endswith(".xz") for name in manifest.report_files):
         raise UsageProblem(f"'{target}' is finished already", "Name the folder of a recording that was cut off")
     if any(target.glob("stock*")) and not (target / store.RULES).is_file():
         lost = Skipped("Nsight Compute's own rules", "the recording was cut off while they were collected")
@@ -153,10 +153,12 @@ def _pack(target: Path) -> None:
     names = scrub.machine_names()
     packed = []
     for name in manifest.report_files:
-        if not name.endswith(".xz"):
-            data = scrub.scrub((target / name).read_bytes(), names=names, keep_code_of=kernels).data
-            store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
-        packed.append(name if name.endswith(".xz") else f"{name}.xz")
+        if name.endswith(".xz"):
+            packed.append(name)
+            continue
+        data = scrub.scrub((target / name).read_bytes(), names=names, keep_code_of=kernels).data
+        store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
+        packed.append(f"{name}.xz")
     commands = tuple(_neutral(command) for command in manifest.commands)
     store.save_manifest(target, replace(manifest, report_files=tuple(packed), commands=commands))
     # only now: cut off before, all of it is still there

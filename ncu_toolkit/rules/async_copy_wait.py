@@ -76,7 +76,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     without = model.without(removal)
     busiest, busy = model.busiest("fill", "l2", "dram")
     # Near its peak a unit soon takes over, and the model says how soon; what is left below ACCURACY is no pipeline's fault.
-    if busy >= SATURATED.value and 1 - 1 / without.speedup < ACCURACY:
+    if busy >= SATURATED.value and without.saved < ACCURACY:
         return ruled_out(
             ID, f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.", *evidence
         )

@@ -106,31 +106,31 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             confidence="medium",
         )
     moved = derived.value(profile, "dram_bytes")
-    if not sure and moved:
-        return roof(
-            ID,
-            f"This kernel is good as far as a profile tells: device memory moves what the threads ask for, at {units.percent(busy)} of what it can "
-            "deliver, and nothing else limits it.",
-            model,
-            evidence,
-            (
-                f"Hold the {units.si(moved, 'B')} that memory moved against the size of the arrays. Where it is more, several blocks read the same "
-                "bytes: let one block serve them all, or run those that share side by side, so that the L2 still holds what they share.",
-                "Otherwise move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
-            ),
-            "DRAM throughput near 90 % of peak, bytes near the size of the arrays.",
-            good=True,
-            confidence="medium",
+    advice: tuple[str, ...]
+    if sure or not moved:
+        verdict = f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver"
+        advice = ("No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",)
+        near_what = "the compulsory ones"
+    else:
+        verdict = (
+            "This kernel is good as far as a profile tells: "
+            f"device memory moves what the threads ask for, at {units.percent(busy)} of what it can deliver"
         )
+        advice = (
+            f"Hold the {units.si(moved, 'B')} that memory moved against the size of the arrays. Where it is more, several blocks read the same "
+            "bytes: let one block serve them all, or run those that share side by side, so that the L2 still holds what they share.",
+            "Otherwise move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
+        )
+        near_what = "the size of the arrays"
     return roof(
         ID,
-        f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver, and nothing else limits it.",
+        f"{verdict}, and nothing else limits it.",
         model,
         evidence,
-        ("No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",),
-        "DRAM throughput near 90 % of peak, bytes near the compulsory ones.",
+        advice,
+        f"DRAM throughput near 90 % of peak, bytes near {near_what}.",
         good=True,
-        confidence="high" if sure else "medium",  # unsure only where the bytes were not counted
+        confidence="high" if sure else "medium",
     )
 
 

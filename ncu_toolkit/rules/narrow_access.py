@@ -44,6 +44,7 @@ from ncu_toolkit.rules._support import (
     ruled_out,
     stall_fact,
 )
+from ncu_toolkit.rules.grid_too_small import FILLED
 from ncu_toolkit.rules.low_occupancy import LOW
 from ncu_toolkit.rules.memory_latency import ENOUGH
 from ncu_toolkit.time_model import Removal, TimeModel, queue_share
@@ -60,7 +61,6 @@ AROUND: Final = 5
 #: Name of the evidence for a grid whose threads run all at once: those that move more would be fewer, with as many bytes under way as before,
 #: unless each of them runs along the row in a loop of its own. So a cause that adds loads to each thread is the surer one (diagnose.ranked).
 ALL_AT_ONCE: Final = "waves"
-WAVE: Final = Threshold(1.0, "below one wave all threads are resident, and threads that move more are fewer")
 REUSE: Final = Threshold(4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse")
 
 
@@ -88,7 +88,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if queued_behind_atomics(profile, model) >= 0.5:
         return ruled_out(ID, "Loads are late because they wait in line behind atomic updates: see atomic-contention.", measured)
     occupancy, waves = derived.value(profile, "theoretical_occupancy"), profile.value("waves")
-    if width >= NARROW.value and occupancy is not None and occupancy < LOW.value and (waves is None or waves >= 1):
+    at_once = waves is not None and waves < FILLED.value
+    if width >= NARROW.value and occupancy is not None and occupancy < LOW.value and not at_once:
         return ruled_out(
             ID,
             f"A word a lane is what most kernels load; too little is under way because only {units.percent(occupancy)} of the warps fit: "
@@ -127,7 +128,6 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
-    at_once = waves is not None and waves < WAVE.value
     return finding(
         ID,
         f"Each thread moves only {units.significant(width)} bytes by one memory instruction where 16 are possible, so too little data is under "
@@ -139,7 +139,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "long_scoreboard"),
             stall_fact(profile, "lg_throttle"),
             fact(profile, "dram_utilization"),
-            fact(profile, ALL_AT_ONCE, "", WAVE, "<") if at_once else None,
+            fact(profile, ALL_AT_ONCE, "", FILLED, "<") if at_once else None,
         ),
         (
             f"{_verbs(profile)} where rows are 16-byte aligned, with a scalar path for the rest.",

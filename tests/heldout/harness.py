@@ -111,10 +111,11 @@ def relative(got: cp.ndarray, want: cp.ndarray) -> float:
 
 
 class Bench:
-    """The cases of one set. `arch` is what nvcc builds for; `arguments` are those of the command line."""
+    """The cases of one set. `arch` is what nvcc builds for; `letter` begins its kernels' names; `arguments` are those of the command line."""
 
-    def __init__(self, folder: Path, arch: str, arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
+    def __init__(self, folder: Path, arch: str, letter: str, arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
         self._folder = folder
+        self._letter = letter
         self._timing = "--time" in arguments
         self._only = {int(name[1:3]) for name in arguments if not name.startswith("-")}
         self._cases: list[tuple[int, Callable[[], None]]] = []
@@ -144,6 +145,27 @@ class Bench:
             kernel.max_dynamic_shared_size_bytes = dynamic
         shape = [extent if isinstance(extent, tuple) else (extent,) for extent in (grid, block)]
         self._launches.append(Launch(name, lambda: kernel(*shape, arguments, shared_mem=dynamic), output, clear))
+
+    def pair(
+        self,
+        number: int,
+        shapes: Sequence[tuple[Shape, Shape]],
+        args: Callable[[cp.ndarray, int], tuple[Any, ...]],
+        outs: Sequence[cp.ndarray],
+        tol: float,
+        dynamic: Sequence[int] = (0, 0),
+        reset: Sequence[bool] = (False, False),
+        expect: cp.ndarray | Callable[[], cp.ndarray] | None = None,
+        post: Sequence[Callable[[cp.ndarray], cp.ndarray] | None] = (None, None),
+    ) -> None:
+        """Add a kernel and its twin with their check (see Check for the rest).
+
+        shapes: (grid, block) of the kernel, and of the twin if there is one. args(out, k): arguments of the k-th. reset: which add to their outputs.
+        """
+        names = [f"{self._letter}{number:02d}_{which}" for which in "ab"[: len(shapes)]]
+        for k, name in enumerate(names):
+            self.launch(name, *shapes[k], args(outs[k], k), outs[k], dynamic[k], reset[k])
+        self.check(Check(names, outs, tol, expect, post))
 
     def check(self, check: Check) -> None:
         """Add a check."""

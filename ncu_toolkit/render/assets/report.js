@@ -9,7 +9,7 @@
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme.
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const drawn = new Set();
-  const LEAST = 240;  // pixels of a chart without its legend and labels
+  const LEAST = 240, BELOW = 54;  // pixels of a chart without its legend and labels, and of the labels below it
   function themed(figure, width) {
     const narrow = width < 560;
     const copy = structuredClone(figure), layout = copy.layout;
@@ -33,7 +33,7 @@
       const labels = (layout.yaxis && layout.yaxis.categoryarray) || ["0000"];
       const room = width - 24 - 6.2 * Math.max(...labels.map((text) => text.length));
       const lines = Math.ceil(copy.data.length / Math.max(1, Math.floor(room / (44 + 6.2 * longest))));
-      layout.margin.b = 54 + 19 * lines;
+      layout.margin.b = BELOW + 19 * lines;
       layout.legend.maxheight = 19 * copy.data.length + 20;  // never scrolled
     }
     for (const trace of copy.data) {
@@ -60,7 +60,7 @@
     const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
     const react = () => window.Plotly.react(plot, figure.data, figure.layout, options);
     react().then(() => {
-      const legend = plot.querySelector("g.legend rect.bg"), tall = legend ? 54 + Number(legend.getAttribute("height")) : 0;
+      const legend = plot.querySelector("g.legend rect.bg"), tall = legend ? BELOW + Number(legend.getAttribute("height")) : 0;
       if (tall <= margin.b + 8) return null;
       margin.b = tall;  // it took more lines than were guessed
       stretch();

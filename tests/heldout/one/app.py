@@ -16,15 +16,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from harness import RNG, Bench, Check, F, I, U, small, spread, two, uniform, whole  # noqa: E402
 
-bench = Bench(HERE, arch="sm_90")
+bench = Bench(HERE, arch="sm_90", letter="k")
 
 
 def pair(number, a, b, args, outs, tol, dynamic=0, reset=(False, False), expect=None):
     """a, b: (grid, block), b None at a roof. args: arguments for an output. reset: whether a, b add to their outputs. See Check for the rest."""
-    names = [f"k{number:02d}_{letter}" for letter, shape in zip("ab", (a, b), strict=True) if shape is not None]
-    for name, shape, out, clear in zip(names, (a, b), outs, reset, strict=False):
-        bench.launch(name, *shape, args(out), out, dynamic, clear)
-    bench.check(Check(names, outs[: len(names)], tol, expect))
+    shapes = [shape for shape in (a, b) if shape is not None]
+    bench.pair(number, shapes, lambda out, _: args(out), outs[: len(shapes)], tol, (dynamic, dynamic), reset, expect)
 
 
 @bench.case(1)

@@ -13,17 +13,10 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from harness import RNG, Bench, Check, F, I, U, small, spread, two, uniform, whole  # noqa: E402
+from harness import RNG, Bench, F, I, U, small, spread, two, uniform, whole  # noqa: E402
 
-bench = Bench(HERE, arch="sm_90a")
-
-
-def pair(number, shapes, args, outs, tol, dynamic=(0, 0), reset=(False, False), expect=None, post=(None, None)):
-    """shapes: (grid, block) of a, and of b if there is one. args(out, k): arguments of the k-th. See Check for the rest."""
-    names = [f"n{number:02d}_{letter}" for letter in "ab"[: len(shapes)]]
-    for k, name in enumerate(names):
-        bench.launch(name, *shapes[k], args(outs[k], k), outs[k], dynamic[k], reset[k])
-    bench.check(Check(names, outs, tol, expect, post))
+bench = Bench(HERE, arch="sm_90a", letter="n")
+pair = bench.pair
 
 
 @bench.case(1)
