@@ -77,7 +77,7 @@ sanitize: $(GPU_STAMP)  ## Run compute-sanitizer (memcheck, racecheck, initcheck
 	$(RUN) tests/gpu/sanitize.py
 
 docs: $(STAMP)  ## Rewrite the generated documents: bottleneck reference, kernel table, section files, README figures.
-	$(RUN) -m ncu_toolkit.sections
+	$(RUN) -m ncu_toolkit.metrics.sections
 	$(RUN) docs/generate.py
 
 clean:  ## Remove the environment, caches and build products; reports/ and what lies in it stay.

@@ -28,12 +28,13 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from ncu_toolkit import collect, session, units  # noqa: E402  (after the path)
-from ncu_toolkit.errors import EnvironmentProblem, ToolkitError  # noqa: E402
-from ncu_toolkit.ladder import find_family  # noqa: E402
-from ncu_toolkit.sections import SET_NAME  # noqa: E402
-from ncu_toolkit.store import write_atomic  # noqa: E402
-from ncu_toolkit.target import Plan, PlannedCase, write_plan  # noqa: E402
+from ncu_toolkit.core import units  # noqa: E402  (after the path)
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402
+from ncu_toolkit.core.files import write_atomic  # noqa: E402
+from ncu_toolkit.gpu import collect, session  # noqa: E402
+from ncu_toolkit.gpu.target import Plan, PlannedCase, write_plan  # noqa: E402
+from ncu_toolkit.ladder.catalogue import find_family  # noqa: E402
+from ncu_toolkit.metrics.sections import SET_NAME  # noqa: E402
 
 SETS = (SET_NAME, "detailed", "full")
 #: Launches of the report that is read on the CPU side: rungs at a smaller size make up the number.
@@ -103,7 +104,7 @@ def under_ncu(ncu: collect.Ncu, set_name: str, cases: Sequence[PlannedCase], fol
         folders.append(ncu.stock_sections)
     elif set_name != SET_NAME:
         raise EnvironmentProblem(f"ncu's own section files are not found, and the set '{set_name}' is in them", "Set NCU to an installation")
-    request = collect.Request(folder / stem, (sys.executable, "-m", "ncu_toolkit.target", str(plan)), tuple(folders), set_name=set_name)
+    request = collect.Request(folder / stem, (sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan)), tuple(folders), set_name=set_name)
     outcome = collect.run(
         collect.argv(ncu, request), folder / stem, folder / f"{stem}.log", timeout=timeout,
         request_stop=(folder / f"{stem}.stop").touch, environment=environment(),
@@ -115,7 +116,7 @@ def alone(cases: Sequence[PlannedCase], folder: Path, timeout: float) -> float:
     """Seconds of the same program without ncu: start, inputs, verification, launches."""
     plan = folder / f"alone-{time.monotonic_ns()}.json"
     write_plan(Plan(tuple(cases), f"{plan}l", f"{plan}.stop"), plan)
-    return timed([sys.executable, "-m", "ncu_toolkit.target", str(plan)], timeout)
+    return timed([sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan)], timeout)
 
 
 def timed(words: Sequence[str], timeout: float, **variables: str) -> float:
@@ -212,7 +213,7 @@ def cpu_side(report: Path, ncu: str | None, repeats: int, clock: Clock, rng: ran
 
 def launches_in(report: Path) -> int:
     """Launches that a report declares."""
-    from ncu_toolkit import framing
+    from ncu_toolkit.report import framing
 
     return framing.parse(framing.read_bytes(report)).declared_launches
 

@@ -16,18 +16,21 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import calibrate, glossary, metrics, store, units
 from ncu_toolkit.cli import COMMANDS, cli
-from ncu_toolkit.diagnose import diagnose
-from ncu_toolkit.ladder import Rung, find_family, load_families
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import calibrate, glossary
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import reference
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.ladder.catalogue import Rung, find_family, load_families
+from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Profile, Timing
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.publish import with_best_ceilings
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import calibration as views
 from ncu_toolkit.render.columns import rate_unit
-from ncu_toolkit.rules import reference
-from ncu_toolkit.runs import Run
-from ncu_toolkit.time_model import NOISE
+from ncu_toolkit.render.publish import with_best_ceilings
+from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -128,16 +131,16 @@ def metric_table() -> str:
         "# Metrics\n",
         "Short names as reports, rules and kernel headers use them, with the profiler's own names in order of preference.\n",
     ]
-    for group, entries in metrics.GROUPS.items():
+    for group, entries in registry.GROUPS.items():
         lines += [f"## {group.capitalize()}\n", "| name | what it is | unit | Nsight Compute | GPUs (CC) |", "|---|---|---|---|---|"]
         for metric in entries:
-            names = ", ".join(f"`{name}`" for name in metric.ncu) + (" (read, not collected)" if metric.name in metrics.READ_ONLY else "")
+            names = ", ".join(f"`{name}`" for name in metric.ncu) + (" (read, not collected)" if metric.name in registry.READ_ONLY else "")
             lines.append(f"| `{metric.name}` | {metric.label}: {metric.meaning} | {metric.unit} | {names} | {_range(metric)} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _range(metric: metrics.Metric) -> str:
+def _range(metric: registry.Metric) -> str:
     since, until = (".".join(map(str, cc)) for cc in (metric.since, metric.until))
     if metric.until >= (99, 0):
         return "all" if metric.since <= (7, 0) else f"from {since}"

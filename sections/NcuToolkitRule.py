@@ -47,9 +47,9 @@ def _post(frontend, action):
     home = _home()
     if home and home not in sys.path:
         sys.path.insert(0, home)
-    from ncu_toolkit.diagnose import diagnose
-    from ncu_toolkit.ncu_action import profile_from_action
-    from ncu_toolkit.rules import title
+    from ncu_toolkit.diagnosis.engine import diagnose
+    from ncu_toolkit.diagnosis.rules import title
+    from ncu_toolkit.report.ncu_action import profile_from_action
 
     try:
         profile = profile_from_action(action)
@@ -74,15 +74,16 @@ def _post(frontend, action):
 
 def _focus(frontend, message, finding, action):
     """Name the collected metrics that the finding's figures come from."""
-    from ncu_toolkit import derived, metrics
+    from ncu_toolkit.diagnosis import figures
+    from ncu_toolkit.metrics import registry
 
     there = frozenset(action.metric_names())
     for evidence in finding.evidence:
         try:
-            inputs = derived.inputs(evidence.metric)
+            inputs = figures.inputs(evidence.metric)
         except KeyError:  # a figure of the launch's shape, not a metric
             continue
-        for entry in (metrics.REGISTRY[name] for name in inputs if name in metrics.REGISTRY):
+        for entry in (registry.REGISTRY[name] for name in inputs if name in registry.REGISTRY):
             name = next((name for name in entry.ncu if name in there), None)
             value = action.metric_by_name(name).value() if name is not None else None
             if isinstance(value, int | float):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ncu_toolkit import cache
+from ncu_toolkit.core import cache
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ncu_toolkit import metrics
-from ncu_toolkit.model import Context, Device, Instruction, InstructionMix, Launch, Origin, Presence, Profile, Reading, StallStack
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.model import (
+    Context,
+    Device,
+    Instruction,
+    InstructionMix,
+    Launch,
+    Origin,
+    Presence,
+    Profile,
+    Reading,
+    StallStack,
+)
 
 CASES = Path(__file__).parent / "cases"
 
@@ -80,7 +91,7 @@ def build(case: Mapping[str, Any]) -> Profile:
     """A profile from a case's `metrics`, `stalls`, `opcodes`, `instructions`, `device`, `launch` and `context`; null takes a default away."""
     values = {**METRICS, **case.get("metrics", {})}
     device = Device(**{"name": "Test GPU", "cc": (9, 0), "sm_count": 132, "max_warps_per_sm": 64, **_tuples(case.get("device", {}))})
-    readings = {name: _reading(name, values.get(name)) for name in metrics.REGISTRY}
+    readings = {name: _reading(name, values.get(name)) for name in registry.REGISTRY}
     stalls = case.get("stalls", STALLS)
     stack = None
     if stalls:
@@ -109,7 +120,7 @@ def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reading(name: str, value: float | None) -> Reading:
-    unit = metrics.REGISTRY[name].unit
+    unit = registry.REGISTRY[name].unit
     return Reading(name, None if value is None else float(value), unit, Presence.NOT_COLLECTED if value is None else Presence.PRESENT)
 
 

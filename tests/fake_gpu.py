@@ -13,7 +13,8 @@ from typing import Any
 import numpy
 import pytest
 
-from ncu_toolkit import build, gpu, launch
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.gpu import cuda, launch
 from ncu_toolkit.model import Device
 
 Behaviour = Callable[[Mapping[str, Any]], None]
@@ -61,12 +62,12 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
     fake = FakeCupy()
     code = folder / "fake.cubin"
     code.write_bytes(b"")
-    monkeypatch.setattr(gpu, "cupy", lambda: fake)
-    monkeypatch.setattr(gpu, "device", lambda: DEVICE)
-    monkeypatch.setattr(gpu, "free_bytes", lambda: fake.free)
-    monkeypatch.setattr(gpu, "synchronize", lambda what: fake.events.append("sync"))
-    monkeypatch.setattr(gpu, "environment", lambda: {"GPU": DEVICE.name})
-    monkeypatch.setattr(build, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code, entries={}))
+    monkeypatch.setattr(cuda, "cupy", lambda: fake)
+    monkeypatch.setattr(cuda, "device", lambda: DEVICE)
+    monkeypatch.setattr(cuda, "free_bytes", lambda: fake.free)
+    monkeypatch.setattr(cuda, "synchronize", lambda what: fake.events.append("sync"))
+    monkeypatch.setattr(cuda, "environment", lambda: {"GPU": DEVICE.name})
+    monkeypatch.setattr(nvcc, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code, entries={}))
     monkeypatch.setattr(launch, "_Bound", FakeBound)
     FakeBound.cupy = fake
     return fake

@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
     import ladder_report
     import recorded
 
-    from ncu_toolkit.target import Step, _note, read_plan
+    from ncu_toolkit.gpu.target import Step, _note, read_plan
 
     recorded.report_bytes = lambda: (HERE / "base.ncu-rep").read_bytes()  # type: ignore[assignment]
     output = Path(words[words.index("--export") + 1] + ".ncu-rep")

@@ -13,10 +13,10 @@ import pytest
 import report_files
 from fake_gpu import FakeCupy
 
-from ncu_toolkit import profiling, session, timing
-from ncu_toolkit.ladder import find_family
+from ncu_toolkit.gpu import profiling, session, timing
+from ncu_toolkit.gpu.selection import Selection, select
+from ncu_toolkit.ladder.catalogue import find_family
 from ncu_toolkit.model import Timing
-from ncu_toolkit.selection import Selection, select
 
 
 class Quiet:

@@ -22,9 +22,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ncu_toolkit import analyze, checksums, framing, ncu_rep, workers
+from ncu_toolkit.analysis import analyze
 from ncu_toolkit.cli.analyze import render, write_pages
-from ncu_toolkit.errors import ToolkitError
+from ncu_toolkit.core import workers
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.report import checksums, framing, reader
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -160,7 +162,7 @@ def _mutate_block(data: bytes, kind: str, random: random.Random) -> tuple[bytes,
     return data[: edges[0]] + b"".join(pieces), Mutation(kind, edges[index], f"block of {name}")
 
 
-def digest(report: ncu_rep.LoadedReport) -> str:
+def digest(report: reader.LoadedReport) -> str:
     """Of everything the reader says, whatever the order of the launches: two that changed places are still the same launches."""
     placed = (replace(profile, origin=replace(profile.origin, range_index=0, action_index=0)) for profile in report.profiles)
     launches = sorted(repr([getattr(profile, field.name) for field in fields(profile)]) for profile in placed)
@@ -180,7 +182,7 @@ def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, w
         if with_checksum:
             path.with_name(path.name + checksums.SUFFIX).write_text(f"{hashlib.sha256(data).hexdigest()}  {path.name}\n")
         try:
-            report = ncu_rep.load_report(path)
+            report = reader.load_report(path)
         except ToolkitError:
             return "reported", mutation
         if digest(report) == expected:
@@ -236,7 +238,7 @@ def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: b
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         known = {}
         for source in sources:
-            report = ncu_rep.load_report(source)
+            report = reader.load_report(source)
             known[source] = (digest(report), sum(not profile.launch.complete for profile in report.profiles))
         chosen = itertools.islice(itertools.cycle(sources), count)
         tasks = [(folder, str(source), seed + i, *known[source], with_checksum) for i, source in enumerate(chosen)]

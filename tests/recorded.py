@@ -15,9 +15,10 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from ncu_toolkit import framing, store
 from ncu_toolkit.model import Profile
-from ncu_toolkit.runs import Run
+from ncu_toolkit.model.run import Run
+from ncu_toolkit.report import framing
+from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "recorded"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ncu_toolkit import metrics
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Context,
     Device,
@@ -24,7 +24,7 @@ from ncu_toolkit.model import (
     StallStack,
     Timing,
 )
-from ncu_toolkit.runs import Ceilings, Run, Skipped
+from ncu_toolkit.model.run import Ceilings, Run, Skipped
 
 DEVICE = Device(
     name="Imaginary GPU (test fixture)",
@@ -119,7 +119,7 @@ SOURCE = "\n".join(["// invented source of a test fixture"] + [f"float line_{n} 
 
 
 def reading(name: str, value: float | None, presence: Presence = Presence.PRESENT) -> Reading:
-    return Reading(name, value, metrics.metric(name).unit, presence)
+    return Reading(name, value, registry.metric(name).unit, presence)
 
 
 def rate(rung: str, size: int) -> float:
@@ -203,7 +203,7 @@ def profile(rung: str, size: int, action: int = 0) -> Profile:
         "passes": 14,
     }
     values |= {f"stall_{reason}": value for reason, value in stalls.items()}
-    readings = {name: Reading(name, None, entry.unit, Presence.NOT_COLLECTED) for name, entry in metrics.REGISTRY.items()}
+    readings = {name: Reading(name, None, entry.unit, Presence.NOT_COLLECTED) for name, entry in registry.REGISTRY.items()}
     readings |= {name: reading(name, float(value)) for name, value in values.items()}
     readings["tensor_pipe_active"] = Reading("tensor_pipe_active", None, "fraction", Presence.UNDEFINED)
     readings["fp16_pipe_active"] = Reading("fp16_pipe_active", None, "fraction", Presence.NOT_AVAILABLE)
@@ -287,7 +287,7 @@ def run() -> Run:
         device=DEVICE,
         environment={"Driver": "580.00", "CUDA": "13.0", "Nsight Compute": "2025.3.1", "Clocks": "not locked", "ncu-toolkit": "0.0"},
         commands=(
-            "ncu --clock-control none --import-source yes --section-folder sections --set ladder -o gemm_fp32 python -m ncu_toolkit.target plan.json",
+            "ncu --clock-control none --import-source yes --section-folder sections --set ladder -o gemm_fp32 python -m ncu_toolkit.gpu.target plan.json",
         ),
         profiles=profiles,
         timings=tuple(timing(rung, size) for size in SIZES for rung in RUNGS),
@@ -315,7 +315,7 @@ def diagnosis(subject: Profile) -> Diagnosis:
             f"Stall: {reason.replace('_', ' ')}",
             cycles,
             "cycles/inst",
-            metrics.STALL_REASONS[reason],
+            registry.STALL_REASONS[reason],
             0.3 * (subject.stalls.total if subject.stalls else 1),
             ">",
             "30 % of the stack",

@@ -21,7 +21,7 @@ from ncu_toolkit.model import (
     RuleMessage,
     StallStack,
 )
-from ncu_toolkit.runs import Run, Skipped
+from ncu_toolkit.model.run import Run, Skipped
 
 MARKER = "hostile-text"
 EVIL = (

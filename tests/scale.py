@@ -70,8 +70,8 @@ def main(arguments: list[str]) -> None:
 
     import report_files
 
-    from ncu_toolkit.collect import find_ncu
-    from ncu_toolkit.errors import EnvironmentProblem
+    from ncu_toolkit.core.errors import EnvironmentProblem
+    from ncu_toolkit.gpu.collect import find_ncu
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("launches", nargs="*", type=int, default=[500, 2000])

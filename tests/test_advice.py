@@ -7,12 +7,12 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import time_model
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules._access import loads_in_flight
+from ncu_toolkit.diagnosis.rules.shared_instruction_pressure import patch_side
 from ncu_toolkit.model import Finding
-from ncu_toolkit.rules import load_rules
-from ncu_toolkit.rules._access import loads_in_flight
-from ncu_toolkit.rules.shared_instruction_pressure import patch_side
 
 QUEUE = {"selected": 1.0, "mio_throttle": 4.0, "short_scoreboard": 2.0, "wait": 1.0}
 

@@ -19,10 +19,12 @@ import pytest
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit import analyze, rules, shares, workers
-from ncu_toolkit.analyze import Analysis, Group, LaunchResult, Options
+from ncu_toolkit.analysis import analyze
+from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult, Options
 from ncu_toolkit.cli import main
-from ncu_toolkit.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.core import shares, workers
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.model import Diagnosis, Finding
 from ncu_toolkit.render import analysis as views
 from ncu_toolkit.render import analysis_json
@@ -353,7 +355,7 @@ def test_a_crash_or_a_hang_costs_one_task() -> None:
 
 
 def test_the_error_of_a_worker_keeps_its_remedy() -> None:
-    (done,) = workers.run("ncu_toolkit.analyze:read_file", [("/no/such", Options())], jobs=1, timeout=60, label=str)
+    (done,) = workers.run("ncu_toolkit.analysis.analyze:read_file", [("/no/such", Options())], jobs=1, timeout=60, label=str)
     assert isinstance(done.error, InputProblem)
     assert done.error.remedy
 

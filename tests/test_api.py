@@ -18,8 +18,12 @@ import pytest
 import report_files
 
 import ncu_toolkit
-from ncu_toolkit import api, collect, files, programs, redact, store
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.analysis import api
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.gpu import collect, programs
+from ncu_toolkit.report import redact
+from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "python-api.md"
@@ -51,7 +55,7 @@ def test_load_diagnose_and_frames(report: Path) -> None:
     assert len(empty) == 0
     assert {"kernel", "sass", "samples", "source_file", "line"} <= set(empty.columns), "as the document's example uses them"
     assert list(empty.sort_values("samples").head(10)["sass"]) == []
-    nothing = ncu_toolkit.api.Report("r", ())
+    nothing = ncu_toolkit.analysis.api.Report("r", ())
     assert {"kernel", "duration", "dram_utilization", "bottleneck"} <= set(nothing.to_frame().columns)
     assert {"metric", "value"} <= set(nothing.to_frame("metrics").columns)
     with pytest.raises(ValueError, match="no table 'nope'"):

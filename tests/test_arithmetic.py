@@ -7,10 +7,10 @@ import re
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import time_model
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding
-from ncu_toolkit.time_model import Removal
 
 STALLS = {"selected": 1.0, "not_selected": 1.0, "mio_throttle": 4.0, "long_scoreboard": 2.0, "barrier": 1.5, "lg_throttle": 0.5}
 ITEM = re.compile(r"([\d.]+)\u2009% of a warp's time, (?:of which ([\d.]+)\u2009% goes|which stays)")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import build, cache, toolchain
-from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder import Rung, find_rung
+from ncu_toolkit.build import nvcc, toolchain
+from ncu_toolkit.core import cache
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.ladder.catalogue import Rung, find_rung
 
 
 def have(tool: str) -> bool:
@@ -49,7 +50,7 @@ CODE = '#include "common/scale.cuh"\nextern "C" __global__ void NAME(float* A) {
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ladder folder with one shared header, and a cache of its own."""
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.delenv(build.SOURCE_ROOT_VARIABLE, raising=False)
+    monkeypatch.delenv(nvcc.SOURCE_ROOT_VARIABLE, raising=False)
     folder = tmp_path / "private-name" / "kernels"
     (folder / "common").mkdir(parents=True)
     (folder / "fam").mkdir()
@@ -79,40 +80,40 @@ ptxas info    : Used 23 registers, used 1 barriers, 2048 bytes smem, 380 bytes c
 
 
 def test_resource_report_is_read_by_entry() -> None:
-    assert build.parse_resources(REPORT) == {
-        "_Z5spillPfi": build.Resources(18, 256, 12, 16, 0, 0),
-        "mm": build.Resources(23, 0, 0, 0, 2048, 1),
+    assert nvcc.parse_resources(REPORT) == {
+        "_Z5spillPfi": nvcc.Resources(18, 256, 12, 16, 0, 0),
+        "mm": nvcc.Resources(23, 0, 0, 0, 2048, 1),
     }
-    assert [r.spills for r in build.parse_resources(REPORT).values()] == [True, False]
+    assert [r.spills for r in nvcc.parse_resources(REPORT).values()] == [True, False]
 
 
 @pytest.mark.parametrize(("text", "cc"), [("sm_90", (9, 0)), ("sm_90a", (9, 0)), ("86", (8, 6)), ("8.9", (8, 9)), ("sm_120", (12, 0))])
 def test_architectures_are_read(text: str, cc: tuple[int, int]) -> None:
-    assert build.parse_arch(text) == cc
+    assert nvcc.parse_arch(text) == cc
 
 
 @pytest.mark.parametrize("text", ["", "hopper", "sm_", "9", "sm_90b", "compute_90"])
 def test_other_architectures_are_refused(text: str) -> None:
     with pytest.raises(UsageProblem, match="is no architecture"):
-        build.parse_arch(text)
+        nvcc.parse_arch(text)
 
 
 def test_targets(root: Path) -> None:
     plain = rung_in(root)
-    assert build.target_of(plain, "sm_90") == "sm_90"
-    assert build.target_of(plain, "sm_90a") == "sm_90"
+    assert nvcc.target_of(plain, "sm_90") == "sm_90"
+    assert nvcc.target_of(plain, "sm_90a") == "sm_90"
     with pytest.raises(UsageProblem, match=r"a needs compute capability 8\.0 or newer, not 7\.5"):
-        build.target_of(plain, "sm_75")
+        nvcc.target_of(plain, "sm_75")
     hopper = rung_in(root, "b", header=HEADER.replace('"8.0"', '"9.0"\narch_specific = true'))
-    assert build.target_of(hopper, "sm_90") == "sm_90a"
+    assert nvcc.target_of(hopper, "sm_90") == "sm_90a"
     with pytest.raises(UsageProblem, match=r"b needs compute capability 9\.0 exactly.*--arch sm_90a"):
-        build.target_of(hopper, "sm_100")
+        nvcc.target_of(hopper, "sm_100")
 
 
 def test_no_nvcc_says_how_to_get_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([root]))
     with pytest.raises(EnvironmentProblem, match=r"nvcc was not found.*pip install 'ncu-toolkit\[toolchain\]'"):
-        build.compile_rung(rung_in(root), "sm_80")
+        nvcc.compile_rung(rung_in(root), "sm_80")
     assert toolchain.toolchain_description() == "no nvcc, no nvdisasm"
 
 
@@ -158,7 +159,7 @@ def test_failures_are_told_apart(
     rung = rung_in(root)
     fake_nvcc(tmp_path, message.replace("'", "'\\''"), monkeypatch)
     with pytest.raises(kind, match=says):
-        build.compile_rung(rung, "sm_90")
+        nvcc.compile_rung(rung, "sm_90")
     assert not list((tmp_path / "cache" / "cubins").iterdir())
 
 
@@ -167,14 +168,14 @@ def test_no_place_to_write(root: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "file"))
     fake_nvcc(tmp_path, "", monkeypatch)
     with pytest.raises(EnvironmentProblem, match=f"cannot write to .*{cache.CACHE_VARIABLE}"):
-        build.compile_rung(rung_in(root), "sm_90")
+        nvcc.compile_rung(rung_in(root), "sm_90")
 
 
 class TestCompile:
     pytestmark = needs_nvcc
 
     def test_builds_and_reports(self, root: Path) -> None:
-        cubin = build.compile_rung(rung_in(root), "sm_80", {"BM": 8}, {"ELEM_FLOAT32": "1"})
+        cubin = nvcc.compile_rung(rung_in(root), "sm_80", {"BM": 8}, {"ELEM_FLOAT32": "1"})
         assert cubin.path.read_bytes()[:4] == b"\x7fELF"
         assert set(cubin.entries) == {"a"}
         assert 0 < cubin.entries["a"].registers <= 255
@@ -183,25 +184,25 @@ class TestCompile:
         assert (cubin.cached, cubin.warnings) == (False, ())
 
     def test_cache_follows_content(self, root: Path) -> None:
-        first = build.compile_rung(rung_in(root), "sm_80")
-        again = build.compile_rung(rung_in(root), "sm_80")
+        first = nvcc.compile_rung(rung_in(root), "sm_80")
+        again = nvcc.compile_rung(rung_in(root), "sm_80")
         assert (again.cached, again.path, again.entries, again.flags) == (True, first.path, first.entries, first.flags)
         assert again.command == first.command
-        assert not build.compile_rung(rung_in(root), "sm_80", {"BM": 5}).cached
-        assert not build.compile_rung(rung_in(root), "sm_86").cached
+        assert not nvcc.compile_rung(rung_in(root), "sm_80", {"BM": 5}).cached
+        assert not nvcc.compile_rung(rung_in(root), "sm_86").cached
         header = root / "common" / "scale.cuh"
         header.write_text(header.read_text().replace("2.f", "3.f"))
-        changed = build.compile_rung(rung_in(root), "sm_80")
+        changed = nvcc.compile_rung(rung_in(root), "sm_80")
         assert (changed.cached, changed.path == first.path) == (False, False)
 
     def test_a_damaged_entry_is_built_again(self, root: Path) -> None:
-        first = build.compile_rung(rung_in(root), "sm_80")
+        first = nvcc.compile_rung(rung_in(root), "sm_80")
         whole = first.path.read_bytes()
         first.path.write_bytes(whole[:100])
-        second = build.compile_rung(rung_in(root), "sm_80")
+        second = nvcc.compile_rung(rung_in(root), "sm_80")
         assert (second.cached, len(second.path.read_bytes())) == (False, len(whole))
         (first.path.parent / "report.json").write_text("{}")
-        assert not build.compile_rung(rung_in(root), "sm_80").cached
+        assert not nvcc.compile_rung(rung_in(root), "sm_80").cached
 
     def test_two_processes_at_once(self, root: Path) -> None:
         rung_in(root)
@@ -217,7 +218,7 @@ class TestCompile:
 
     def test_compile_error_names_file_line_and_keeps_the_log(self, root: Path) -> None:
         with pytest.raises(KernelProblem) as caught:
-            build.compile_rung(rung_in(root, code=CODE.replace("+ BM", "+ MB")), "sm_80")
+            nvcc.compile_rung(rung_in(root, code=CODE.replace("+ BM", "+ MB")), "sm_80")
         assert 'does not compile for sm_80: kernels/fam/01_a.cu(16): error: identifier "MB" is undefined' in caught.value.message
         assert "private-name" not in caught.value.message
         log = Path(caught.value.remedy.removeprefix("The full log is "))
@@ -225,19 +226,19 @@ class TestCompile:
 
     def test_staging_leaves_no_private_path(self, root: Path, tmp_path: Path) -> None:
         stage = tmp_path / "src"
-        plain = build.compile_rung(rung_in(root), "sm_80")
-        staged = build.compile_rung(rung_in(root), "sm_80", source_root=stage)
+        plain = nvcc.compile_rung(rung_in(root), "sm_80")
+        staged = nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage)
         assert b"private-name" in plain.path.read_bytes()
         assert b"private-name" not in staged.path.read_bytes()
         assert b"01_a.cu" in staged.path.read_bytes()
         assert (stage / "kernels" / "common" / "scale.cuh").is_file()
-        assert build.compile_rung(rung_in(root), "sm_80", source_root=stage).cached
+        assert nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage).cached
 
     def test_build_many_keeps_order_and_goes_on_after_a_failure(self, root: Path) -> None:
         good, bad = rung_in(root), rung_in(root, "b", code='extern "C" __global__ void b(float* A) { oops }\n')
         seen: list[tuple[int, int]] = []
-        requests = [build.BuildRequest(good, "sm_80"), build.BuildRequest(bad, "sm_80"), build.BuildRequest(good, "sm_75")]
-        outcomes = build.build_many(requests, lambda done, total, _: seen.append((done, total)), jobs=2)
+        requests = [nvcc.BuildRequest(good, "sm_80"), nvcc.BuildRequest(bad, "sm_80"), nvcc.BuildRequest(good, "sm_75")]
+        outcomes = nvcc.build_many(requests, lambda done, total, _: seen.append((done, total)), jobs=2)
         assert seen == [(1, 3), (2, 3), (3, 3)]
         assert [o.request for o in outcomes] == requests
         assert outcomes[0].cubin is not None
@@ -247,12 +248,12 @@ class TestCompile:
     def test_any_file(self, root: Path) -> None:
         source = root.parent / "other.cu"
         source.write_text("__global__ void k(float* p) { p[0] = 1; }\n")
-        assert set(build.compile_file(source, "sm_90a").entries) == {"_Z1kPf"}
+        assert set(nvcc.compile_file(source, "sm_90a").entries) == {"_Z1kPf"}
         with pytest.raises(UsageProblem, match="there is no file"):
-            build.compile_file(root / "absent.cu", "sm_90")
+            nvcc.compile_file(root / "absent.cu", "sm_90")
 
     def test_report_is_plain_json(self, root: Path) -> None:
-        cubin = build.compile_rung(rung_in(root), "sm_80")
+        cubin = nvcc.compile_rung(rung_in(root), "sm_80")
         record = json.loads((cubin.path.parent / "report.json").read_text())
         assert record["entries"]["a"]["registers"] == cubin.entries["a"].registers
 
@@ -262,10 +263,10 @@ class TestCompile:
         if not packaged:
             pytest.skip("the toolchain packages are not installed here")
         monkeypatch.setattr(toolchain, "tool_folders", lambda: iter(packaged))
-        assert build.compile_rung(rung_in(root), "sm_90").path.is_file()
+        assert nvcc.compile_rung(rung_in(root), "sm_90").path.is_file()
 
 
 def test_a_library_baseline_has_nothing_to_compile(root: Path) -> None:
     header = '/*+++\ntitle = "l"\nidea = "i"\nkind = "baseline"\nlibrary = "cublas"\nminimum_cc = "7.0"\n+++*/\n'
     with pytest.raises(UsageProblem, match="library baseline"):
-        build.compile_rung(rung_in(root, "lib", "", header), "sm_80")
+        nvcc.compile_rung(rung_in(root, "lib", "", header), "sm_80")

@@ -10,12 +10,13 @@ import pytest
 import recorded
 from click.testing import CliRunner
 
-from ncu_toolkit import calibrate, store
-from ncu_toolkit.calibrate import Calibration, Guess, Outcome, Reach, Score
 from ncu_toolkit.cli import cli
-from ncu_toolkit.diagnose import diagnose
-from ncu_toolkit.errors import GateFailed
-from ncu_toolkit.ladder import load_families
+from ncu_toolkit.core.errors import GateFailed
+from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.calibrate import Calibration, Guess, Outcome, Reach, Score
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.ladder.catalogue import load_families
+from ncu_toolkit.runs import store
 
 pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is shipped")
 

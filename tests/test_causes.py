@@ -8,11 +8,11 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import time_model
-from ncu_toolkit.diagnose import diagnose, ranked
+from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis.engine import diagnose, ranked
+from ncu_toolkit.diagnosis.rules import barrier_imbalance
+from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Evidence, Finding
-from ncu_toolkit.rules import barrier_imbalance
-from ncu_toolkit.time_model import Removal
 
 QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
 

@@ -16,9 +16,11 @@ import pytest
 import recorded
 from fake_gpu import FakeCupy
 
-from ncu_toolkit import collect, gpu, store, toolchain
+from ncu_toolkit.build import toolchain
 from ncu_toolkit.cli import COMMANDS, main
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.runs import store
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise ModuleNotFoundError(f"No module named '{name}'")
 
-    gpu.cupy.cache_clear()
-    monkeypatch.setattr(gpu, "importlib", SimpleNamespace(import_module=refuse))
+    cuda.cupy.cache_clear()
+    monkeypatch.setattr(cuda, "importlib", SimpleNamespace(import_module=refuse))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -160,10 +162,10 @@ def test_no_gpu(run: Run, monkeypatch: pytest.MonkeyPatch, count: int | Exceptio
         return count
 
     module = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=ask)))
-    gpu.cupy.cache_clear()
-    monkeypatch.setattr(gpu, "importlib", SimpleNamespace(import_module=lambda name: module))
+    cuda.cupy.cache_clear()
+    monkeypatch.setattr(cuda, "importlib", SimpleNamespace(import_module=lambda name: module))
     ended = run("profile", "--kernel", "naive", "--size", "64")
-    gpu.cupy.cache_clear()
+    cuda.cupy.cache_clear()
     assert ended.code == EXIT_ENVIRONMENT
     assert "GPU" in ended.error
     assert "ncu-toolkit report" in ended.error
@@ -196,7 +198,7 @@ def test_no_nvcc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_problem_that_does_not_fit_in_memory(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit import session, timing
+    from ncu_toolkit.gpu import session, timing
 
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
@@ -208,7 +210,7 @@ def test_a_problem_that_does_not_fit_in_memory(run: Run, cupy: FakeCupy, monkeyp
 
 
 def test_a_wrong_kernel_ends_with_its_own_code(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit import session, timing
+    from ncu_toolkit.gpu import session, timing
 
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
@@ -304,7 +306,7 @@ def test_the_list_as_json(run: Run) -> None:
 
 
 def test_the_list_as_text_names_every_rung(run: Run) -> None:
-    from ncu_toolkit.ladder import load_families
+    from ncu_toolkit.ladder.catalogue import load_families
 
     ended = run("list", "--ideas")
     assert ended.code == EXIT_OK
@@ -313,7 +315,7 @@ def test_the_list_as_text_names_every_rung(run: Run) -> None:
 
 
 def test_an_interrupt_is_one_line_too(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit import session
+    from ncu_toolkit.gpu import session
 
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
@@ -486,7 +488,7 @@ def test_versions_of_all_components(run: Run) -> None:
 
 
 def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit import session, timing
+    from ncu_toolkit.gpu import session, timing
 
     monkeypatch.setattr(session, "build_all", lambda selections, overrides, reporter, collected: reporter.note("a note"))
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
@@ -514,14 +516,14 @@ def test_verbose_shows_what_is_run(run: Run) -> None:
 
 
 def test_the_log_for_a_bug_report(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from ncu_toolkit import ladder
+    from ncu_toolkit.ladder import catalogue
 
     def defect() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
         raise RuntimeError("broken inside")
 
     monkeypatch.setattr("ncu_toolkit.cli.list.load_families", defect)
-    assert ladder.load_families()
+    assert catalogue.load_families()
     ended = run("list", "--log-file", "bug.log")
     assert ended.code == 70
     assert "a defect of ncu-toolkit: RuntimeError: broken inside" in ended.err
@@ -599,7 +601,7 @@ def test_out_of_memory_and_out_of_disk_are_one_line(run: Run, monkeypatch: pytes
 
 
 def test_a_refused_bench_leaves_no_folder(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit import session
+    from ncu_toolkit.gpu import session
 
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)
     cupy.free = 1000

@@ -12,9 +12,10 @@ import report_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit import cache, ncu_rep, ncu_source
-from ncu_toolkit.messages import Code
-from ncu_toolkit.ncu_source import CodeTexts
+from ncu_toolkit.core import cache
+from ncu_toolkit.report import ncu_source, reader
+from ncu_toolkit.report.messages import Code
+from ncu_toolkit.report.ncu_source import CodeTexts
 
 BASE = 0x7F12_3450_0000
 CODE = Code(b"\x01\x02", BASE, True)
@@ -154,15 +155,15 @@ def test_a_report_reads_the_same_from_what_was_kept(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     path = tmp_path / "three.ncu-rep"
     path.write_bytes(report_files.first_launches(3))
-    first = ncu_rep.load_profiles(path)
+    first = reader.load_profiles(path)
     kept = sorted((tmp_path / "cache" / "sass").rglob("*.json"))
     assert len(kept) == 3
     asked: list[int] = []
     made = ncu_source._asked
     monkeypatch.setattr(ncu_source, "_asked", lambda action, address: asked.append(address) or made(action, address))
-    assert ncu_rep.load_profiles(path) == first
+    assert reader.load_profiles(path) == first
     assert not asked
     content = json.loads(kept[0].read_bytes())
     content["lines"][0][1] = "CHANGED"
     kept[0].write_text(json.dumps(content), encoding="utf-8")
-    assert "CHANGED" in {row.sass for profile in ncu_rep.load_profiles(path) for row in profile.instructions}, "they are indeed what is read"
+    assert "CHANGED" in {row.sass for profile in reader.load_profiles(path) for row in profile.instructions}, "they are indeed what is read"

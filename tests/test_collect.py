@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import collect
-from ncu_toolkit.collect import Ncu, Request, argv, classify, find_ncu, run
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem
+from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem
+from ncu_toolkit.gpu import collect
+from ncu_toolkit.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
 
 NCU = Ncu("ncu", "2025.3.1.0")
-PLAIN = Request(Path("out/profile"), ("python3", "-m", "ncu_toolkit.target", "plan.json"), (Path("sections"),))
+PLAIN = Request(Path("out/profile"), ("python3", "-m", "ncu_toolkit.gpu.target", "plan.json"), (Path("sections"),))
 
 
 def test_the_command_line_of_a_ladder() -> None:
     assert " ".join(argv(NCU, PLAIN)) == (
         "ncu --set ladder --section-folder sections --clock-control none --cache-control all --nvtx --target-processes all --import-source yes "
-        "--profile-from-start off --export out/profile python3 -m ncu_toolkit.target plan.json"
+        "--profile-from-start off --export out/profile python3 -m ncu_toolkit.gpu.target plan.json"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.compare import attribute, compare
+from ncu_toolkit.diagnosis.compare import attribute, compare
 from ncu_toolkit.model import Profile
 
 POSITIVE = st.floats(0.1, 100.0)

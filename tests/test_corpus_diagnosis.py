@@ -7,9 +7,9 @@ from functools import lru_cache
 import pytest
 import recorded
 
-from ncu_toolkit.diagnose import IMPOSSIBLE, diagnose
+from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
 from ncu_toolkit.model import Diagnosis, Profile
-from ncu_toolkit.ncu_rep import load_profiles
+from ncu_toolkit.report.reader import load_profiles
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
 pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")]

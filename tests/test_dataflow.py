@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ncu_toolkit.attribution import Flow
 from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass.attribution import Flow
 
 BASE = 0x7F00
 

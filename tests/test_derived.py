@@ -5,49 +5,51 @@ from __future__ import annotations
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import attribution, derived, metrics
-from ncu_toolkit.flops import tensor_flops
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Presence
+from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.flops import tensor_flops
 
 
-@pytest.mark.parametrize("name", sorted(derived.DERIVED))
+@pytest.mark.parametrize("name", sorted(figures.DERIVED))
 def test_every_figure_says_what_it_is(name: str) -> None:
-    unit, label, meaning = derived.describe(name)
-    assert unit in metrics.UNITS
+    unit, label, meaning = figures.describe(name)
+    assert unit in registry.UNITS
     assert label
     assert meaning.endswith(".")
     empty = cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})
-    assert derived.value(empty, name) is None
-    assert derived.reading(empty, name).presence is not Presence.PRESENT
+    assert figures.value(empty, name) is None
+    assert figures.reading(empty, name).presence is not Presence.PRESENT
 
 
 def test_unknown_name_is_a_programming_error() -> None:
     for name in ("nonsense", "stall_share:nonsense", "kind_share:nonsense"):
         with pytest.raises(KeyError):
-            derived.value(cases.build({}), name)
+            figures.value(cases.build({}), name)
 
 
 def test_widths_and_lanes() -> None:
     profile = cases.build(
         {"opcodes": {"LDG.E.128": 10, "LDG.E": 30, "STG.E.64": 5}, "thread_opcodes": {"LDG.E.128": 320, "LDG.E": 480, "STG.E.64": 160}}
     )
-    assert derived.value(profile, "load_bytes_per_lane") == pytest.approx((10 * 16 + 30 * 4) / 40)
-    assert derived.value(profile, "lane_load_bytes") == 320 * 16 + 480 * 4
-    assert derived.value(profile, "lane_store_bytes") == 160 * 8
+    assert figures.value(profile, "load_bytes_per_lane") == pytest.approx((10 * 16 + 30 * 4) / 40)
+    assert figures.value(profile, "lane_load_bytes") == 320 * 16 + 480 * 4
+    assert figures.value(profile, "lane_store_bytes") == 160 * 8
 
 
 def test_excess_prefers_per_instruction_counts() -> None:
     counted = {"sass": "LDG.E R4, [R2.64]", "executed": 10, "counters": {"l2_sectors": 320.0, "l2_sectors_ideal": 40.0, "l1_tag_requests": 320.0}}
     profile = cases.build({"instructions": [counted]})
-    assert derived.value(profile, "global_sector_excess") == pytest.approx(1 - 40 / 320)
-    assert derived.value(profile, "l1_tag_excess") == pytest.approx(1 - 10 / 320)
+    assert figures.value(profile, "global_sector_excess") == pytest.approx(1 - 40 / 320)
+    assert figures.value(profile, "l1_tag_excess") == pytest.approx(1 - 10 / 320)
 
 
 def test_shared_excess_falls_back_to_the_conflict_counter() -> None:
     profile = cases.build(
         {"metrics": {"shared_load_wavefronts": 100, "shared_store_wavefronts": 0, "shared_load_conflicts": 25, "shared_store_conflicts": 0}}
     )
-    assert derived.value(profile, "shared_conflict_excess") == pytest.approx(0.25)
+    assert figures.value(profile, "shared_conflict_excess") == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_matrix_instructions(opcode: str, flops: float | None) -> None:
 
 def test_ffma_counts_two_per_active_lane() -> None:
     profile = cases.build({"opcodes": {"FFMA": 10, "FADD": 4}, "thread_opcodes": {"FFMA": 160, "FADD": 128}})
-    assert derived.value(profile, "flops_fp32") == 160 * 2 + 128
+    assert figures.value(profile, "flops_fp32") == 160 * 2 + 128
 
 
 def _rows(*lines: tuple[str, dict[str, int]]) -> list[dict[str, object]]:

@@ -9,11 +9,11 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit import calibrate
-from ncu_toolkit.diagnose import IMPOSSIBLE, diagnose
-from ncu_toolkit.ladder import load_rung, rung_files
+from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.ladder.catalogue import load_rung, rung_files
 from ncu_toolkit.model import RuleMessage
-from ncu_toolkit.time_model import NOISE
 
 
 def test_incomplete_launch_says_what_to_do() -> None:
@@ -95,7 +95,7 @@ def test_ncu_rules_are_mapped_to_causes() -> None:
     assert "memory-latency" in calibrate.ncu_means(message)
     assert calibrate.ncu_means(RuleMessage("SomethingElse", "", "", "ok")) == ()
     known = {meaning for _, _, meanings in calibrate.NCU_MEANS for meaning in meanings}
-    from ncu_toolkit.rules import bottleneck_ids
+    from ncu_toolkit.diagnosis.rules import bottleneck_ids
 
     assert known <= set(bottleneck_ids())
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit import collect, doctor, toolchain
+from ncu_toolkit.build import toolchain
 from ncu_toolkit.cli.doctor import command
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EnvironmentProblem
+from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EnvironmentProblem
+from ncu_toolkit.gpu import collect, doctor
 
 
 def by_name(checks: tuple[doctor.Check, ...]) -> dict[str, doctor.Check]:

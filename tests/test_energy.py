@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ncu_toolkit import energy, gpu
+from ncu_toolkit.gpu import cuda, energy
 
 
 class Machine:
@@ -50,7 +50,7 @@ class Machine:
 
 
 def measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> energy.Sustained | None:
-    monkeypatch.setattr(gpu, "synchronize", machine.wait)
+    monkeypatch.setattr(cuda, "synchronize", machine.wait)
     return energy.measure(machine.run, machine.work * 1e6, counter=machine.counter, fence=machine.fence, clock=machine.clock)
 
 
@@ -83,11 +83,11 @@ def test_a_gpu_that_does_not_count_launches_nothing() -> None:
 
 def test_samples_are_combined() -> None:
     states = [
-        gpu.GpuState("580", 1900.0, 1980.0, 3201.0, 300.0, 40.0, "power cap"),
-        gpu.GpuState("580", 1700.0, 1980.0, 3201.0, 650.0, 45.0, ""),
-        gpu.GpuState("580", 1800.0, 1980.0, None, 500.0, 44.0, "power cap, power brake"),
+        cuda.GpuState("580", 1900.0, 1980.0, 3201.0, 300.0, 40.0, "power cap"),
+        cuda.GpuState("580", 1700.0, 1980.0, 3201.0, 650.0, 45.0, ""),
+        cuda.GpuState("580", 1800.0, 1980.0, None, 500.0, 44.0, "power cap, power brake"),
     ]
-    found = gpu.combined(states)
+    found = cuda.combined(states)
     assert (found.sm_mhz, found.power_w, found.temperature_c, found.memory_mhz) == (1800.0, 650.0, 45.0, 3201.0)
     assert found.throttle == "power cap, power brake"
-    assert gpu.combined([]) == gpu.GpuState()
+    assert cuda.combined([]) == cuda.GpuState()

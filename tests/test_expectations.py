@@ -6,11 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from ncu_toolkit import expectations
-from ncu_toolkit.expectations import Subject, check, checks_of
-from ncu_toolkit.ladder import find_rung
-from ncu_toolkit.model import Context, Device, InstructionMix, Launch, Origin, Presence, Profile, Reading, StallStack, Timing
-from ncu_toolkit.runs import Run
+from ncu_toolkit.diagnosis import expectations
+from ncu_toolkit.diagnosis.expectations import Subject, check, checks_of
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.model import (
+    Context,
+    Device,
+    InstructionMix,
+    Launch,
+    Origin,
+    Presence,
+    Profile,
+    Reading,
+    StallStack,
+    Timing,
+)
+from ncu_toolkit.model.run import Run
 
 
 def launch(duration: float, opcodes: dict[str, int], stalls: dict[str, float] | None = None, index: int = 0, rung: str = "vectorized") -> Profile:

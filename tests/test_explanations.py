@@ -10,12 +10,13 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit import attribution, derived, time_model
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis import figures, time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.hardware.occupancy import occupancy, what_if_registers
 from ncu_toolkit.model import Finding
-from ncu_toolkit.occupancy import occupancy, what_if_registers
 from ncu_toolkit.render.columns import bound_cell
-from ncu_toolkit.rules import load_rules
+from ncu_toolkit.sass import attribution
 
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:
@@ -128,7 +129,7 @@ def test_bulk_copies_are_waited_for_at_an_mbarrier() -> None:
 def test_a_request_takes_one_pass_at_least(cc: tuple[int, int], data: float, requests: float, expected: float | None) -> None:
     """Half as many load/store units take half a request a cycle; below one pass the figure is no ratio of the same requests."""
     profile = cases.build({"metrics": {"l1_data_pipe_active": data, "l1_request_active": requests}, "device": {"cc": cc}})
-    value = derived.value(profile, "passes_per_request")
+    value = figures.value(profile, "passes_per_request")
     assert value == (pytest.approx(expected, rel=0.01) if expected else None)
 
 

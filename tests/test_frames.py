@@ -7,8 +7,9 @@ import math
 import pytest
 import recorded
 
-from ncu_toolkit import frames, metrics
-from ncu_toolkit.runs import Run
+from ncu_toolkit.analysis import frames
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.model.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def run() -> Run:
 def test_launches(run: Run) -> None:
     table = frames.launches_frame(run.profiles)
     assert len(table) == len(run.profiles)
-    assert set(metrics.REGISTRY) <= set(table.columns)
+    assert set(registry.REGISTRY) <= set(table.columns)
     row = table[(table["rung"] == "naive") & (table["size"] == "1024")].iloc[0]
     profile = recorded.profile(run, "naive", "1024")
     assert row["duration"] == profile.duration_us
@@ -32,7 +33,7 @@ def test_launches(run: Run) -> None:
 
 def test_metrics_keep_presence(run: Run) -> None:
     table = frames.metrics_frame(run.profiles[:1])
-    assert len(table) == len(metrics.REGISTRY)
+    assert len(table) == len(registry.REGISTRY)
     assert set(table["presence"]) >= {"present"}
     absent = table[table["presence"] != "present"]
     assert absent["value"].isna().all()

@@ -12,8 +12,8 @@ import recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit import framing
-from ncu_toolkit.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.report import framing
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import report_files
 
-from ncu_toolkit import analyze, baselines, gate
+from ncu_toolkit.analysis import analyze, gate
+from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.cli import main
-from ncu_toolkit.errors import EXIT_GATE, EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
-from ncu_toolkit.gate import Side
+from ncu_toolkit.core.errors import EXIT_GATE, EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.runs import baselines
 
 
 def side(name: str, *times: float, device: str = "GPU", status: str = "complete") -> Side:
@@ -86,7 +87,7 @@ def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: st
 
 
 def test_figures_of_every_kind_can_be_named() -> None:
-    names = gate.figures()
+    names = gate.gate_figures()
     assert {"time", "duration", "registers_per_thread", "dram_read_bytes"} <= names
     for name in sorted(names):
         assert gate.parse_gate(f"{name}>5%").names == {name}
@@ -136,7 +137,7 @@ def slower(data: bytes, factor: float) -> bytes:
     """Every launch's duration times `factor`, in all the roll-ups that hold it."""
     import struct
 
-    from ncu_toolkit import framing, messages
+    from ncu_toolkit.report import framing, messages
 
     frame = framing.parse(data)
     names = messages.metric_names(frame)
@@ -301,7 +302,7 @@ def test_a_baseline_of_incomplete_launches_is_refused(reports: tuple[Path, Path]
 
 
 def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:
-    from ncu_toolkit.analyze import Options, analyze
+    from ncu_toolkit.analysis.analyze import Options, analyze
 
     found = gate.sides_of(analyze([reports[0]], Options(profiles=True)))
     (only,) = found.values()

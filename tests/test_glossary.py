@@ -9,27 +9,29 @@ from pathlib import Path
 import pytest
 import render_fixture
 
-from ncu_toolkit import attribution, derived, glossary, glossary_terms, metrics, time_model
-from ncu_toolkit.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
+from ncu_toolkit.diagnosis import figures, glossary, glossary_terms, time_model
+from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
+from ncu_toolkit.diagnosis.rules import bottleneck_ids
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.columns import COLUMNS
 from ncu_toolkit.render.glossary_view import with_entries
 from ncu_toolkit.render.html import write_index, write_run
-from ncu_toolkit.rules import bottleneck_ids
+from ncu_toolkit.sass import attribution
 
 #: Figures whose paragraph is the registry's own: one for each opcode.
-COUNTED = {name for name in metrics.REGISTRY if name.startswith(("stall_", "threads_"))}
+COUNTED = {name for name in registry.REGISTRY if name.startswith(("stall_", "threads_"))}
 
 
 def test_every_term_of_the_renderer_has_an_entry() -> None:
-    assert set(STALLS) == set(metrics.STALL_REASONS)
-    assert set(METRICS) == (set(metrics.REGISTRY) - COUNTED) | set(derived.DERIVED)
-    assert set(UNITS) - {"points"} == set(metrics.UNITS) | {figure.unit for figure in derived.DERIVED.values()}
+    assert set(STALLS) == set(registry.STALL_REASONS)
+    assert set(METRICS) == (set(registry.REGISTRY) - COUNTED) | set(figures.DERIVED)
+    assert set(UNITS) - {"points"} == set(registry.UNITS) | {figure.unit for figure in figures.DERIVED.values()}
     assert set(KINDS) == set(attribution.KINDS) | {"other"}
     assert set(time_model.RESOURCES) | {"waiting"} <= set(CONCEPTS)
-    shown = [metrics.REGISTRY[name].label for name in metrics.REGISTRY] + [figure.label for figure in derived.DERIVED.values()]
-    shown += [*metrics.REGISTRY, *derived.DERIVED, *bottleneck_ids(), *(reason.replace("_", " ") for reason in metrics.STALL_REASONS)]
-    shown += [f"stall_share:{reason}" for reason in metrics.STALL_REASONS] + [f"kind_share:{kind}" for kind in KINDS]
+    shown = [registry.REGISTRY[name].label for name in registry.REGISTRY] + [figure.label for figure in figures.DERIVED.values()]
+    shown += [*registry.REGISTRY, *figures.DERIVED, *bottleneck_ids(), *(reason.replace("_", " ") for reason in registry.STALL_REASONS)]
+    shown += [f"stall_share:{reason}" for reason in registry.STALL_REASONS] + [f"kind_share:{kind}" for kind in KINDS]
     shown += [f"resource:{name.replace('_', ' ')}" for name in time_model.RESOURCES]
     assert [words for words in shown if not glossary.find(words)] == []
     for words in shown:
@@ -43,7 +45,7 @@ def test_headings_open_entries_that_there_are() -> None:
 
 
 def test_no_entry_is_left_over() -> None:
-    known = set(metrics.REGISTRY) | set(derived.DERIVED)
+    known = set(registry.REGISTRY) | set(figures.DERIVED)
     assert set(ALIASES.values()) <= known
     assert len(glossary.terms()) == len({term.key for term in glossary._all()}) == len(list(glossary._all()))
 

@@ -14,10 +14,11 @@ import test_recordings
 from heldout import score
 from heldout.score import RECORDINGS, SLOW, Case, Recording, Truth
 
-from ncu_toolkit import calibrate, checksums
-from ncu_toolkit.calibrate import Score
-from ncu_toolkit.ladder import load_families
-from ncu_toolkit.rules import load_rules
+from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.calibrate import Score
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.ladder.catalogue import load_families
+from ncu_toolkit.report import checksums
 
 FOLDERS = sorted({recording.folder for recording in RECORDINGS})
 SETS = pytest.mark.parametrize("folder", FOLDERS)

@@ -18,13 +18,14 @@ import report_files
 from render_hostile import EVIL, hostile_run
 from rich.console import Console
 
-from ncu_toolkit import analyze, gate, ncu_rep
-from ncu_toolkit.analyze import Analysis, FileResult, Options
+from ncu_toolkit.analysis import analyze, gate
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.cli import main
-from ncu_toolkit.errors import InputProblem
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.render import analysis as views
 from ncu_toolkit.render import analysis_json, comparison
 from ncu_toolkit.render.analysis_run import as_run
+from ncu_toolkit.report import reader
 
 NAMES = (
     EVIL,
@@ -141,7 +142,7 @@ def test_a_real_file_with_hostile_names(tmp_path: Path) -> None:
     data = report_files.with_texts(report_files.first_launches(2), lambda name: evil if name == b"naive" else None)
     path = tmp_path / "evil.ncu-rep"
     path.write_bytes(data)
-    assert any("\x1b" in profile.launch.kernel for profile in ncu_rep.load_profiles(path))
+    assert any("\x1b" in profile.launch.kernel for profile in reader.load_profiles(path))
     for form in ("text", "markdown", "json", "csv", "brief"):
         out = io.StringIO()
         with contextlib.redirect_stdout(out), pytest.raises(SystemExit):

@@ -8,7 +8,7 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Finding, Location
 from ncu_toolkit.render.hotspots import hot_spots
 

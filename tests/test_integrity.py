@@ -14,8 +14,10 @@ import mutation
 import pytest
 import report_files
 
-from ncu_toolkit import checksums, framing, integrity, messages, metrics, ncu_rep, store
-from ncu_toolkit.errors import InputProblem, ToolkitError
+from ncu_toolkit.core.errors import InputProblem, ToolkitError
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.report import checksums, framing, integrity, messages, reader
+from ncu_toolkit.runs import store
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
@@ -46,7 +48,7 @@ def test_a_whole_report_agrees_with_itself(small: Path) -> None:
 def test_no_real_report_is_accused() -> None:
     for path in sorted(CORPUS.glob("*.ncu-rep")):
         assert inspected(path.read_bytes()) == integrity.Inspection(), path.name
-        assert not [p.launch.status for p in ncu_rep.load_profiles(path) if p.launch.status.startswith("damaged")], path.name
+        assert not [p.launch.status for p in reader.load_profiles(path) if p.launch.status.startswith("damaged")], path.name
 
 
 def test_a_recording_is_not_accused() -> None:
@@ -89,7 +91,7 @@ def test_a_flipped_bit_of_a_figure_is_seen(small: Path, tmp_path: Path, metric: 
     assert list(found.launches) == [0]
     path = tmp_path / "flipped.ncu-rep"
     path.write_bytes(data)
-    first, second = ncu_rep.load_profiles(path)
+    first, second = reader.load_profiles(path)
     assert first.launch.status.startswith("damaged: ")
     assert second.launch.complete, "the other launch is as good as before"
 
@@ -108,7 +110,7 @@ def test_counts_of_instructions_are_held_against_their_total(small: Path, tmp_pa
     path = tmp_path / "counts.ncu-rep"
     path.write_bytes(data)
     try:
-        status = ncu_rep.load_profiles(path)[0].launch.status
+        status = reader.load_profiles(path)[0].launch.status
     except ToolkitError as error:
         status = f"damaged: {error}"
     assert status.startswith("damaged")
@@ -147,7 +149,7 @@ def test_an_empty_report_is_refused(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "none.ncu-rep"
     path.write_bytes(data[: first.offset])
     with pytest.raises(InputProblem, match="holds no launches"):
-        ncu_rep.load_report(path)
+        reader.load_report(path)
 
 
 def test_a_newer_format_is_not_called_damaged(small: Path) -> None:
@@ -169,7 +171,7 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
     assert checksums.verify(path) == checksums.Verdict()
     side = checksums.write(path)
     assert checksums.verify(path).source == "r.ncu-rep.sha256"
-    assert ncu_rep.load_report(path).checksum == "r.ncu-rep.sha256"
+    assert reader.load_report(path).checksum == "r.ncu-rep.sha256"
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "--check", "--quiet", side.name], cwd=tmp_path, check=True)
     data = bytearray(path.read_bytes())
@@ -177,8 +179,8 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
     data[at] ^= 1
     path.write_bytes(data)
     with pytest.raises(InputProblem, match=r"its SHA-256 differs from the one in r\.ncu-rep\.sha256"):
-        ncu_rep.load_report(path)
-    assert "SHA-256" in ncu_rep.load_report(path, allow_partial=True).damage
+        reader.load_report(path)
+    assert "SHA-256" in reader.load_report(path, allow_partial=True).damage
     side.write_text("not a sum\n")
     assert "does not name it" in checksums.verify(path).problem
 
@@ -246,6 +248,6 @@ def test_averages_and_sums(average: float, total: float, percentage: bool, agree
 
 
 def test_other_matrix_types_are_no_misspelt_names() -> None:
-    name = metrics.REGISTRY["hmma_pipe_active"].ncu[-1].encode()
+    name = registry.REGISTRY["hmma_pipe_active"].ncu[-1].encode()
     assert not list(integrity._name_table([name.replace(b"hmma", b"dmma")]))
     assert list(integrity._name_table([name.replace(b"hmma", b"hmna")]))

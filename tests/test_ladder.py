@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import ladder
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.expressions import check_syntax
-from ncu_toolkit.ladder_header import CHECK_FUNCTIONS
-from ncu_toolkit.problems import families, problem_for
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.expressions import check_syntax
+from ncu_toolkit.ladder.header import CHECK_FUNCTIONS
+from ncu_toolkit.ladder.problems import families, problem_for
 
 HEADER = """\
 title = "A step"
@@ -50,10 +50,10 @@ def replaced(old: str, new: str) -> str:
 
 def test_a_header_becomes_a_rung(tmp_path: Path) -> None:
     path = write(tmp_path, "07_wide.cu", HEADER + '[expect.sass]\npresent = ["LDS.128"]\nmax_registers = 64\n[expect]\nratio_at_least = 2\n')
-    rung = ladder.load_rung(path)
+    rung = catalogue.load_rung(path)
     assert (rung.name, rung.family, rung.order, rung.kind, rung.minimum_cc) == ("wide", "fam", 7, "step", (8, 0))
     assert rung.parameters == {"BM": 64, "TM": 4}
-    assert rung.expect.sass == ladder.SassExpectation(("LDS.128",), (), 64)
+    assert rung.expect.sass == catalogue.SassExpectation(("LDS.128",), (), 64)
     assert rung.expect.ratio_at_least == 2.0
     assert rung.code == CODE.replace("NAME", "wide")
     assert rung.text.splitlines()[rung.code_start - 1] == rung.code.splitlines()[0]
@@ -61,7 +61,7 @@ def test_a_header_becomes_a_rung(tmp_path: Path) -> None:
 
 
 def test_launches_become_numbers(tmp_path: Path) -> None:
-    rung = ladder.load_rung(write(tmp_path, "01_a.cu"))
+    rung = catalogue.load_rung(write(tmp_path, "01_a.cu"))
     (launch,) = rung.launch_geometry({"M": 1000}, {}, 132)
     assert (launch.grid, launch.block, launch.shared, launch.args) == ((16, 1, 1), (16, 2, 1), 256, ("A", "M"))
     assert (launch.blocks, launch.threads, launch.repeat) == (16, 32, 1)
@@ -81,13 +81,13 @@ def test_launches_become_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_launch_limits(tmp_path: Path, old: str, new: str, says: str) -> None:
-    rung = ladder.load_rung(write(tmp_path, "01_a.cu", replaced(old, new)))
+    rung = catalogue.load_rung(write(tmp_path, "01_a.cu", replaced(old, new)))
     with pytest.raises(UsageProblem, match=says):
         rung.launch_geometry({"M": 1000}, {}, 132)
 
 
 def test_expressions_name_their_file_and_key(tmp_path: Path) -> None:
-    rung = ladder.load_rung(write(tmp_path, "01_a.cu", replaced("ceil_div(M, BM)", "ceil_div(Q, BM)")))
+    rung = catalogue.load_rung(write(tmp_path, "01_a.cu", replaced("ceil_div(M, BM)", "ceil_div(Q, BM)")))
     with pytest.raises(InputProblem, match=r"kernels/fam/01_a\.cu: launch\[0\]\.grid\[0\]: in 'ceil_div\(Q, BM\)': there is no 'Q'"):
         rung.launch_geometry({"M": 1000}, {}, 132)
 
@@ -97,7 +97,7 @@ def test_parameters_and_shapes_are_refused_by_name(tmp_path: Path) -> None:
         '[[constraint]]\ncheck = "BM % TM == 0"\nsays = "the tile must split evenly"\n'
         '[[shapes]]\ncheck = "M % 4 == 0"\nsays = "M must be a multiple of 4"\n'
     )
-    rung = ladder.load_rung(write(tmp_path, "01_a.cu", HEADER + extra))
+    rung = catalogue.load_rung(write(tmp_path, "01_a.cu", HEADER + extra))
     with pytest.raises(UsageProblem, match="no parameter 'BN'"):
         rung.with_parameters({"BN": 3})
     with pytest.raises(UsageProblem, match="BM = 64, TM = 3: the tile must split evenly"):
@@ -111,8 +111,8 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         '[scratch.partial]\ndtype = "int32"\ncount = "ceil_div(M, 256)"\nzeroed = true\n'
         '[tensor_maps.map_a]\narray = "A"\nbox = ["TM", "BM"]\nswizzle = 128\n'
     )
-    rung = ladder.load_rung(write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra))
-    assert rung.scratch == (ladder.Scratch("partial", "int32", "ceil_div(M, 256)", True),)
+    rung = catalogue.load_rung(write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra))
+    assert rung.scratch == (catalogue.Scratch("partial", "int32", "ceil_div(M, 256)", True),)
     assert rung.scratch_counts({"M": 1000}, {}, 1) == {"partial": 4}
     assert rung.tensor_map_boxes({"M": 1000}, {}, 1) == {"map_a": (4, 64)}
     with pytest.raises(InputProblem, match="boxes of 1 to 256"):
@@ -156,7 +156,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
 )
 def test_header_errors_name_file_and_key(tmp_path: Path, header: str, says: str) -> None:
     with pytest.raises(InputProblem) as caught:
-        ladder.load_rung(write(tmp_path, "01_a.cu", header))
+        catalogue.load_rung(write(tmp_path, "01_a.cu", header))
     assert str(caught.value).startswith("kernels/fam/01_a.cu: ")
     assert says in str(caught.value)
 
@@ -166,59 +166,59 @@ def test_half_written_files(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, "01_a.cu")
     path.write_text(text)
     with pytest.raises(InputProblem, match="no header comment"):
-        ladder.load_rung(path)
+        catalogue.load_rung(path)
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = write(tmp_path, "01_a.cu")
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputProblem, match="not UTF-8"):
-        ladder.load_rung(path)
+        catalogue.load_rung(path)
 
 
 def test_one_broken_file_leaves_the_others_usable(tmp_path: Path) -> None:
     write(tmp_path, "01_a.cu")
     write(tmp_path, "02_b.cu", "kind = \n")
-    assert ladder.find_rung("a", tmp_path).name == "a"
-    assert ladder.load_families(tmp_path)["fam"].rung_names == ("a", "b")
-    assert [p.message.partition(":")[0] for p in ladder.check_ladders(tmp_path)] == ["kernels/fam/02_b.cu"]
+    assert catalogue.find_rung("a", tmp_path).name == "a"
+    assert catalogue.load_families(tmp_path)["fam"].rung_names == ("a", "b")
+    assert [p.message.partition(":")[0] for p in catalogue.check_ladders(tmp_path)] == ["kernels/fam/02_b.cu"]
     with pytest.raises(InputProblem):
-        _ = ladder.load_families(tmp_path)["fam"].rungs
+        _ = catalogue.load_families(tmp_path)["fam"].rungs
 
 
 def test_order_comes_from_the_file_name(tmp_path: Path) -> None:
     for name in ("10_z.cu", "02_y.cu", "01_x.cu"):
         write(tmp_path, name)
-    assert [rung.name for rung in ladder.find_family("fam", tmp_path).rungs] == ["x", "y", "z"]
+    assert [rung.name for rung in catalogue.find_family("fam", tmp_path).rungs] == ["x", "y", "z"]
 
 
 def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, "01_a.cu")
-    first = ladder.load_rung(path)
-    assert ladder.load_rung(path) is first
+    first = catalogue.load_rung(path)
+    assert catalogue.load_rung(path) is first
     write(tmp_path, "01_a.cu", replaced("A step", "Another step"))
-    assert ladder.load_rung(path).title == "Another step"
+    assert catalogue.load_rung(path).title == "Another step"
 
 
 def test_misses_suggest_the_nearest(tmp_path: Path) -> None:
     write(tmp_path, "01_vectorized.cu")
     with pytest.raises(UsageProblem, match=r"no kernel 'vectorised'.*'vectorized'"):
-        ladder.find_rung("vectorised", tmp_path)
+        catalogue.find_rung("vectorised", tmp_path)
     with pytest.raises(UsageProblem, match=r"no family 'fan'.*'fam'"):
-        ladder.find_rung("fan/vectorized", tmp_path)
+        catalogue.find_rung("fan/vectorized", tmp_path)
     with pytest.raises(UsageProblem, match="fam has no rung 'q'"):
-        ladder.find_rung("fam/q", tmp_path)
+        catalogue.find_rung("fam/q", tmp_path)
 
 
 def test_names_are_unique_and_well_formed(tmp_path: Path) -> None:
     write(tmp_path, "01_a.cu")
     write(tmp_path, "01_a.cu", family="other")
     with pytest.raises(InputProblem, match=r"there is a rung 'a' already, in kernels/fam/01_a\.cu"):
-        ladder.load_families(tmp_path)
+        catalogue.load_families(tmp_path)
     with pytest.raises(InputProblem, match="already"):
-        ladder.find_rung("a", tmp_path)
+        catalogue.find_rung("a", tmp_path)
     write(tmp_path, "Naive.cu", family="third")
-    assert any("NN_name.cu" in p.message for p in ladder.check_ladders(tmp_path))
+    assert any("NN_name.cu" in p.message for p in catalogue.check_ladders(tmp_path))
 
 
 def test_references_are_checked(tmp_path: Path) -> None:
@@ -227,41 +227,41 @@ def test_references_are_checked(tmp_path: Path) -> None:
     write(tmp_path, "03_c.cu", replaced('compared_with = ""', 'compared_with = "bb"'))
     write(tmp_path, "04_d.cu", replaced('compared_with = ""', 'compared_with = "fam/e"'))
     write(tmp_path, "05_e.cu", replaced('compared_with = ""', 'compared_with = "d"'))
-    says = [str(p) for p in ladder.check_ladders(tmp_path, lambda: {"memory-latency"})]
+    says = [str(p) for p in catalogue.check_ladders(tmp_path, lambda: {"memory-latency"})]
     assert len(says) == 5
     assert "02_b.cu: removes: there is no bottleneck 'memory-latencies'. Did you mean 'memory-latency'" in says[0]
     assert "02_b.cu: baseline: fam has no rung 'cublas'" in says[1]
     assert "03_c.cu: compared_with: fam has no rung 'bb'" in says[2]
     assert "04_d.cu: compared_with leads in a circle: d → e → d" in says[3]
-    assert len(ladder.check_ladders(tmp_path, {"memory-latencies"})) == 4
-    compared = ladder.comparison_of(ladder.find_rung("b", tmp_path))
+    assert len(catalogue.check_ladders(tmp_path, {"memory-latencies"})) == 4
+    compared = catalogue.comparison_of(catalogue.find_rung("b", tmp_path))
     assert compared is not None
     assert compared.name == "a"
-    assert ladder.comparison_of(compared) is None
+    assert catalogue.comparison_of(compared) is None
 
 
 def test_architecture(tmp_path: Path) -> None:
-    plain = ladder.load_rung(write(tmp_path, "01_a.cu"))
+    plain = catalogue.load_rung(write(tmp_path, "01_a.cu"))
     assert plain.unsupported_on((7, 5)) == "a needs compute capability 8.0 or newer, not 7.5"
     assert plain.unsupported_on((12, 0)) == ""
-    hopper = ladder.load_rung(write(tmp_path, "02_b.cu", "arch_specific = true\n" + replaced('"8.0"', '"9.0"')))
+    hopper = catalogue.load_rung(write(tmp_path, "02_b.cu", "arch_specific = true\n" + replaced('"8.0"', '"9.0"')))
     assert hopper.unsupported_on((9, 0)) == ""
     assert hopper.unsupported_on((10, 0)) == "b needs compute capability 9.0 exactly (sm_90a), not 10.0"
 
 
 def test_library_baseline_needs_no_code(tmp_path: Path) -> None:
     header = 'title = "Library"\nidea = "The library."\nkind = "baseline"\nlibrary = "cublas"\nminimum_cc = "7.0"\n'
-    rung = ladder.load_rung(write(tmp_path, "99_cublas.cu", header, ""))
+    rung = catalogue.load_rung(write(tmp_path, "99_cublas.cu", header, ""))
     assert (rung.library, rung.launches, rung.launch_geometry({}, None, 1)) == ("cublas", (), ())
 
 
 def test_root_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "01_mine.cu")
-    monkeypatch.setenv(ladder.ROOT_VARIABLE, str(tmp_path))
-    assert ladder.find_rung("mine").family == "fam"
-    monkeypatch.setenv(ladder.ROOT_VARIABLE, str(tmp_path / "absent"))
+    monkeypatch.setenv(catalogue.ROOT_VARIABLE, str(tmp_path))
+    assert catalogue.find_rung("mine").family == "fam"
+    monkeypatch.setenv(catalogue.ROOT_VARIABLE, str(tmp_path / "absent"))
     with pytest.raises(EnvironmentProblem, match="no folder of kernels"):
-        ladder.kernels_root()
+        catalogue.kernels_root()
 
 
 def test_finding_is_fast_with_a_hundred_files(tmp_path: Path) -> None:
@@ -270,25 +270,25 @@ def test_finding_is_fast_with_a_hundred_files(tmp_path: Path) -> None:
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
-        ladder.find_rung("rung_57", tmp_path)
-        ladder.load_families(tmp_path)
+        catalogue.find_rung("rung_57", tmp_path)
+        catalogue.load_families(tmp_path)
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.1
 
 
 def test_shipped_ladders_are_sound() -> None:
-    assert ladder.load_families()
-    assert [str(p) for p in ladder.check_ladders()] == []
+    assert catalogue.load_families()
+    assert [str(p) for p in catalogue.check_ladders()] == []
 
 
 def shipped() -> list[Path]:
-    return [path for path in ladder.rung_files() if path.parent.name in families()]
+    return [path for path in catalogue.rung_files() if path.parent.name in families()]
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
     """Every name in a header exists: arguments, dimensions, parameters; and launches resolve at every size that the family names."""
-    rung = ladder.load_rung(path)
+    rung = catalogue.load_rung(path)
     problem = problem_for(rung.family)
     rung.with_parameters()
     resolved = 0

@@ -9,12 +9,12 @@ import numpy
 import pytest
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.ladder import find_rung
-from ncu_toolkit.launch import Runnable, Workspace, _holder, architecture_for, prepare
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
+from ncu_toolkit.gpu.launch import Runnable, Workspace, _holder, architecture_for, prepare
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.problems.base import Case
 from ncu_toolkit.model import Device
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.problems.base import Case
 
 PROBLEM = problem_for("gemm_fp32")
 

@@ -7,10 +7,10 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import derived, time_model
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis import figures, time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding
-from ncu_toolkit.time_model import Removal
 
 QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
 WAITS = {"selected": 0.1, "long_scoreboard": 9.9}
@@ -50,10 +50,10 @@ def test_what_l2_has_still_to_write_counts_for_memory() -> None:
     stores = {"opcodes": {"LDG.E": 500_000, "STG.E": 500_000}, "thread_opcodes": {"LDG.E": 16_000_000, "STG.E": 16_000_000}}
     metrics = {"dram_utilization": 0.6, "dram_read_bytes": 64e6, "dram_write_bytes": 40e6}
     held = cases.build({"metrics": metrics, "device": {"l2_bytes": 50_000_000}, **stores})
-    assert derived.value(held, "dram_owed_bytes") == pytest.approx(24e6)
-    assert derived.value(held, "dram_demand") == pytest.approx(0.6 * 128 / 104)
+    assert figures.value(held, "dram_owed_bytes") == pytest.approx(24e6)
+    assert figures.value(held, "dram_demand") == pytest.approx(0.6 * 128 / 104)
     small = cases.build({"metrics": metrics, "device": {"l2_bytes": 4_000_000}, **stores})
-    assert derived.value(small, "dram_owed_bytes") == pytest.approx(4e6)
+    assert figures.value(small, "dram_owed_bytes") == pytest.approx(4e6)
     assert time_model.build(held).worked("dram") > time_model.build(small).worked("dram")
 
 

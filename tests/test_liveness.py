@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import build, liveness, sass, toolchain
-from ncu_toolkit.errors import EnvironmentProblem
-from ncu_toolkit.ladder import Rung, load_families
+from ncu_toolkit.build import nvcc, toolchain
+from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.ladder.catalogue import Rung, load_families
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model import Instruction
-from ncu_toolkit.operands import registers
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.sass import Function
-from ncu_toolkit.sass_flow import live_registers
+from ncu_toolkit.sass import disassembly, liveness
+from ncu_toolkit.sass.disassembly import Function
+from ncu_toolkit.sass.loops import live_registers
+from ncu_toolkit.sass.operands import registers
 
 
 def span(first: int, count: int) -> set[int]:
@@ -194,6 +195,6 @@ def test_agrees_with_nvdisasm_on_every_rung() -> None:
 
 def code_and_oracle(rung: Rung) -> list[tuple[Function, dict[int, int]]]:
     problem = problem_for(rung.family)
-    cubin = build.compile_rung(rung, "sm_90", None, problem.macros(problem.dtype(None)))
+    cubin = nvcc.compile_rung(rung, "sm_90", None, problem.macros(problem.dtype(None)))
     expected = oracle(cubin.path)
-    return [(function, expected[function.name]) for function in sass.disassemble(cubin.path)]
+    return [(function, expected[function.name]) for function in disassembly.disassemble(cubin.path)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import nvperf
 import pytest
 
-from ncu_toolkit import metrics, sections
+from ncu_toolkit.metrics import registry, sections
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = ROOT.parent / "shared" / "metrics"
@@ -22,7 +22,7 @@ RAW_NAME = re.compile(
 MAY_NAME_METRICS = {"metrics.py", "sections.py"}
 
 
-def hardware_names(metric: metrics.Metric) -> list[str]:
+def hardware_names(metric: registry.Metric) -> list[str]:
     return [name for name in metric.ncu if not NOT_HARDWARE.match(name)]
 
 
@@ -33,7 +33,7 @@ def test_every_name_exists_on_the_chips_it_claims(cc: tuple[int, int]) -> None:
     with nvperf.chip(nvperf.CHIPS[cc]) as chip:
         assert not chip.has("sm__no_such_metric.avg"), "the library takes anything: this test would prove nothing"
         assert chip.has("sm__cycles_active.avg")
-        for metric in metrics.REGISTRY.values():
+        for metric in registry.REGISTRY.values():
             names = hardware_names(metric)
             if names and metric.available_on(cc) != any(map(chip.has, names)):
                 wrong.append(
@@ -48,9 +48,9 @@ def test_the_name_that_is_collected_exists_where_it_is_collected(cc: tuple[int, 
     """Sections ask for the first name only; a chip that has just a later one would leave the metric uncollected."""
     wrong = []
     with nvperf.chip(nvperf.CHIPS[cc]) as chip:
-        for metric in metrics.REGISTRY.values():
+        for metric in registry.REGISTRY.values():
             if (
-                metric.name not in metrics.READ_ONLY
+                metric.name not in registry.READ_ONLY
                 and metric.available_on(cc)
                 and hardware_names(metric)[:1] == [metric.ncu[0]]
                 and not chip.has(metric.ncu[0])
@@ -67,7 +67,7 @@ def test_every_base_name_is_in_the_published_lists(cc: tuple[int, int]) -> None:
     known = {line.split("\t")[1] for line in lines}
     wrong = [
         name
-        for metric in metrics.REGISTRY.values()
+        for metric in registry.REGISTRY.values()
         if metric.available_on(cc)
         for name in hardware_names(metric)[:1]
         if name.split(".")[0] not in known
@@ -95,34 +95,34 @@ def test_no_raw_metric_name_outside_the_registry() -> None:
 
 
 def test_the_pattern_of_raw_names_finds_every_raw_name() -> None:
-    unseen = [name for name in (*metrics.raw_names(), *metrics.SOURCE_METRICS.values(), metrics.OPCODE_METRIC) if not RAW_NAME.search(name)]
+    unseen = [name for name in (*registry.raw_names(), *registry.SOURCE_METRICS.values(), registry.OPCODE_METRIC) if not RAW_NAME.search(name)]
     assert not unseen
 
 
 def test_entries_are_sound() -> None:
-    names = [metric.name for group in metrics.GROUPS.values() for metric in group]
-    assert len(names) == len(set(names)) == len(metrics.REGISTRY)
-    for metric in metrics.REGISTRY.values():
-        assert metric.unit in metrics.UNITS, metric.name
+    names = [metric.name for group in registry.GROUPS.values() for metric in group]
+    assert len(names) == len(set(names)) == len(registry.REGISTRY)
+    for metric in registry.REGISTRY.values():
+        assert metric.unit in registry.UNITS, metric.name
         assert metric.better in ("high", "low", ""), metric.name
         assert metric.ncu, metric.name
         assert metric.label.strip(), metric.name
         assert metric.meaning.endswith("."), metric.name
         assert metric.since <= metric.until, metric.name
-    assert set(metrics.REGISTRY) >= metrics.READ_ONLY
-    assert all(unit in metrics.UNITS and factor > 0 for unit, factor in metrics.CONVERSIONS.values())
-    assert all(f"stall_{reason}" in metrics.REGISTRY for reason in metrics.STALL_REASONS)
+    assert set(registry.REGISTRY) >= registry.READ_ONLY
+    assert all(unit in registry.UNITS and factor > 0 for unit, factor in registry.CONVERSIONS.values())
+    assert all(f"stall_{reason}" in registry.REGISTRY for reason in registry.STALL_REASONS)
 
 
 def test_sections_collect_the_whole_registry_and_nothing_twice() -> None:
-    text = "".join(sections.section_text(group) for group in metrics.GROUPS)
-    for metric in metrics.REGISTRY.values():
-        expected = 0 if metric.name in metrics.READ_ONLY else 1
+    text = "".join(sections.section_text(group) for group in registry.GROUPS)
+    for metric in registry.REGISTRY.values():
+        expected = 0 if metric.name in registry.READ_ONLY else 1
         assert text.count(f'Name: "{metric.ncu[0]}"\n') == expected, metric.name
 
 
 def test_section_files_are_current() -> None:
-    expected = {sections.file_name(group): sections.section_text(group) for group in (*metrics.GROUPS, "source")}
+    expected = {sections.file_name(group): sections.section_text(group) for group in (*registry.GROUPS, "source")}
     found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "sections").glob("*.section")}
     assert found == expected, "run `make docs`"
 
@@ -134,8 +134,8 @@ def test_sections_can_be_written_anywhere(tmp_path: Path) -> None:
         assert f'Sets {{\n  Identifier: "{sections.SET_NAME}"\n}}' in text
 
 
-@pytest.mark.parametrize("reason", metrics.STALL_REASONS)
+@pytest.mark.parametrize("reason", registry.STALL_REASONS)
 def test_sampling_spells_reasons_its_own_way(reason: str) -> None:
     spelled = {"no_instruction": "no_instructions", "gmma": "warpgroup_arrive"}.get(reason, reason)
-    assert metrics.sample_metric(reason).endswith(f"_{spelled}")
-    assert metrics.sample_metric(reason, not_issued=True).endswith(f"_{spelled}_not_issued")
+    assert registry.sample_metric(reason).endswith(f"_{spelled}")
+    assert registry.sample_metric(reason, not_issued=True).endswith(f"_{spelled}_not_issued")

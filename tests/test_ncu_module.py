@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import ncu_module, ncu_rep
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.report import ncu_module, reader
 
 SYSTEM_LIBRARY = "libstdc++.so.6"
 
@@ -32,7 +32,7 @@ def test_no_report_module_is_an_environment_problem(monkeypatch: pytest.MonkeyPa
 
 def run(script: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A script in a new process, which has loaded nothing yet; modules in `path` come before the installed ones."""
-    own = Path(ncu_rep.__file__).parents[1]
+    own = Path(reader.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (path, own))))}
     return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, capture_output=True, text=True, check=False)
 
@@ -50,7 +50,7 @@ def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(tmp_p
         """
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(len(ncu_rep.load_profiles(report))), str(here)]
+    assert done.stdout.split() == [str(len(reader.load_profiles(report))), str(here)]
 
 
 def test_what_came_after_the_module_does_not_matter(tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ def test_what_came_after_the_module_does_not_matter(tmp_path: Path) -> None:
 def test_errors_and_results_come_through_from_the_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = recorded.small_recording(tmp_path / "run")
     report = folder / "profile.ncu-rep"
-    here = ncu_rep.load_report(report)
+    here = reader.load_report(report)
     monkeypatch.setattr(ncu_module, "fits_here", lambda: False)
-    assert ncu_rep.load_report(report) == here
+    assert reader.load_report(report) == here
     with pytest.raises(InputProblem, match=r"no report at"):
-        ncu_rep.load_report(tmp_path / "none.ncu-rep")
+        reader.load_report(tmp_path / "none.ncu-rep")
 
 
 def test_a_module_that_dies_there_is_an_error_that_names_the_file(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import framing, metrics, ncu_action, ncu_rep, ncu_rules, ncu_source, store
-from ncu_toolkit.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Presence, Profile
+from ncu_toolkit.report import framing, ncu_action, ncu_rules, ncu_source, reader
+from ncu_toolkit.runs import store
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
 
@@ -40,7 +42,7 @@ def written(folder: Path, data: bytes) -> Path:
 
 
 def test_profiles_of_a_whole_report(tmp_path: Path, small: bytes) -> None:
-    report = ncu_rep.load_report(written(tmp_path, small))
+    report = reader.load_report(written(tmp_path, small))
     assert (len(report.profiles), report.declared_launches, report.damage) == (2, 2, "")
     assert report.ncu_version.startswith("20")
     first, second = report.profiles
@@ -57,7 +59,7 @@ def test_profiles_of_a_whole_report(tmp_path: Path, small: bytes) -> None:
 
 
 def check_profile(profile: Profile) -> None:
-    assert set(profile.readings) == set(metrics.REGISTRY), "every registry metric has a reading"
+    assert set(profile.readings) == set(registry.REGISTRY), "every registry metric has a reading"
     for reading in profile.readings.values():
         assert (reading.value is not None) == (reading.presence is Presence.PRESENT)
         if reading.unit == "fraction" and reading.value is not None:
@@ -66,7 +68,7 @@ def check_profile(profile: Profile) -> None:
 
 
 def test_without_instructions_the_mix_still_comes_from_a_table_or_is_empty(tmp_path: Path, small: bytes) -> None:
-    quick = ncu_rep.load_profiles(written(tmp_path, small), instructions=False)[0]
+    quick = reader.load_profiles(written(tmp_path, small), instructions=False)[0]
     assert quick.instructions == ()
     assert quick.sources == {}
     assert quick.duration_us
@@ -89,7 +91,7 @@ def test_damaged_reports_are_refused(tmp_path: Path, small: bytes, name: str) ->
     change, says = CUTS[name]
     path = written(tmp_path, change(small))
     with pytest.raises(InputProblem) as caught:
-        ncu_rep.load_report(path)
+        reader.load_report(path)
     assert says in str(caught.value)
     assert str(path) in str(caught.value)
     assert caught.value.exit_code == EXIT_INPUT
@@ -98,8 +100,8 @@ def test_damaged_reports_are_refused(tmp_path: Path, small: bytes, name: str) ->
 
 def test_the_intact_part_can_be_had_on_request(tmp_path: Path, small: bytes) -> None:
     with pytest.raises(InputProblem, match="1 launches before that are intact"):
-        ncu_rep.load_report(written(tmp_path, small[:-1]))
-    report = ncu_rep.load_report(written(tmp_path, small[:-1]), instructions=False, allow_partial=True)
+        reader.load_report(written(tmp_path, small[:-1]))
+    report = reader.load_report(written(tmp_path, small[:-1]), instructions=False, allow_partial=True)
     assert len(report.profiles) == 1
     assert "at offset" in report.damage
 
@@ -107,7 +109,7 @@ def test_the_intact_part_can_be_had_on_request(tmp_path: Path, small: bytes) -> 
 def test_folders_and_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.ncu-rep"):
         with pytest.raises(InputProblem):
-            ncu_rep.load_report(path)
+            reader.load_report(path)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ REPORTS = {
 @pytest.mark.parametrize("name", [pytest.param(name, marks=corpus) for name in REPORTS])
 def test_other_peoples_reports(name: str) -> None:
     version, cc, count, incomplete = REPORTS[name]
-    report = ncu_rep.load_report(CORPUS / f"{name}.ncu-rep", instructions=False)
+    report = reader.load_report(CORPUS / f"{name}.ncu-rep", instructions=False)
     assert len(report.profiles) == report.declared_launches == count
     assert report.ncu_version.startswith(version)
     assert {profile.device.cc for profile in report.profiles} == {cc}
@@ -185,7 +187,7 @@ def test_other_peoples_reports(name: str) -> None:
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")
 def test_what_an_architecture_never_had_is_not_called_uncollected() -> None:
-    profile = ncu_rep.load_profiles(CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False)[0]
+    profile = reader.load_profiles(CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False)[0]
     assert profile.reading("stall_gmma").presence is Presence.NOT_AVAILABLE
     assert profile.reading("stall_long_scoreboard").presence is Presence.PRESENT
 
@@ -209,8 +211,8 @@ class Action:
         return self.values[""][1]
 
 
-ACTIVE, ELAPSED = metrics.REGISTRY["l1_data_pipe_active"].ncu
-CYCLES = {metrics.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), metrics.REGISTRY["sm_cycles"].ncu[0]: (1000.0, "cycle")}
+ACTIVE, ELAPSED = registry.REGISTRY["l1_data_pipe_active"].ncu
+CYCLES = {registry.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), registry.REGISTRY["sm_cycles"].ncu[0]: (1000.0, "cycle")}
 
 
 @pytest.mark.parametrize(
@@ -223,6 +225,6 @@ CYCLES = {metrics.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), metrics
     ids=["as it is collected", "over elapsed cycles", "without the active part of the time"],
 )
 def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(values: dict[str, tuple[float, str]], expected: float | None) -> None:
-    reading = ncu_action._reading(Action(values), frozenset(values), metrics.REGISTRY["l1_data_pipe_active"], (9, 0))
+    reading = ncu_action._reading(Action(values), frozenset(values), registry.REGISTRY["l1_data_pipe_active"], (9, 0))
     assert reading.value == (None if expected is None else pytest.approx(expected))
     assert (reading.presence is Presence.PRESENT) == (expected is not None)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import recorded
 
-from ncu_toolkit import ncu_action, ncu_module, ncu_rules
-from ncu_toolkit.diagnose import diagnose
-from ncu_toolkit.rules import title
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.report import ncu_action, ncu_module, ncu_rules
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recording is not shipped")
@@ -224,6 +224,9 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
     # what goes on from there imports nothing more
-    for module in ("ncu_action", "ncu_source", "ncu_rules", "diagnose", "attribution", "dataflow", "derived", "time_model"):
+    for module in (
+        "report/ncu_action", "report/ncu_source", "report/ncu_rules", "diagnosis/engine", "sass/attribution", "sass/dataflow",
+        "diagnosis/figures", "diagnosis/time_model",
+    ):
         text = Path(home, "ncu_toolkit", f"{module}.py").read_text(encoding="utf-8")
         assert re.findall(r"^ +(?:import|from) \w+", text, re.MULTILINE) == [], module

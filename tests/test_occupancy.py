@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.occupancy import (
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.hardware.occupancy import (
     LIMITS,
     limits_of,
     next_steps,

@@ -7,11 +7,11 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import time_model
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules.double_precision import LITERAL_MOVE
 from ncu_toolkit.model import Finding
-from ncu_toolkit.rules import load_rules
-from ncu_toolkit.rules.double_precision import LITERAL_MOVE
 
 
 def outcome(bottleneck: str, case: dict[str, Any]) -> Any:

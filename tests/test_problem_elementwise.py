@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from ncu_toolkit import ladder
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.problems import compare, problem_for
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.problems import compare, problem_for
 
 PROBLEM = problem_for("elementwise")
 GELU = {"op": "gelu"}
@@ -111,9 +111,9 @@ def test_library_kernels_write_into_the_output(name: str, options: dict[str, str
     assert cupy.code.startswith("y = ")
 
 
-@pytest.mark.parametrize("rung", [r for r in ladder.find_family("elementwise").rungs if not r.library], ids=lambda r: r.name)
+@pytest.mark.parametrize("rung", [r for r in catalogue.find_family("elementwise").rungs if not r.library], ids=lambda r: r.name)
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes])
-def test_every_rung_launches_at_every_size(rung: ladder.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()}
     known = {*PROBLEM.arrays(size, "float32", rung.problem), *scalars, *rung.scratch_counts(scalars, None, 132)}
@@ -122,5 +122,5 @@ def test_every_rung_launches_at_every_size(rung: ladder.Rung, text: str) -> None
 
 
 def test_unfused_gelu_is_eight_launches() -> None:
-    assert len(ladder.find_rung("gelu_unfused").launches) == 8
-    assert len(ladder.find_rung("gelu_fused").launches) == 1
+    assert len(catalogue.find_rung("gelu_unfused").launches) == 8
+    assert len(catalogue.find_rung("gelu_fused").launches) == 1

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.problems import compare, problem_for
-from ncu_toolkit.problems.base import Expected, Verdict
-from ncu_toolkit.problems.gemm_fp32 import PROBLEM
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems.base import Expected, Verdict
+from ncu_toolkit.ladder.problems.gemm_fp32 import PROBLEM
 
 
 def made(size_text: str, seed: int = 1) -> tuple[np.ndarray, np.ndarray, Expected]:

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.problems import Size, compare, problem_for
-from ncu_toolkit.problems.gemm_tensor import PROBLEM, UNIT, accumulation_bound, from_bits, padded, partial_sum_bound, to_bits
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder.problems import Size, compare, problem_for
+from ncu_toolkit.ladder.problems.gemm_tensor import (
+    PROBLEM,
+    UNIT,
+    accumulation_bound,
+    from_bits,
+    padded,
+    partial_sum_bound,
+    to_bits,
+)
 
 DTYPES = ("bfloat16", "float16")
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ncu_toolkit import ladder
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.problems import ArraySpec, Expected, compare, problem_for
-from ncu_toolkit.problems.pathology import OPERATIONS
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.problems import ArraySpec, Expected, compare, problem_for
+from ncu_toolkit.ladder.problems.pathology import OPERATIONS
 
 PROBLEM = problem_for("pathology")
-RUNGS = ladder.find_family("pathology").rungs
+RUNGS = catalogue.find_family("pathology").rungs
 
 DEFECTS = {
     "uncoalesced-global-access", "narrow-access", "missing-data-reuse", "shared-bank-conflict", "shared-instruction-pressure",
@@ -226,7 +226,7 @@ def test_every_defect_has_its_pair_and_every_roof_its_kernel() -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
-def test_headers_fit_the_problem(rung: ladder.Rung) -> None:
+def test_headers_fit_the_problem(rung: catalogue.Rung) -> None:
     assert rung.problem["reference"] in OPERATIONS
     for key, value in rung.problem.items():  # sizes that the device code is compiled with are those of the reference
         assert rung.parameters.get(key.upper(), value) == value, key

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit import ladder
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.problems import compare, problem_for
-from ncu_toolkit.problems.reduction import rounding_bound
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems.reduction import rounding_bound
 
 PROBLEM = problem_for("reduction")
 H200_SMS = 132
@@ -109,9 +109,9 @@ def test_work_and_traffic() -> None:
         PROBLEM.library(np, "thrust", {}, size, "int32", {})
 
 
-@pytest.mark.parametrize("rung", [r for r in ladder.find_family("reduction").rungs if not r.library], ids=lambda r: r.name)
+@pytest.mark.parametrize("rung", [r for r in catalogue.find_family("reduction").rungs if not r.library], ids=lambda r: r.name)
 @pytest.mark.parametrize("text", ["0", "1", "127", "2^22", "16777259", "2147483647"])
-def test_every_rung_launches_at_every_size(rung: ladder.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "int32", {}).items()}
     scratch = rung.scratch_counts(scalars, None, H200_SMS)

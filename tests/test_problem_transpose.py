@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncu_toolkit import ladder
-from ncu_toolkit.errors import UsageProblem
-from ncu_toolkit.problems import compare, problem_for
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.problems import compare, problem_for
 
 PROBLEM = problem_for("transpose")
 COPY = {"op": "copy"}
@@ -45,9 +45,9 @@ def test_refusals() -> None:
         PROBLEM.library(np, "geam", {}, SIZE, "float32", {})
 
 
-@pytest.mark.parametrize("rung", ladder.find_family("transpose").rungs, ids=lambda r: r.name)
+@pytest.mark.parametrize("rung", catalogue.find_family("transpose").rungs, ids=lambda r: r.name)
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
-def test_every_rung_launches_at_every_size(rung: ladder.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()}
     known = {*PROBLEM.arrays(size, "float32", rung.problem), *scalars}
@@ -58,7 +58,7 @@ def test_every_rung_launches_at_every_size(rung: ladder.Rung, text: str) -> None
 @pytest.mark.parametrize("name", ["transpose_naive", "transpose_smem", "transpose_padded", "transpose_swizzled"])
 def test_too_many_rows_for_the_grid_are_refused(name: str) -> None:
     with pytest.raises(UsageProblem, match="rows must be at most"):
-        ladder.find_rung(name).launch_geometry({"rows": 65535 * 32 + 1, "cols": 1, "count": 65535 * 32 + 1}, None, 132)
+        catalogue.find_rung(name).launch_geometry({"rows": 65535 * 32 + 1, "cols": 1, "count": 65535 * 32 + 1}, None, 132)
 
 
 def bank_groups(quartets: list[int]) -> bool:
@@ -66,7 +66,7 @@ def bank_groups(quartets: list[int]) -> bool:
     return all(len({q % 8 for q in quartets[first : first + 8]}) == 8 for first in range(0, len(quartets), 8))
 
 
-@pytest.mark.parametrize("tile", ladder.find_rung("transpose_vectorized").search["TILE"])
+@pytest.mark.parametrize("tile", catalogue.find_rung("transpose_vectorized").search["TILE"])
 def test_the_vectorized_tile_is_a_transpose_without_conflicts(tile: int) -> None:
     """The layout of transpose_vectorized, replayed: quartet r of column c lies at [c][r ^ (c / 4)]."""
     quartets = tile // 4

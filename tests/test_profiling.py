@@ -10,11 +10,13 @@ import pytest
 from fake_gpu import FakeCupy
 from ladder_runs import Ncu, Quiet, chosen, marker
 
-from ncu_toolkit import collect, framing, profiling, session, store
-from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, ToolkitError
-from ncu_toolkit.session import Collected
-from ncu_toolkit.store import Asked
-from ncu_toolkit.target import read_plan
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
+from ncu_toolkit.gpu import collect, profiling, session
+from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu.target import read_plan
+from ncu_toolkit.report import framing
+from ncu_toolkit.runs import store
+from ncu_toolkit.runs.store import Asked
 
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index")
 #: Longer than the stand-in takes for all of them, and shorter than for two.

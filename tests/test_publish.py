@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import publish, store
-from ncu_toolkit.errors import InputProblem
+from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.render import publish
+from ncu_toolkit.runs import store
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ from urllib.parse import unquote
 import pytest
 import render_fixture
 
+from ncu_toolkit.hardware.occupancy import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.model import Evidence
-from ncu_toolkit.occupancy import occupancy, what_if_block, what_if_registers
+from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.columns import COLUMNS, bound_cell
 from ncu_toolkit.render.family_view import family_view
@@ -25,7 +26,6 @@ from ncu_toolkit.render.roofline import Point, _crosses, roofline
 from ncu_toolkit.render.roofs import roofs
 from ncu_toolkit.render.run_view import run_view
 from ncu_toolkit.render.views import Table
-from ncu_toolkit.runs import Ceilings
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +153,12 @@ def test_every_ladder_is_a_bar_away(tmp_path: Path) -> None:
 
 def test_commands_can_be_typed(book: Book) -> None:
     """Two section folders are told apart, no file is named that is not there, and a packed report is unpacked before it is opened."""
-    recorded = "ncu --section-folder sections --section-folder sections --export p python3 -m ncu_toolkit.target profile-plan.json"
+    recorded = "ncu --section-folder sections --section-folder sections --export p python3 -m ncu_toolkit.gpu.target profile-plan.json"
     run = replace(book.run, commands=(recorded,), report_files=("p.ncu-rep.xz", "../q.ncu-rep.xz", "a b.ncu-rep"))
     own, typed = commands(run, "naive", "4096")
     assert own.text == "ncu-toolkit profile --kernel naive --size 4096"
     assert "--section-folder $NCU_TOOLKIT/sections --section-folder $NSIGHT_COMPUTE/sections" in typed.text
-    assert typed.text.endswith("ncu_toolkit.target $PLAN")
+    assert typed.text.endswith("ncu_toolkit.gpu.target $PLAN")
     assert all(name in typed.what for name in ("$NCU_TOOLKIT", "$NSIGHT_COMPUTE", "$PLAN"))
     assert commands(replace(run, live=True))[0].text == recorded
     assert [command.text for command in opening(run, "p.ncu-rep.xz")] == ["xz --decompress --keep p.ncu-rep.xz\nncu-ui p.ncu-rep"]

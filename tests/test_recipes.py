@@ -15,8 +15,8 @@ import nvperf
 import pytest
 import recorded
 
-from ncu_toolkit import toolchain
-from ncu_toolkit.errors import EnvironmentProblem
+from ncu_toolkit.build import toolchain
+from ncu_toolkit.core.errors import EnvironmentProblem
 
 RECIPES = (recorded.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 

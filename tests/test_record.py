@@ -8,9 +8,10 @@ import ladder_runs
 import pytest
 from ladder_runs import Ncu, Quiet, chosen, marker
 
-from ncu_toolkit import profiling, session, store
 from ncu_toolkit.cli import record
-from ncu_toolkit.session import Collected
+from ncu_toolkit.gpu import profiling, session
+from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.runs import store
 
 RUNGS = ("naive", "coalesced")
 

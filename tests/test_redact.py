@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import report_files
 
-from ncu_toolkit import framing, ncu_rep, redact, scrub
-from ncu_toolkit.errors import InputProblem, UsageProblem
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.model import Profile
+from ncu_toolkit.report import framing, reader, redact, scrub
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
@@ -35,7 +35,7 @@ def test_private_text_goes_and_figures_stay(source: Path, tmp_path: Path) -> Non
         assert gone not in after
     assert b"127.0.0.1" in after
     assert scrub.leftovers(after, paths=True) == []
-    old, new = ncu_rep.load_profiles(source), ncu_rep.load_profiles(done.path)
+    old, new = reader.load_profiles(source), reader.load_profiles(done.path)
     assert list(map(redact.figures, old)) == list(map(redact.figures, new))
     names = {Path(name).name for profile in new for name in profile.sources}
     assert names == {Path(name).name for profile in old for name in profile.sources}, "file names stay, folders go"
@@ -47,7 +47,7 @@ def test_private_text_goes_and_figures_stay(source: Path, tmp_path: Path) -> Non
 def test_source_goes_when_asked(source: Path, tmp_path: Path) -> None:
     done = redact.redact(source, tmp_path / "out.ncu-rep.xz", remove_source=True, names=["gemm_fp32"])
     assert done.blanked_bytes > 1000
-    texts = [text for profile in ncu_rep.load_profiles(done.path) for text in profile.sources.values()]
+    texts = [text for profile in reader.load_profiles(done.path) for text in profile.sources.values()]
     assert all(not text.strip() for text in texts)
     data = framing.read_bytes(done.path)
     assert b"One thread" not in data
@@ -59,7 +59,7 @@ def test_a_name_goes_from_kernels_and_gpus_too(source: Path, tmp_path: Path, nam
     """It becomes the same other name everywhere, so the report still agrees with itself, and every figure stays."""
     done = redact.redact(source, tmp_path / "out.ncu-rep", names=[name])
     assert name.encode() not in done.path.read_bytes()
-    old, new = ncu_rep.load_profiles(source), ncu_rep.load_profiles(done.path)
+    old, new = reader.load_profiles(source), reader.load_profiles(done.path)
     shown = [(profile.launch.kernel, profile.device.name) for profile in old]
     assert any(name in text for pair in shown for text in pair)
     other = "x" * len(name)
@@ -85,7 +85,7 @@ def test_launches_without_figures_are_told(source: Path, tmp_path: Path) -> None
 
 
 def incomplete_launches(source: Path) -> list[Profile]:
-    first, second = ncu_rep.load_profiles(source)
+    first, second = reader.load_profiles(source)
     return [first, replace(second, launch=replace(second.launch, status="damaged: its grid"))]
 
 

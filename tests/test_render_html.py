@@ -14,9 +14,9 @@ import pytest
 import render_fixture
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.html import write_index, write_run
-from ncu_toolkit.runs import Run
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 

@@ -7,7 +7,8 @@ import re
 import pytest
 import recorded
 
-from ncu_toolkit import calibrate, units
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.render.book import Book, Entry, open_book
 from ncu_toolkit.render.calibration_view import calibration

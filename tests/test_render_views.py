@@ -12,8 +12,9 @@ import pytest
 import render_fixture
 from rich.console import Console
 
-from ncu_toolkit.ladder import find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import Presence, Reading
+from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.render import charts, markdown, text
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.book import Book, open_book
@@ -22,7 +23,6 @@ from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import roofs
 from ncu_toolkit.render.run_view import PAGES, paged, run_view
 from ncu_toolkit.render.views import Chart, RunView, Table
-from ncu_toolkit.runs import Ceilings
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,17 @@ import ladder_runs
 import pytest
 from ladder_runs import Ncu, Quiet, marker
 
-from ncu_toolkit import checksums, profiling, resume, session, store
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem, UsageProblem
-from ncu_toolkit.store import Asked, Manifest
+from ncu_toolkit.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_KERNEL,
+    EXIT_USAGE,
+    EnvironmentProblem,
+    UsageProblem,
+)
+from ncu_toolkit.gpu import profiling, resume, session
+from ncu_toolkit.report import checksums
+from ncu_toolkit.runs import store
+from ncu_toolkit.runs.store import Asked, Manifest
 
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index", "smem_tiled")
 ARGUMENTS = ("profile", "--kernel", ",".join(RUNGS), "--size", "1024", "--alone")

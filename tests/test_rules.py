@@ -10,10 +10,10 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import derived, time_model
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis import figures, time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, reference
 from ncu_toolkit.model import Finding, Ruled
-from ncu_toolkit.rules import bottleneck_ids, load_rules, reference
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -54,7 +54,7 @@ def test_rule_is_well_formed(name: str) -> None:
     assert reference.page(name).summary.endswith(".")
     for wanted in (*rule.REQUIRES, *rule.OPTIONAL):
         if wanted not in ("opcodes", "stalls"):
-            derived.describe(wanted)
+            figures.describe(wanted)
     for _, threshold in reference.page(name).thresholds:
         assert len(threshold.source) > 10
 
@@ -88,12 +88,12 @@ def test_rules_do_not_look_at_names() -> None:
 def test_reference_pages_are_up_to_date() -> None:
     folder = ROOT / "docs" / "bottlenecks"
     wanted = reference.pages()
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")} == wanted, "run python -m ncu_toolkit.rules.reference"
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")} == wanted, "run python -m ncu_toolkit.diagnosis.rules.reference"
 
 
 def test_ids_without_importing_the_rules() -> None:
-    loaded = "[m for m in sys.modules if m.startswith('ncu_toolkit.rules.')]"
-    code = f"import sys; from ncu_toolkit.rules import bottleneck_ids; assert len(bottleneck_ids()) >= 30; print({loaded})"
+    loaded = "[m for m in sys.modules if m.startswith('ncu_toolkit.diagnosis.rules.')]"
+    code = f"import sys; from ncu_toolkit.diagnosis.rules import bottleneck_ids; assert len(bottleneck_ids()) >= 30; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import build, cache, sass, toolchain
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.ladder import SassExpectation
-from ncu_toolkit.sass import SassInstruction, access_bytes, flops, parse_disassembly
-from ncu_toolkit.sass_flow import InFlight, blocks_of, hot_loops, loads_in_flight, loops_of
+from ncu_toolkit.build import nvcc, toolchain
+from ncu_toolkit.core import cache
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.ladder.catalogue import SassExpectation
+from ncu_toolkit.sass import disassembly
+from ncu_toolkit.sass.disassembly import SassInstruction, access_bytes, flops, parse_disassembly
+from ncu_toolkit.sass.loops import InFlight, blocks_of, hot_loops, loads_in_flight, loops_of
 
 
 def have(tool: str) -> bool:
@@ -47,7 +49,7 @@ def listing(body: str, name: str = "k") -> str:
     return "\n".join(rows) + "\n"
 
 
-def function(body: str) -> sass.Function:
+def function(body: str) -> disassembly.Function:
     (parsed,) = parse_disassembly(listing(body))
     return parsed
 
@@ -129,7 +131,7 @@ def test_work_of_a_thread(opcode: str, operands: str, expected: float) -> None:
 
 def test_width_classes() -> None:
     counts = {"LDS.128": 3, "LDS.U.128": 1, "LDS": 2, "STS.64": 5, "FFMA": 9, "LDC.64": 1}
-    assert sass.width_classes(counts) == {"LDS": {16: 4, 4: 2}, "STS": {8: 5}}
+    assert disassembly.width_classes(counts) == {"LDS": {16: 4, 4: 2}, "STS": {8: 5}}
 
 
 NESTED = """
@@ -169,7 +171,7 @@ def test_loops_nest() -> None:
 def test_code_after_an_end_is_no_loop() -> None:
     """A subroutine behind EXIT, and a cycle that nothing reaches, are not loops of the kernel."""
     assert loops_of(function("EXIT\n.L_a:\nFADD R0, R0, R1\nBRA `(.L_a)\nEXIT")) == ()
-    assert loops_of(sass.Function("empty", ())) == ()
+    assert loops_of(disassembly.Function("empty", ())) == ()
 
 
 def test_indirect_branches_go_where_nvdisasm_says() -> None:
@@ -206,8 +208,8 @@ def test_loads_in_flight(body: str, expected: InFlight) -> None:
 
 def test_signature_says_what_was_found() -> None:
     code = [function("LDS R2, [R3]\nLDS R4, [R5]\nSTL [R6], R4\nEXIT")]
-    assert sass.check_signature(SassExpectation(("LDS",), ("LDG",), 32), code, {"k": 32}) == []
-    assert sass.check_signature(SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code, {"k": 32}) == [
+    assert disassembly.check_signature(SassExpectation(("LDS",), ("LDG",), 32), code, {"k": 32}) == []
+    assert disassembly.check_signature(SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code, {"k": 32}) == [
         "LDS.128 is promised, but the code has none; nearest are 2 x LDS",
         "HMMA is promised, but the code has none; nearest are none",
         "STL must be absent, but the code has 1 x STL",
@@ -236,26 +238,26 @@ class TestRealDisassembly:
     def test_a_loop_we_know(self, tmp_path: Path, arch: str) -> None:
         source = tmp_path / "sum.cu"
         source.write_text(KERNEL)
-        cubin = build.compile_file(source, arch)
-        (parsed,) = sass.disassemble(cubin.path)
+        cubin = nvcc.compile_file(source, arch)
+        (parsed,) = disassembly.disassemble(cubin.path)
         assert parsed.name == "sum"
         (loop,) = loops_of(parsed)
         assert (loop.count("LDG.E.128"), loop.global_bytes, loop.in_flight) == (1, 16, InFlight(1, 16))
         assert loop.flops in (4, 5)  # mul, fma, add; or the compiler fuses differently
         lines = {line for file, line, _ in loop.source_lines if file == str(source)}
         assert lines == {5}
-        again = sass.disassemble(cubin.path)
+        again = disassembly.disassemble(cubin.path)
         assert again == (parsed,)
         assert len(list((cache.cache_folder() / "sass").iterdir())) == 1
 
     def test_a_file_that_is_no_cubin(self, tmp_path: Path) -> None:
         (tmp_path / "x.cubin").write_text("text")
         with pytest.raises(InputProblem, match=r"x\.cubin cannot be disassembled"):
-            sass.disassemble(tmp_path / "x.cubin")
+            disassembly.disassemble(tmp_path / "x.cubin")
         with pytest.raises(InputProblem, match=r"y\.cubin cannot be read"):
-            sass.disassemble(tmp_path / "y.cubin")
+            disassembly.disassemble(tmp_path / "y.cubin")
 
     def test_no_nvdisasm(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([tmp_path]))
         with pytest.raises(EnvironmentProblem, match="nvdisasm was not found"):
-            sass.disassemble(tmp_path / "x.cubin")
+            disassembly.disassemble(tmp_path / "x.cubin")

@@ -16,11 +16,12 @@ import recorded
 import report_files
 from browser import Browser, require_chromium
 
-from ncu_toolkit import analyze, framing, integrity
-from ncu_toolkit.analyze import Analysis, FileResult, LaunchResult, Options
+from ncu_toolkit.analysis import analyze
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.cli.analyze import write_pages
 from ncu_toolkit.render import analysis as views
 from ncu_toolkit.render import analysis_json, run_view
+from ncu_toolkit.report import framing, integrity
 
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")
 

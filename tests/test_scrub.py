@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import framing, ncu_rep, scrub
+from ncu_toolkit.report import framing, reader, scrub
 
 SECRET = (
     b"\x00host workbench-17 at 10.1.2.3 and 127.0.0.1, /home/alice/x.cu, /root/y, /Users/bob.c/z, ncu 2025.3.1.0 (build 1) lib 1.2.3.4 (build 7)\x00"
@@ -102,7 +102,7 @@ def test_a_scrubbed_report_reads_as_before(tmp_path: Path) -> None:
     before, after = tmp_path / "before.ncu-rep", tmp_path / "after.ncu-rep"
     before.write_bytes(whole[:end])
     after.write_bytes(scrub.scrub(whole[:end], names=["ncu-toolkit"], keep_code_of=["naive"]).data)
-    (a,), (b,) = ncu_rep.load_profiles(before), ncu_rep.load_profiles(after)
+    (a,), (b,) = reader.load_profiles(before), reader.load_profiles(after)
     assert a.readings == b.readings
     assert a.instructions == b.instructions
     assert b"ncu-toolkit" not in after.read_bytes()

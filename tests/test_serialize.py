@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit import metrics
-from ncu_toolkit.errors import InputProblem
+from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     SCHEMA_VERSION,
     Context,
@@ -27,8 +27,8 @@ from ncu_toolkit.model import (
     StallStack,
     Timing,
 )
-from ncu_toolkit.serialize import document, from_plain, open_document, to_plain
-from ncu_toolkit.store import Manifest
+from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
+from ncu_toolkit.runs.store import Manifest
 
 names = st.text(max_size=12)
 whole = st.integers(0, 2**53)
@@ -36,7 +36,7 @@ numbers = st.floats(width=64)
 triple = st.tuples(whole, whole, whole)
 counts = st.dictionaries(names, whole, max_size=3)
 readings = st.builds(
-    Reading, st.sampled_from(sorted(metrics.REGISTRY)), st.none() | numbers, st.sampled_from(metrics.UNITS), st.sampled_from(list(Presence))
+    Reading, st.sampled_from(sorted(registry.REGISTRY)), st.none() | numbers, st.sampled_from(registry.UNITS), st.sampled_from(list(Presence))
 )
 launches = st.builds(Launch, names, names, triple, triple, *[whole] * 7, st.lists(names, max_size=2).map(tuple), names)
 instructions = st.builds(

@@ -13,12 +13,14 @@ import pytest
 from fake_gpu import FakeCupy
 from ladder_runs import Quiet, chosen
 
-from ncu_toolkit import build, session, store
-from ncu_toolkit.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.ladder import find_family, find_rung
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.selection import parse_sizes, select, with_predecessors
-from ncu_toolkit.session import Collected
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
+from ncu_toolkit.gpu import session
+from ncu_toolkit.gpu.selection import parse_sizes, select, with_predecessors
+from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.ladder.catalogue import find_family, find_rung
+from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.runs import store
 
 PROBLEM = problem_for("gemm_fp32")
 
@@ -136,7 +138,7 @@ def test_a_build_that_fails_stops_before_anything_is_measured(cupy: FakeCupy, mo
     def fail(requests: Any, progress: Any) -> list[Any]:
         return [SimpleNamespace(request=request, error=KernelProblem("does not compile"), cubin=None) for request in requests]
 
-    monkeypatch.setattr(build, "build_many", fail)
+    monkeypatch.setattr(nvcc, "build_many", fail)
     with pytest.raises(KernelProblem, match="does not compile"):
         session.build_all(chosen("naive"), {}, Quiet(), Collected())
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import build, toolchain
-from ncu_toolkit.errors import EnvironmentProblem, ToolkitError
-from ncu_toolkit.ladder import Rung, load_rung, rung_files
+from ncu_toolkit.build import nvcc, toolchain
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
+from ncu_toolkit.ladder.catalogue import Rung, load_rung, rung_files
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.sass import check_signature, disassemble
+from ncu_toolkit.sass.disassembly import check_signature, disassemble
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
 
@@ -54,7 +54,7 @@ def cases() -> list[Case]:
             found.append(Case(path, "header"))
             continue
         if not rung.library:
-            supported = [arch for arch in ARCHITECTURES if not rung.unsupported_on(build.parse_arch(arch))]
+            supported = [arch for arch in ARCHITECTURES if not rung.unsupported_on(nvcc.parse_arch(arch))]
             found.extend(Case(path, arch, rung) for arch in supported or ["nowhere"])
     return found
 
@@ -67,7 +67,7 @@ def violations(case: Case) -> list[str]:
     """What does not hold of a case, in words."""
     rung = case.rung or load_rung(case.path)
     macros = problem_for(rung.family).macros(problem_for(rung.family).dtypes[0])
-    cubin = build.compile_rung(rung, case.arch, macros=macros)
+    cubin = nvcc.compile_rung(rung, case.arch, macros=macros)
     found = list(cubin.warnings)
     missing = {launch.kernel for launch in rung.launches} - set(cubin.entries)
     if missing:

@@ -10,16 +10,26 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit import build, cache, occupancy, static_rules, toolchain
-from ncu_toolkit.build import Resources
+from ncu_toolkit.build import nvcc, toolchain
+from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.cli import cli
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder import find_rung
-from ncu_toolkit.sass import Function, SassInstruction
-from ncu_toolkit.static_analysis import analyse_cubin, analyse_rung, analyse_source
-from ncu_toolkit.static_facts import KernelFacts, unknowns
-from ncu_toolkit.static_loops import MEMORY_BYTES, RATES, SHEETS, dependency_cycles, regions_of, unit_cycles
-from ncu_toolkit.static_rules import diagnose_static
+from ncu_toolkit.core import cache
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.diagnosis import static_rules
+from ncu_toolkit.diagnosis.static_analysis import analyse_cubin, analyse_rung, analyse_source
+from ncu_toolkit.diagnosis.static_facts import KernelFacts, unknowns
+from ncu_toolkit.diagnosis.static_rules import diagnose_static
+from ncu_toolkit.hardware import occupancy
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.sass.cost import (
+    MEMORY_BYTES,
+    RATES,
+    SHEETS,
+    dependency_cycles,
+    regions_of,
+    unit_cycles,
+)
+from ncu_toolkit.sass.disassembly import Function, SassInstruction
 
 
 def have(tool: str) -> bool:
@@ -292,7 +302,7 @@ class TestCompiled:
         source = tmp_path / "k.cu"
         source.write_text(SPILLING)
         from_source = analyse_source(source, "sm_90", block=1024).kernels[0]
-        cubin = build.compile_file(source, "sm_90").path
+        cubin = nvcc.compile_file(source, "sm_90").path
         from_cubin = analyse_cubin(cubin, block=1024).kernels[0]
         assert from_source.spill_stores
         assert from_cubin.spill_stores is None
@@ -304,7 +314,7 @@ class TestCompiled:
     @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
     def test_shared_memory_of_a_cubin_is_without_the_drivers_part(self, arch: str) -> None:
         rung = find_rung("smem_tiled")
-        cubin = build.compile_rung(rung, arch)
+        cubin = nvcc.compile_rung(rung, arch)
         assert analyse_cubin(cubin.path).kernels[0].shared_static == cubin.entries["smem_tiled"].shared
 
     def test_no_cubin(self, tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit import liveness
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.static_profile import LONGEST, checked, code_of
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
 from ncu_toolkit.render.static_view import static_view
-from ncu_toolkit.static_profile import LONGEST, checked, code_of
+from ncu_toolkit.sass import liveness
 
 needs_recording = pytest.mark.skipif(recorded.FP32 is None, reason="no recording of the FP32 ladder in the package")
 

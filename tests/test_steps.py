@@ -10,11 +10,11 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit.changes import Launches
+from ncu_toolkit.diagnosis.changes import Launches
+from ncu_toolkit.diagnosis.steps import explain_step
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.step_view import explained, step_view
-from ncu_toolkit.steps import explain_step
 
 
 def found(bottleneck: str, speedup: float, *, good: bool = False) -> Finding:

@@ -15,11 +15,22 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import files, store
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError
-from ncu_toolkit.model import Device, InstructionMix, Launch, Origin, Presence, Profile, Reading, RuleMessage, Timing
-from ncu_toolkit.runs import Skipped
-from ncu_toolkit.store import CaseRecord, Manifest
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.model import (
+    Device,
+    InstructionMix,
+    Launch,
+    Origin,
+    Presence,
+    Profile,
+    Reading,
+    RuleMessage,
+    Timing,
+)
+from ncu_toolkit.model.run import Skipped
+from ncu_toolkit.runs import store
+from ncu_toolkit.runs.store import CaseRecord, Manifest
 
 CASE = CaseRecord("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, "profiled", flops=100.0, compulsory_bytes=10.0)
 MANIFEST = Manifest("r", "a title", "2026-01-01T00:00:00Z", "0.1.0", Device("a GPU", (9, 0)), {"Driver": "1"}, ("ncu",), (CASE,))
@@ -101,7 +112,7 @@ def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sink", ["| cat", "> kept", ">> kept", "> link"])
 def test_our_own_output_is_added_to(tmp_path: Path, sink: str) -> None:
     (tmp_path / "link").symlink_to("kept")
-    code = "import sys; from pathlib import Path; from ncu_toolkit.files import write_atomic; print('a'); write_atomic(Path('/dev/stdout'), b'b')"
+    code = "import sys; from pathlib import Path; from ncu_toolkit.core.files import write_atomic; print('a'); write_atomic(Path('/dev/stdout'), b'b')"
     kept = tmp_path / "kept"
     kept.write_text("before\n")
     words = f'"{sys.executable}" -c "{code}; print(); print(\'c\')" {sink}'

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import recorded
 
-from ncu_toolkit import derived, expectations
-from ncu_toolkit.expectations import Outcome
-from ncu_toolkit.runs import Run
+from ncu_toolkit.diagnosis import expectations, figures
+from ncu_toolkit.diagnosis.expectations import Outcome
+from ncu_toolkit.model.run import Run
 
 OUTCOMES = [(folder.name, outcome) for folder in recorded.FOLDERS for outcome in expectations.outcomes(recorded.run_of(folder))]
 
@@ -34,7 +34,7 @@ SIZES = ("1024", "4096")
 
 def shares(run: Run, rung: str, size: str) -> dict[str, float]:
     """Stall shares without the warp's own issuing, largest first."""
-    found = derived.stall_shares(recorded.profile(run, rung, size))
+    found = figures.stall_shares(recorded.profile(run, rung, size))
     return {reason: share for reason, share in sorted(found.items(), key=lambda item: -item[1]) if reason != "selected"}
 
 

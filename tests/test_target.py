@@ -11,9 +11,17 @@ import fake_gpu
 import pytest
 from fake_gpu import FakeCupy
 
-from ncu_toolkit import gpu, target
-from ncu_toolkit.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem, KernelProblem
-from ncu_toolkit.target import Plan, PlannedCase, Step, read_plan, read_progress, run_plan, write_plan
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem, KernelProblem
+from ncu_toolkit.gpu import cuda, target
+from ncu_toolkit.gpu.target import (
+    Plan,
+    PlannedCase,
+    Step,
+    read_plan,
+    read_progress,
+    run_plan,
+    write_plan,
+)
 
 
 def case(rung: str, size: str = "8", overrides: dict[str, int] | None = None) -> PlannedCase:
@@ -102,7 +110,7 @@ def test_a_kernel_that_breaks_the_context_ends_the_part(cupy: FakeCupy, tmp_path
         raise KernelProblem(f"{what} failed on the GPU: an illegal memory access")
 
     def illegal(arguments: object) -> None:
-        monkeypatch.setattr(gpu, "synchronize", broken)
+        monkeypatch.setattr(cuda, "synchronize", broken)
 
     cupy.behaviours["naive"] = illegal
     run_plan(plan(tmp_path, case("naive"), case("coalesced")))
@@ -138,5 +146,5 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (tmp_path / "plan.json").write_text("{}")
     assert target.main([str(tmp_path / "plan.json")]) == EXIT_INPUT
     assert capsys.readouterr().err.startswith("error: ")
-    ended = subprocess.run([sys.executable, "-m", "ncu_toolkit.target"], capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-m", "ncu_toolkit.gpu.target"], capture_output=True, text=True, check=False)
     assert ended.returncode == EXIT_USAGE

@@ -7,10 +7,10 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit import derived
-from ncu_toolkit.diagnose import SHAPE, diagnose
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.engine import SHAPE, diagnose
+from ncu_toolkit.diagnosis.rules._access import warp_latency
 from ncu_toolkit.model import Diagnosis
-from ncu_toolkit.rules._access import warp_latency
 
 #: What the speed-of-light section does not hold: `--set basic` has it, the launch and the occupancy.
 NOT_BASIC = (
@@ -93,7 +93,7 @@ def test_local_sectors_from_instructions_where_tables_are_missing() -> None:
         "metrics": {"local_load_sectors": None, "local_store_sectors": None},
         "instructions": [{"sass": "LDL R1, [R2]", "executed": 10, "counters": {"local_sectors": 40.0}}],
     }
-    assert derived.value(cases.build(case), "local_sectors") == 40.0
+    assert figures.value(cases.build(case), "local_sectors") == 40.0
 
 
 def test_latency_without_a_stall_stack() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ncu_toolkit import energy, gpu, timing
-from ncu_toolkit.problems import problem_for
+from ncu_toolkit.gpu import cuda, energy, timing
+from ncu_toolkit.ladder.problems import problem_for
 
 
 class Watch:
@@ -37,8 +37,8 @@ def runnable(name: str) -> Any:
     return SimpleNamespace(rung=rung, workspace=space, worst=0.25, parameters={"BM": 64}, run=lambda: Watch.order.append(name))
 
 
-CAPPED = gpu.GpuState("580", 1900.0, 1980.0, 3201.0, 400.0, 50.0, "power cap")
-FREE = gpu.GpuState("580", 1800.0)
+CAPPED = cuda.GpuState("580", 1900.0, 1980.0, 3201.0, 400.0, 50.0, "power cap")
+FREE = cuda.GpuState("580", 1800.0)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def measured(monkeypatch: pytest.MonkeyPatch, rests: list[float]) -> Any:
     Watch.order = []
     monkeypatch.setattr(timing, "Stopwatch", Watch)
-    monkeypatch.setattr(gpu, "sample", lambda: FREE)
+    monkeypatch.setattr(cuda, "sample", lambda: FREE)
 
     def measure(*names: str, **options: Any) -> dict[str, timing.Timing]:
         rungs = {name: runnable(name) for name in names}
@@ -66,7 +66,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, rests: list[float]) -> Any:
 
 
 def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     found = measured("naive", "fast", "cublas")
     assert {name: len(t.times_us) for name, t in found.items()} == {"naive": 25, "fast": 100, "cublas": 100}
     assert {name: t.baseline_us for name, t in found.items()} == {"naive": 900, "fast": 900, "cublas": None}
@@ -80,16 +80,16 @@ def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(measured: Any
 
 
 def test_states_are_sampled_during_the_rounds(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     found = measured("naive", "cublas")
     assert all((t.sm_clock_mhz, t.throttle, t.rested) == (1800.0, "", False) for t in found.values())
     assert rests == []
 
 
 def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
+    monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     states = iter([*[FREE] * 5, CAPPED, *[FREE] * 1000])
-    monkeypatch.setattr(gpu, "sample", lambda: next(states))
+    monkeypatch.setattr(cuda, "sample", lambda: next(states))
     found = measured("naive", "cublas")
     assert {name: len(t.times_us) for name, t in found.items()} == {"naive": 25, "cublas": 100}
     assert all(t.rested and not t.throttle for t in found.values())
@@ -99,8 +99,8 @@ def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(measured:
 
 
 def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "energy_mj", lambda: None)
-    monkeypatch.setattr(gpu, "sample", lambda: CAPPED)
+    monkeypatch.setattr(cuda, "energy_mj", lambda: None)
+    monkeypatch.setattr(cuda, "sample", lambda: CAPPED)
     monkeypatch.setitem(TIMES, "naive", 80_000)
     found = measured("naive", "cublas")
     assert {t.throttle for t in found.values()} == {"power cap"}
@@ -109,7 +109,7 @@ def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(measured
 
 
 def test_energy_is_measured_after_all_timing(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "energy_mj", lambda: 1.0)
+    monkeypatch.setattr(cuda, "energy_mj", lambda: 1.0)
     timed_runs = []
 
     def measure(run: Any, work_us: float) -> energy.Sustained | None:

@@ -12,18 +12,30 @@ import fake_gpu
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit import build, cache, gpu, toolchain, tune, tune_run, tuned
-from ncu_toolkit.build import Resources
+from ncu_toolkit.build import nvcc, toolchain
+from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.cli import cli
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
-from ncu_toolkit.ladder import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.core import cache
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.selection import Selection, with_predecessors
+from ncu_toolkit.gpu.session import tuned_lines
+from ncu_toolkit.gpu.tune import tune_run, tuned, tuner
+from ncu_toolkit.gpu.tune.tuner import (
+    FINALISTS,
+    FIRST_REPEATS,
+    LAST_REPEATS,
+    Parameters,
+    Round,
+    Search,
+    Searcher,
+    Trial,
+)
+from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model import Device
-from ncu_toolkit.problems import problem_for
+from ncu_toolkit.model.codec import document
 from ncu_toolkit.render import tune_view
-from ncu_toolkit.selection import Selection, with_predecessors
-from ncu_toolkit.serialize import document
-from ncu_toolkit.session import tuned_lines
-from ncu_toolkit.tune import FINALISTS, FIRST_REPEATS, LAST_REPEATS, Parameters, Round, Search, Searcher, Trial
 
 GPU = "NVIDIA H200 under test"
 
@@ -71,7 +83,7 @@ class FakeGpu:
 
 def test_the_space_holds_what_constraints_allow() -> None:
     rung = autotuned()
-    found, forbidden = tune.settings(rung)
+    found, forbidden = tuner.settings(rung)
     assert found[0] == rung.with_parameters()
     assert len(found) + forbidden == 432
     assert len({tuple(sorted(each.items())) for each in found}) == len(found)
@@ -80,13 +92,13 @@ def test_the_space_holds_what_constraints_allow() -> None:
         assert threads % 32 == 0
         assert threads <= 1024
         assert 4 * (each["BM"] + each["BN"]) * each["BK"] <= 49152
-    fewer, _ = tune.settings(rung, 20, seed=3)
+    fewer, _ = tuner.settings(rung, 20, seed=3)
     assert len(fewer) == 20
     assert fewer[0] == rung.with_parameters()
-    assert fewer == tune.settings(rung, 20, seed=3)[0]
-    assert tune.settings(rung, 1)[0] == [rung.with_parameters()]
+    assert fewer == tuner.settings(rung, 20, seed=3)[0]
+    assert tuner.settings(rung, 1)[0] == [rung.with_parameters()]
     with pytest.raises(UsageProblem, match="no parameters to search"):
-        tune.settings(find_rung("cublas"))
+        tuner.settings(find_rung("cublas"))
 
 
 @pytest.mark.parametrize(
@@ -100,10 +112,10 @@ def test_the_space_holds_what_constraints_allow() -> None:
 )
 def test_pruning_by_resources(threads: int, used: Resources, dynamic: int, reason: str) -> None:
     launch = LaunchGeometry("k", (1, 1, 1), (threads, 1, 1), dynamic, ())
-    assert tune.prune((9, 0), {"k": used}, (launch,))[0] == reason
-    _, seen = tune.prune((9, 0), {"k": Resources(128, shared=1024)}, (LaunchGeometry("k", (1, 1, 1), (256, 1, 1), 0, ()),))
+    assert tuner.prune((9, 0), {"k": used}, (launch,))[0] == reason
+    _, seen = tuner.prune((9, 0), {"k": Resources(128, shared=1024)}, (LaunchGeometry("k", (1, 1, 1), (256, 1, 1), 0, ()),))
     assert (seen.registers, seen.shared, seen.warps) == (128, 1024, 16)
-    assert "no kernel k" in tune.prune((9, 0), {}, (launch,))[0]
+    assert "no kernel k" in tuner.prune((9, 0), {}, (launch,))[0]
 
 
 def test_halving_finds_the_fastest_and_spends_its_runs_on_it() -> None:
@@ -135,7 +147,7 @@ def test_settings_that_fail_are_left_out() -> None:
     done = Searcher(grid(30), lambda _: None).run(FakeGpu(fails=frozenset({7, 8})))
     assert done.ranked()[0].parameters["n"] == 6
     assert {t.parameters["n"] for t in done.trials if t.state == "failed"} == {7, 8}
-    assert tune.fallen(done) == {"computed a wrong result": 2}
+    assert tuner.fallen(done) == {"computed a wrong result": 2}
 
 
 def test_all_fail() -> None:
@@ -149,54 +161,54 @@ def test_all_fail() -> None:
 def test_an_interrupted_search_goes_on(stop_after: int) -> None:
     """What was measured is kept and not measured again, and the same setting wins."""
     whole = FakeGpu()
-    Searcher(grid(100), tune.save).run(whole)
+    Searcher(grid(100), tuner.save).run(whole)
     fresh = grid(100)
-    tune.forget(fresh)
+    tuner.forget(fresh)
     first = FakeGpu(stop_after=stop_after)
-    searcher = Searcher(fresh, lambda _: None, lambda parameters, running: tune.mark(fresh, parameters, running))
+    searcher = Searcher(fresh, lambda _: None, lambda parameters, running: tuner.mark(fresh, parameters, running))
     with pytest.raises(KeyboardInterrupt):
         searcher.run(first)
-    tune.save(searcher.search)
-    assert not tune.marker(fresh).exists()  # an interruption is not the setting's fault
+    tuner.save(searcher.search)
+    assert not tuner.marker(fresh).exists()  # an interruption is not the setting's fault
     again = FakeGpu()
-    done = Searcher(tune.resume(fresh), tune.save).run(again)
+    done = Searcher(tuner.resume(fresh), tuner.save).run(again)
     assert [asked[:2] for asked in first.asked + again.asked] == [asked[:2] for asked in whole.asked]
     assert done.ranked()[0].parameters["n"] == 7
-    assert tune.resume(fresh).finished
+    assert tuner.resume(fresh).finished
 
 
 def test_a_setting_that_kills_the_program_twice_is_left_out() -> None:
     fresh = grid(4)
-    for strike in range(tune.STRIKES):
-        assert tune.resume(fresh).trials[2].state == "ready", strike
-        tune.mark(fresh, fresh.trials[2].parameters, True)  # and the program is killed
-        tune.mark(fresh, fresh.trials[1].parameters, True)
-        tune.mark(fresh, fresh.trials[1].parameters, False)
-    resumed = tune.resume(fresh)
+    for strike in range(tuner.STRIKES):
+        assert tuner.resume(fresh).trials[2].state == "ready", strike
+        tuner.mark(fresh, fresh.trials[2].parameters, True)  # and the program is killed
+        tuner.mark(fresh, fresh.trials[1].parameters, True)
+        tuner.mark(fresh, fresh.trials[1].parameters, False)
+    resumed = tuner.resume(fresh)
     assert [trial.state for trial in resumed.trials] == ["ready", "ready", "failed", "ready"]
     assert "ended while it ran" in resumed.trials[2].reason
 
 
 def test_another_space_or_source_starts_over() -> None:
-    tune.save(Searcher(grid(20), lambda _: None).run(FakeGpu()))
-    assert tune.resume(grid(20)).finished
-    assert not tune.resume(grid(21)).finished
-    assert build.source_digest(autotuned()) != build.source_digest(find_rung("register_blocked"))
+    tuner.save(Searcher(grid(20), lambda _: None).run(FakeGpu()))
+    assert tuner.resume(grid(20)).finished
+    assert not tuner.resume(grid(21)).finished
+    assert nvcc.source_digest(autotuned()) != nvcc.source_digest(find_rung("register_blocked"))
 
 
 def test_a_damaged_state_is_said() -> None:
     fresh = grid(3)
-    tune.save(fresh)
+    tuner.save(fresh)
     fresh.path.write_text(fresh.path.read_text()[:50])
     with pytest.raises(InputProblem, match="cannot be read"):
-        tune.resume(fresh)
-    tune.forget(fresh)
-    assert tune.resume(fresh) == fresh
+        tuner.resume(fresh)
+    tuner.forget(fresh)
+    assert tuner.resume(fresh) == fresh
 
 
 def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
     values = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, **parameters}
-    source = build.source_digest(autotuned())
+    source = nvcc.source_digest(autotuned())
     return tuned.TunedEntry("gemm_fp32", "autotuned", size, "float32", values, 100.0, 90.0, 110.0, 246, source, "2025-01-01T00:00:00Z", "0")
 
 
@@ -229,7 +241,7 @@ def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
 
 
 def test_an_entry_of_another_source_is_not_used_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0)))
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     tuned.store(GPU, [entry(BK=8), entry("8192", BK=8), replace(entry("1024", BK=32), source="0123"), replace(entry("2048", BM=64), finished=False)])
     assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
     chosen = Selection(problem_for("gemm_fp32"), (autotuned(),), ("512", "1024", "2048", "4096", "8192"), "float32")
@@ -273,14 +285,14 @@ def test_shipped_tables_are_whole() -> None:
         for each in table.entries:
             rung = find_rung(f"{each.family}/{each.rung}")
             rung.with_parameters(each.parameters)
-            assert each.source == build.source_digest(rung), f"{rung.name} has changed since it was tuned: tune it again, or take its entries out"
+            assert each.source == nvcc.source_digest(rung), f"{rung.name} has changed since it was tuned: tune it again, or take its entries out"
             searches = {search.size: search for search in tune_view.kept(table.gpu, each.family)[each.rung]}
             assert dict(searches[each.size].ranked()[0].parameters) == dict(each.parameters)
 
 
 def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """--param reaches its kernel, also where the rung before it is added; the other one, and both without it, run as tuned."""
-    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0)))
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     rung = autotuned()
     tuned.store(GPU, [entry()])
     chosen = with_predecessors(Selection(problem_for("gemm_fp32"), (rung,), ("4096",), "float32"))
@@ -319,7 +331,7 @@ def test_requests_that_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) ->
     def no_gpu() -> None:
         raise EnvironmentProblem("no usable GPU")
 
-    monkeypatch.setattr("ncu_toolkit.gpu.cupy", no_gpu)
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", no_gpu)
     assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception, EnvironmentProblem)
 
 
@@ -352,8 +364,8 @@ def have(tool: str) -> bool:
 @pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'")
 def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real settings, really compiled and pruned; interrupted by its time limit, taken up again, kept, and shown again without measuring."""
-    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
-    monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
     asked: list[Parameters] = []
 
     class Bench:
@@ -385,7 +397,7 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     found = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert found is not None
     assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
-    assert (found.baseline_us, found.settings, found.source) == (50.0, len(usable), build.source_digest(autotuned()))
+    assert (found.baseline_us, found.settings, found.source) == (50.0, len(usable), nvcc.source_digest(autotuned()))
     assert found.finished
     (drawn,) = tune_view.kept(GPU, "gemm_fp32")["autotuned"]
     assert [trial.score() for trial in drawn.ranked()] == pytest.approx([trial.score() for trial in done.ranked()], rel=1e-4)
@@ -400,18 +412,18 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Compiling takes half of the time that is left; what is ready by then is timed and the best of it kept; the next call does the rest."""
-    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
-    monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
     clock = itertools.count()
     monkeypatch.setattr(tune_run.time, "monotonic", lambda: float(next(clock)))
     compiled: list[int] = []
     names: list[str] = []
 
-    def build_many(requests: list[build.BuildRequest], *_: object) -> list[build.BuildOutcome]:
+    def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
         compiled.append(len(requests))
         entries = {"autotuned": Resources(128)}
-        cubin = build.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, {}, (), "", (), "")
-        return [build.BuildOutcome(request, cubin) for request in requests]
+        cubin = nvcc.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, {}, (), "", (), "")
+        return [nvcc.BuildOutcome(request, cubin) for request in requests]
 
     class Bench:
         def __init__(self, *_: object) -> None:
@@ -421,7 +433,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.Mo
             names.append(str(sorted(parameters.items())))
             return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
 
-    monkeypatch.setattr(build, "build_many", build_many)
+    monkeypatch.setattr(nvcc, "build_many", build_many)
     monkeypatch.setattr(tune_run, "_Bench", Bench)
     stopped = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, seconds=12, jobs=1), Quiet())
     assert not stopped.finished
@@ -441,13 +453,13 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.Mo
 
 
 def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncu_toolkit.gpu.device", lambda: Device(GPU, (9, 0), sm_count=132))
-    monkeypatch.setattr("ncu_toolkit.gpu.cupy", lambda: None)
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
 
-    def build_many(requests: list[build.BuildRequest], *_: object) -> list[build.BuildOutcome]:
-        return [build.BuildOutcome(request, error=KernelProblem("does not compile")) for request in requests]
+    def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
+        return [nvcc.BuildOutcome(request, error=KernelProblem("does not compile")) for request in requests]
 
-    monkeypatch.setattr(build, "build_many", build_many)
+    monkeypatch.setattr(nvcc, "build_many", build_many)
     monkeypatch.setattr(tune_run, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
     with pytest.raises(KernelProblem, match="does not compile"):
         tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
@@ -458,7 +470,7 @@ def test_the_family_page_shows_the_landscape() -> None:
     done = Searcher(grid(100), lambda _: None).run(FakeGpu(fails=frozenset({3})))
     for size in ("1024", "4096"):
         each = replace(done, size=size)
-        tuned.store_search(GPU, tune_run.entry_of(each), document(tune.KIND, each.compact()))
+        tuned.store_search(GPU, tune_run.entry_of(each), document(tuner.KIND, each.compact()))
     (chart,) = tune_view.charts(GPU, "gemm_fp32")
     assert [trace["visible"] for trace in chart.figure["data"]] == [False, True]
     assert len(chart.figure["layout"]["updatemenus"][0]["buttons"]) == 2
@@ -521,7 +533,7 @@ def test_what_the_gpu_says_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pa
     def lost(what: str) -> None:
         raise KernelProblem(f"{what} failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS")
 
-    monkeypatch.setattr(gpu, "synchronize", lost)
+    monkeypatch.setattr(cuda, "synchronize", lost)
     with pytest.raises(EnvironmentProblem, match="goes on without the setting"):
         timer.measure(autotuned().with_parameters(), 3, None)
     late, fake = bench(monkeypatch, tmp_path, deadline=0.0)

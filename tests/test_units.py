@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ncu_toolkit import metrics, units
+from ncu_toolkit.core import units
+from ncu_toolkit.metrics import registry
 
 T = units.THIN_SPACE
 NAN, INF = math.nan, math.inf
@@ -112,7 +113,7 @@ def test_significant_reads_back_within_half_a_unit_of_the_third_digit(value: flo
     assert len(re.sub(r"[^0-9]", "", text.split("e")[0]).lstrip("0")) >= 3 or value == 0
 
 
-@given(st.floats(), st.sampled_from(metrics.UNITS))
+@given(st.floats(), st.sampled_from(registry.UNITS))
 @example(INF, "count")
 @example(-INF, "us")
 def test_any_value_of_any_unit_becomes_text(value: float, unit: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit import store
-from ncu_toolkit.ladder import rung_files
+from ncu_toolkit.ladder.catalogue import rung_files
+from ncu_toolkit.runs import store
 
 #: Largest wheel in bytes: what the package indexes take without asking is 100 MB; a report tool should stay far below.
 MAX_BYTES = 25 * 2**20
@@ -97,7 +97,7 @@ def test_it_reports_from_its_recordings(installed: Path, tmp_path: Path) -> None
 
 
 def test_its_sections_are_found(installed: Path, tmp_path: Path) -> None:
-    script = "from ncu_toolkit.session import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
+    script = "from ncu_toolkit.gpu.session import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
     found = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True
     )

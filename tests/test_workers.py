@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit import workers
-from ncu_toolkit.errors import InputProblem
+from ncu_toolkit.core import workers
+from ncu_toolkit.core.errors import InputProblem
 
 
 @pytest.fixture(autouse=True)

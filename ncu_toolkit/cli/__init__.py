@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import _complete, _log
-from ncu_toolkit.errors import EXIT_BUG, EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, ToolkitError
+from ncu_toolkit.core.errors import EXIT_BUG, EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, ToolkitError
 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
@@ -98,7 +98,7 @@ class Commands(click.Group):
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked:
         return
-    from ncu_toolkit.doctor import versions
+    from ncu_toolkit.gpu.doctor import versions
 
     click.echo(f"ncu-toolkit {__version__}")
     for name, version in versions().items():

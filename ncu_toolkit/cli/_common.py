@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from ncu_toolkit.cli import _log
-from ncu_toolkit.errors import UsageProblem
+from ncu_toolkit.core.errors import UsageProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +78,7 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
 
     from rich.console import Console
 
-    from ncu_toolkit.store import write_atomic
+    from ncu_toolkit.core.files import write_atomic
 
     if not isinstance(shown, str):
         sink = io.StringIO() if output else None

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ncu_toolkit.errors import ToolkitError
+from ncu_toolkit.core.errors import ToolkitError
 
 
 def attach(command: click.Command) -> None:
@@ -22,7 +22,7 @@ def attach(command: click.Command) -> None:
 
 def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Rungs by name, or by family/name once there is a slash; the last of a list separated by commas."""
-    from ncu_toolkit.ladder import load_families
+    from ncu_toolkit.ladder.catalogue import load_families
 
     try:
         rungs = [rung for family in load_families().values() for rung in family.rungs]
@@ -39,14 +39,14 @@ def kernel_or_file(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 def families(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Ladders by name; the last of a list separated by commas."""
-    from ncu_toolkit.problems import families as known
+    from ncu_toolkit.ladder.problems import families as known
 
     return _matching(incomplete, ((name, "") for name in known()))
 
 
 def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Runs in the folder of reports that can go on."""
-    from ncu_toolkit.resume import unfinished_runs
+    from ncu_toolkit.gpu.resume import unfinished_runs
 
     try:
         found = unfinished_runs(Path(ctx.params.get("reports") or "reports"))

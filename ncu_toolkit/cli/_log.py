@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from ncu_toolkit import __version__
-from ncu_toolkit.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 
 logger = logging.getLogger("ncu_toolkit")
 
@@ -91,7 +91,7 @@ def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
     logger.info("ncu-toolkit %s: %s", __version__, shlex.join(sys.argv))
     logger.info("on %s, Python %s", platform.platform(), platform.python_version())
     logger.info("variables: %s", {name: os.environ[name] for name in os.environ if name in _VARIABLES or name.startswith("NCU_TOOLKIT_")})
-    from ncu_toolkit.doctor import versions
+    from ncu_toolkit.gpu.doctor import versions
 
     logger.info("versions: %s", ", ".join(f"{name} {version}" for name, version in versions().items()))
 
@@ -116,7 +116,7 @@ class _OneLine(logging.Formatter):
     """Lines for a terminal: no control characters of programs and files pass."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from ncu_toolkit.render.safe import visible
+        from ncu_toolkit.core.safe import visible
 
         text = visible(" ".join(record.getMessage().split()))
         return text if len(text) < 2000 else f"{text[:2000]} …"

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
+from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
 from ncu_toolkit.cli._common import PathName, Seconds, emit
-from ncu_toolkit.errors import EXIT_INPUT, UsageProblem
+from ncu_toolkit.core.errors import EXIT_INPUT, UsageProblem
 
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
 STANDALONE = "ncu-report.html"
@@ -142,9 +142,9 @@ def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, sta
     """Write the analysis as pages; None where there is nothing to show."""
     import tempfile
 
-    from ncu_toolkit import store
     from ncu_toolkit.render.analysis_run import as_book, as_run
     from ncu_toolkit.render.html import write_run
+    from ncu_toolkit.runs import store
 
     if not analysis.launches:
         return None
@@ -176,6 +176,6 @@ def _progress(count: int) -> Any:
 
 
 def _one_line(text: str) -> str:
-    from ncu_toolkit.render.safe import visible
+    from ncu_toolkit.core.safe import visible
 
     return visible(" ".join(text.split()))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import baselines
 from ncu_toolkit.cli._common import PathName
+from ncu_toolkit.model.codec import document
 from ncu_toolkit.render.words import counted
-from ncu_toolkit.serialize import document
+from ncu_toolkit.runs import baselines
 
 
 @click.group("baseline")

@@ -8,12 +8,23 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, session, store, units
-from ncu_toolkit.cli._common import Progress, choose_options, console, interruptible, output_option, parse_params, split, tuned_option
+from ncu_toolkit.cli._common import (
+    Progress,
+    choose_options,
+    console,
+    interruptible,
+    output_option,
+    parse_params,
+    split,
+    tuned_option,
+)
 from ncu_toolkit.cli.profile import what
-from ncu_toolkit.errors import ToolkitError
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.session import Collected
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.gpu import cuda, session
+from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.runs import store
 
 
 @click.command("bench")
@@ -42,13 +53,13 @@ def command(
     Times come from CUDA events: medians of many runs with their spread, the baseline run beside each, the order shuffled, clocks sampled.
     A kernel that computes a wrong result is an error and is never ranked.
     """
-    from ncu_toolkit import frames
+    from ncu_toolkit.analysis import frames
 
     names = split(kernels) if kernels else ()
     overrides = parse_params(params, names)
     chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
     chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
-    gpu.cupy()
+    cuda.cupy()
     collected = Collected()
     chosen = session.runnable_here(chosen, collected)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -62,7 +73,7 @@ def command(
         if folder is not None:
             session.save(folder, title, created, collected)
 
-    title = f"Timing of {what(names, chosen)} on {gpu.device().name}"
+    title = f"Timing of {what(names, chosen)} on {cuda.device().name}"
     with Progress() as progress:
         session.build_all(chosen, overrides, progress, collected)
         try:
@@ -88,7 +99,7 @@ def command(
         click.echo((folder / store.TIMINGS).read_text(encoding="utf-8"), nl=False)
     else:
         _show(collected, folder)
-    from ncu_toolkit.publish import publish_run
+    from ncu_toolkit.render.publish import publish_run
 
     publish_run(folder, reports)
     if collected.interrupted:

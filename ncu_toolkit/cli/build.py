@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import click
 
-from ncu_toolkit.build import BuildOutcome, BuildRequest, build_many
+from ncu_toolkit.build.nvcc import BuildOutcome, BuildRequest, build_many
 from ncu_toolkit.cli._common import Progress, console, parse_params, split
-from ncu_toolkit.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder import Rung, find_family, find_rung, load_families
-from ncu_toolkit.problems import Problem, problem_for
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.ladder.catalogue import Rung, find_family, find_rung, load_families
+from ncu_toolkit.ladder.problems import Problem, problem_for
 
 
 @click.command("build")
@@ -79,16 +79,16 @@ def _chosen(kernels: tuple[str, ...], families: tuple[str, ...]) -> list[Rung]:
 
 
 def _default_arch() -> str:
-    from ncu_toolkit import gpu
+    from ncu_toolkit.gpu import cuda
 
     try:
-        return gpu.device().arch
+        return cuda.device().arch
     except EnvironmentProblem:
         return "sm_90"
 
 
 def _cc(target: str) -> tuple[int, int]:
-    from ncu_toolkit.build import parse_arch
+    from ncu_toolkit.build.nvcc import parse_arch
 
     return parse_arch(target)
 

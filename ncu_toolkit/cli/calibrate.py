@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import calibrate, store
 from ncu_toolkit.cli._common import PathName, emit
-from ncu_toolkit.errors import GateFailed
-from ncu_toolkit.ladder import load_families
+from ncu_toolkit.core.errors import GateFailed
+from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.ladder.catalogue import load_families
+from ncu_toolkit.runs import store
 
 FORMATS = ("text", "markdown", "json")
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import baselines, gate, store
-from ncu_toolkit.analyze import DEFAULT_TIMEOUT, Options, analyze
+from ncu_toolkit.analysis import gate
+from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Options, analyze
 from ncu_toolkit.cli._common import PathName, Seconds, emit
-from ncu_toolkit.errors import GateFailed, InputProblem
+from ncu_toolkit.core.errors import GateFailed, InputProblem
 from ncu_toolkit.render.words import counted
+from ncu_toolkit.runs import baselines, store
 
 FORMATS = ("text", "markdown", "json")
 

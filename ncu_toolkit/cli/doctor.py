@@ -6,11 +6,11 @@ import json
 
 import click
 
-from ncu_toolkit import doctor
 from ncu_toolkit.cli._common import emit
-from ncu_toolkit.errors import EXIT_ENVIRONMENT
-from ncu_toolkit.render.safe import visible
-from ncu_toolkit.serialize import to_plain
+from ncu_toolkit.core.errors import EXIT_ENVIRONMENT
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.gpu import doctor
+from ncu_toolkit.model.codec import to_plain
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO", "red")}
 

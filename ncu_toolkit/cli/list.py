@@ -7,7 +7,7 @@ import json
 import click
 
 from ncu_toolkit.cli._common import console, split
-from ncu_toolkit.ladder import Family, find_family, load_families
+from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
 
 _MARKS = {"step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "probe"}
 

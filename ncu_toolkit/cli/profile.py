@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, profiling, programs, resume, session, store
 from ncu_toolkit.cli._common import (
     DEFAULT_REPORTS,
     Progress,
@@ -23,14 +22,16 @@ from ncu_toolkit.cli._common import (
     split,
     tuned_option,
 )
-from ncu_toolkit.collect import find_ncu
-from ncu_toolkit.errors import ToolkitError, UsageProblem
-from ncu_toolkit.redact import redact_commands, redact_folder, redact_in_place
-from ncu_toolkit.resume import held
-from ncu_toolkit.sections import SET_NAME
-from ncu_toolkit.selection import Selection, with_predecessors
-from ncu_toolkit.session import Collected
-from ncu_toolkit.store import Asked
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.gpu import cuda, profiling, programs, resume, session
+from ncu_toolkit.gpu.collect import find_ncu
+from ncu_toolkit.gpu.resume import held
+from ncu_toolkit.gpu.selection import Selection, with_predecessors
+from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.report.redact import redact_commands, redact_folder, redact_in_place
+from ncu_toolkit.runs import store
+from ncu_toolkit.runs.store import Asked
 
 
 @click.command("profile")
@@ -124,12 +125,12 @@ def command(
     chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
     if not alone:
         chosen = tuple(with_predecessors(selection) for selection in chosen)
-    gpu.cupy()
+    cuda.cupy()
     ncu = find_ncu()
     collected = Collected(asked=Asked(not no_timing, cache_control, redact or redact_source, redact_source))
     chosen = session.runnable_here(chosen, collected)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    title = f"{what(names, chosen)} on {gpu.device().name}"
+    title = f"{what(names, chosen)} on {cuda.device().name}"
     with Progress() as progress:
         session.build_all(chosen, overrides, progress, collected)
         session.machine(collected)["ncu"] = ncu.version
@@ -184,7 +185,7 @@ def _collect(
 
 
 def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_source: bool) -> None:
-    gpu.cupy()
+    cuda.cupy()
     folder = resume.find(name, reports)
     with held(folder) as lock:
         with Progress() as progress:
@@ -216,7 +217,7 @@ def _refuse_others(ctx: click.Context) -> None:
 
 
 def _profile_program(program: tuple[str, ...], selection: programs.Selection, reports: Path, timeout: float) -> None:
-    from ncu_toolkit.publish import publish_run
+    from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
     screen = console()
@@ -244,7 +245,7 @@ def what(names: tuple[str, ...], chosen: tuple[Selection, ...]) -> str:
 
 def finish(folder: Path, reports: Path, collected: Collected) -> None:
     """Render a run's pages and the index, print its summary, and raise what went wrong on the way."""
-    from ncu_toolkit.publish import publish_run
+    from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
     run = publish_run(folder, reports)

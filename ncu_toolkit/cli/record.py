@@ -9,14 +9,16 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, profiling, scrub, session, store
 from ncu_toolkit.cli._common import PathName, Progress, Seconds, console, split, tuned_option
-from ncu_toolkit.collect import find_ncu
-from ncu_toolkit.errors import ToolkitError, UsageProblem
-from ncu_toolkit.ladder import load_families
-from ncu_toolkit.runs import Skipped
-from ncu_toolkit.selection import Selection
-from ncu_toolkit.session import Collected
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.gpu import cuda, profiling, session
+from ncu_toolkit.gpu.collect import find_ncu
+from ncu_toolkit.gpu.selection import Selection
+from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.ladder.catalogue import load_families
+from ncu_toolkit.model.run import Skipped
+from ncu_toolkit.report import scrub
+from ncu_toolkit.runs import store
 
 
 @click.command("record")
@@ -67,7 +69,7 @@ def command(
     to_profile = session.select((), names, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
     to_time = session.select((), names, False, bench_sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
     to_profile, to_time = (tuple(replace(selection, tuned=tuned) for selection in chosen) for chosen in (to_profile, to_time))
-    gpu.cupy()
+    cuda.cupy()
     find_ncu()
     collected = Collected()
     to_profile = session.runnable_here(to_profile, collected)
@@ -78,7 +80,7 @@ def command(
     to_time += _library_selections(to_time)
     target.mkdir(parents=True, exist_ok=True)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    title = f"{', '.join(names)} on {gpu.device().name}"
+    title = f"{', '.join(names)} on {cuda.device().name}"
     with Progress() as progress:
         session.build_all(to_profile, {}, progress, collected)
         session.time_all(to_time, {}, None, progress, collected, seconds)
@@ -131,11 +133,11 @@ def _library_selections(chosen: tuple[Selection, ...]) -> tuple[Selection, ...]:
 
 def _stock(chosen: tuple[Selection, ...], target: Path, progress: Progress, collected: Collected, timeout: float) -> None:
     """A second run with Nsight Compute's full set; only its rules' verdicts are kept, in rules.json."""
-    from ncu_toolkit import ncu_rep
+    from ncu_toolkit.report import reader
 
     apart = Collected(cases={marker: replace(case, state="timed", report="") for marker, case in collected.cases.items() if case.state == "profiled"})
     profiling.profile_all(chosen, {}, target, progress, apart, timeout=timeout, set_name="full", stem="stock", part_seconds=None)
-    profiles = [profile for name in apart.reports for profile in ncu_rep.load_profiles(target / name, instructions=False)]
+    profiles = [profile for name in apart.reports for profile in reader.load_profiles(target / name, instructions=False)]
     if profiles:
         store.save_rules(target, store.tie(profiles, tuple(apart.cases.values())))
     for name in apart.reports:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import PathName
-from ncu_toolkit.redact import redact
 from ncu_toolkit.render.words import counted
+from ncu_toolkit.report.redact import redact
 
 
 @click.command("redact")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu
 from ncu_toolkit.cli._common import Progress, console, output_option
-from ncu_toolkit.publish import publish_recordings, rebuild_index
-from ncu_toolkit.store import recordings
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.render.publish import publish_recordings, rebuild_index
+from ncu_toolkit.runs.store import recordings
 
 
 @click.command("report")
@@ -31,5 +31,5 @@ def command(reports: Path) -> None:
     for run in runs.values():
         screen.print(f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}", markup=False)
     screen.print(f"Open {index}", markup=False)
-    if gpu.available():
-        screen.print(f"This machine has a GPU ({gpu.device().name}): `make benchmark-heavy` profiles it.", markup=False)
+    if cuda.available():
+        screen.print(f"This machine has a GPU ({cuda.device().name}): `make benchmark-heavy` profiles it.", markup=False)

@@ -8,13 +8,19 @@ from typing import Any
 
 import click
 
-from ncu_toolkit import units
-from ncu_toolkit.analyze import SUFFIXES
-from ncu_toolkit.build import parse_arch
+from ncu_toolkit.analysis.analyze import SUFFIXES
+from ncu_toolkit.build.nvcc import parse_arch
 from ncu_toolkit.cli._common import console, parse_params
-from ncu_toolkit.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.static_analysis import KernelAnalysis, StaticAnalysis, analyse_cubin, analyse_rung, analyse_source
-from ncu_toolkit.static_loops import Region
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.diagnosis.static_analysis import (
+    KernelAnalysis,
+    StaticAnalysis,
+    analyse_cubin,
+    analyse_rung,
+    analyse_source,
+)
+from ncu_toolkit.sass.cost import Region
 
 _UNITS = {
     "issue": "issue slots", "fma": "FP32 pipe", "half": "FP16 pipe", "alu": "integer pipe", "fp64": "FP64 pipe", "special": "special functions",
@@ -61,7 +67,7 @@ def command(
             "`ncu-toolkit analyze` reads reports" if report else "`ncu-toolkit list` shows the kernels",
         )
     else:
-        from ncu_toolkit.ladder import find_rung
+        from ncu_toolkit.ladder.catalogue import find_rung
 
         if block is not None or shared:
             raise UsageProblem("--block and --shared go with a file; a ladder's kernel has its launch in its header", "Use --param and --size")
@@ -79,10 +85,10 @@ def command(
 
 def _here() -> tuple[str, int | None]:
     """This machine's architecture and SM count, or the default where it has no GPU."""
-    from ncu_toolkit import gpu
+    from ncu_toolkit.gpu import cuda
 
     try:
-        device = gpu.device()
+        device = cuda.device()
     except EnvironmentProblem:
         return DEFAULT_ARCH, None
     return device.arch, device.sm_count

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit import gpu, store
 from ncu_toolkit.cli._common import Progress, Seconds, console, output_option, split
-from ncu_toolkit.errors import ToolkitError, UsageProblem
-from ncu_toolkit.ladder import find_rung
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.session import parse_sizes
-from ncu_toolkit.tune import Search
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.session import parse_sizes
+from ncu_toolkit.gpu.tune.tuner import Search
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.runs import store
 
 
 @click.command("tune")
@@ -55,8 +56,8 @@ def command(
             raise UsageProblem(
                 f"{rung.name} has no parameters to search", "Kernels with a [search] table in their header can be tuned: kernels/README.md"
             )
-    gpu.cupy()
-    from ncu_toolkit import tune_run
+    cuda.cupy()
+    from ncu_toolkit.gpu.tune import tune_run
 
     failures: list[ToolkitError] = []
     for rung, size in plan:

@@ -12,12 +12,12 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
-from ncu_toolkit import units
-from ncu_toolkit.analyze import Analysis, FileResult, Group, LaunchResult
-from ncu_toolkit.metrics import REGISTRY
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import csv_rows, markdown, markdown_code, visible
+from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Finding
 from ncu_toolkit.render.fitted import Column, Fitted
-from ncu_toolkit.render.safe import csv_rows, markdown, markdown_code, visible
 from ncu_toolkit.render.words import counted
 
 #: Kinds of launches in a table where --top does not say: a table of this many rows fits a screen.

@@ -8,9 +8,9 @@ from importlib import resources
 from typing import Any, Final
 
 from ncu_toolkit import __version__
-from ncu_toolkit.analyze import Analysis, FileResult, Group, LaunchResult
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Location, finite
-from ncu_toolkit.render.safe import visible
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1

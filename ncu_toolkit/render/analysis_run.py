@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ncu_toolkit import __version__
-from ncu_toolkit.analyze import Analysis
-from ncu_toolkit.diagnose import diagnose
+from ncu_toolkit.analysis.analyze import Analysis
+from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Device, Instruction, Profile
+from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.runs import Run, Skipped
 
 
 def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:

@@ -12,8 +12,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from ncu_toolkit.errors import EnvironmentProblem
-from ncu_toolkit.store import write_atomic
+from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.core.files import write_atomic
 
 FOLDER: Final = "assets"
 #: The glossary's page, beside the front page.

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ncu_toolkit.errors import ToolkitError
-from ncu_toolkit.ladder import Rung, load_families
-from ncu_toolkit.ladder_header import HEADER
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.core.safe import slug
+from ncu_toolkit.ladder.catalogue import Rung, load_families
+from ncu_toolkit.ladder.header import HEADER
+from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.model import Diagnosis, Profile, Timing
-from ncu_toolkit.problems import Problem, problem_for
-from ncu_toolkit.render.safe import slug
-from ncu_toolkit.runs import Run
+from ncu_toolkit.model.run import Run
 
 Diagnose = Callable[[Profile], Diagnosis]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ncu_toolkit.calibrate import Calibration, Guess, Outcome, Score
+from ncu_toolkit.diagnosis.calibrate import Calibration, Guess, Outcome, Score
 
 HEADINGS: Final = (
     "family", "slow", "fast", "size", "cause that the step removes", "rank", "predicted %", "achieved %", "off by", "ncu rank", "ncu %", "ncu off by",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ncu_toolkit import units
-from ncu_toolkit.calibrate import Calibration, Outcome, calibrate, pairs
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.calibrate import Calibration, Outcome, calibrate, pairs
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import verdict_cell
-from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text
 
 

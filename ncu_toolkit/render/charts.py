@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ncu_toolkit import units
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import plot_text
 from ncu_toolkit.render import palette
-from ncu_toolkit.render.safe import plot_text
 
 Figure = dict[str, Any]
 _ROW: Final = 26

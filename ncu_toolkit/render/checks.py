@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ncu_toolkit import expectations
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import expectations
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Table, Tone, plain_table, text
 
 _WORDS: dict[bool | None, tuple[str, Tone]] = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("cannot be told", "muted")}

@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit import derived, units
-from ncu_toolkit.changes import Launches, of_all
-from ncu_toolkit.metrics import STALL_REASONS
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.changes import Launches, of_all
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.ladder.problems import Problem
+from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing, matches_opcode
-from ncu_toolkit.problems import Problem
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text, why_missing
-from ncu_toolkit.time_model import NOISE
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -104,13 +105,13 @@ def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cel
     """A registry or derived figure of a profile; the reason where it is not there."""
     if profile is None:
         return missing(NOT_PROFILED)
-    reading = derived.reading(profile, name)
-    unit, label, meaning = derived.describe(name)
+    reading = figures.reading(profile, name)
+    unit, label, meaning = figures.describe(name)
     if reading.value is None:
         return missing(
             why_missing(reading)
-            if not derived.inputs(name) or name in derived.inputs(name)
-            else f"{label}: its inputs ({', '.join(derived.inputs(name))}) were not collected"
+            if not figures.inputs(name) or name in figures.inputs(name)
+            else f"{label}: its inputs ({', '.join(figures.inputs(name))}) were not collected"
         )
     return number(reading.value, unit, title=meaning, bar=reading.value if bar and unit == "fraction" else None)
 
@@ -121,7 +122,7 @@ def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry, str], Cel
 
 def limiter_words(profile: Profile) -> str:
     """What limits the resident blocks, in words; empty where the report does not say."""
-    return " and ".join(derived.BLOCK_LIMITS[name] for name in derived.occupancy_limiters(profile))
+    return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
 
 
 def _theoretical(_book: Book, entry: Entry, _kind: str) -> Cell:
@@ -157,7 +158,7 @@ def compact(value: float) -> str:
 def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
-    shares = derived.stall_shares(entry.main)
+    shares = figures.stall_shares(entry.main)
     waits = {reason: share for reason, share in shares.items() if reason not in ("selected", "not_selected")}
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")

@@ -11,10 +11,12 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
-from ncu_toolkit import __version__, compare, derived, units
-from ncu_toolkit.gate import TIME, Comparison, Difference, Pair
+from ncu_toolkit import __version__
+from ncu_toolkit.analysis.gate import TIME, Comparison, Difference, Pair
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import markdown, markdown_code, visible
+from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.render.fitted import Column, Fitted
-from ncu_toolkit.render.safe import markdown, markdown_code, visible
 from ncu_toolkit.render.words import counted
 
 VERSION: Final = 1
@@ -78,11 +80,11 @@ def _said(comparison: Comparison) -> Iterable[str]:
 
 
 def _label(figure: str) -> str:
-    return "time" if figure == TIME else derived.describe(figure)[1].lower()
+    return "time" if figure == TIME else figures.describe(figure)[1].lower()
 
 
 def _value(found: Difference, value: float) -> str:
-    return units.quantity(value, "us" if found.figure == TIME else derived.describe(found.figure)[0])
+    return units.quantity(value, "us" if found.figure == TIME else figures.describe(found.figure)[0])
 
 
 def verdict(comparison: Comparison) -> str:
@@ -169,7 +171,7 @@ def _plain_difference(found: Difference) -> dict[str, Any]:
     certain = found.certain_change
     return {
         "figure": found.figure,
-        "unit": "us" if found.figure == TIME else derived.describe(found.figure)[0],
+        "unit": "us" if found.figure == TIME else figures.describe(found.figure)[0],
         "old": found.old,
         "new": found.new,
         "change": found.change,

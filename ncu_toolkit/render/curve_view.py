@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ncu_toolkit import units
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import plot_text, slug, visible
 from ncu_toolkit.model import Timing
 from ncu_toolkit.render import charts, palette
 from ncu_toolkit.render.book import Book, problem_of
 from ncu_toolkit.render.columns import NOT_TIMED, rate_unit
-from ncu_toolkit.render.safe import plot_text, slug, visible
 from ncu_toolkit.render.views import Cell, Chart, missing, number, plain_table, text
 
 #: Rungs drawn beside the baseline.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 
-from ncu_toolkit import units
-from ncu_toolkit.problems import Problem
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.render.book import Book, Entry, Variant
 from ncu_toolkit.render.columns import achieved, rate_of, rate_unit
 from ncu_toolkit.render.roofs import Roof, RoofName, best
-from ncu_toolkit.render.safe import visible
-from ncu_toolkit.time_model import NOISE
 
 
 def roof_name(problem: Problem | None, kind: str) -> RoofName:

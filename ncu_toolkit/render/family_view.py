@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import derived, units
-from ncu_toolkit.problems import Problem
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
-from ncu_toolkit.render.columns import NOT_TIMED, ladder_table, rate_kind, rate_of, rate_unit, shown_kind
+from ncu_toolkit.render.columns import (
+    NOT_TIMED,
+    ladder_table,
+    rate_kind,
+    rate_of,
+    rate_unit,
+    shown_kind,
+)
 from ncu_toolkit.render.curve_view import library_curve
 from ncu_toolkit.render.family_sentence import pairs, roof_name, sentence
 from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import Roof, roofs
-from ncu_toolkit.render.safe import slug, visible
-from ncu_toolkit.render.views import Cell, Chart, FamilyView, Panel, Table, missing, number, plain_table, text
+from ncu_toolkit.render.views import (
+    Cell,
+    Chart,
+    FamilyView,
+    Panel,
+    Table,
+    missing,
+    number,
+    plain_table,
+    text,
+)
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand in the table.
 _SHOWN_REASONS: Final = 9
@@ -169,7 +187,7 @@ def _levels(entry: Entry) -> dict[str, float]:
     """Bytes of the whole rung by memory level; a level that one launch lacks is left out."""
     found = {}
     for level, (_, name) in LEVELS.items():
-        values = [derived.value(profile, name) for profile in entry.profiles if profile.launch.complete]
+        values = [figures.value(profile, name) for profile in entry.profiles if profile.launch.complete]
         if values and None not in values:
             found[level] = sum(value for value in values if value is not None)
     return found

@@ -12,9 +12,10 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from ncu_toolkit import glossary, units
-from ncu_toolkit.glossary import Term, find, terms
-from ncu_toolkit.glossary_terms import HEADINGS
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import glossary
+from ncu_toolkit.diagnosis.glossary import Term, find, terms
+from ncu_toolkit.diagnosis.glossary_terms import HEADINGS
 from ncu_toolkit.render.views import Cell, Column, Table
 
 #: Where base.html takes the entries of a page. Nothing from a report can spell it: its angle brackets would be escaped.

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ncu_toolkit import liveness, units
-from ncu_toolkit.liveness import Liveness
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.model import Finding, Instruction, Profile
-from ncu_toolkit.occupancy import MAX_REGISTERS_PER_THREAD
-from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, HotSpots, Table, number, plain_table, text
+from ncu_toolkit.sass import liveness
+from ncu_toolkit.sass.liveness import Liveness
 
 #: Lines in the table of the hottest.
 _HOTTEST: Final = 12

@@ -14,21 +14,30 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ncu_toolkit import units
+from ncu_toolkit.core import units
+from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
+from ncu_toolkit.core.workers import default_jobs, forked, without_collector
 from ncu_toolkit.model import Profile
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.family_view import primary
-from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, groups, opened, term_note, term_of, with_entries
+from ncu_toolkit.render.glossary_view import (
+    cell_term,
+    column_term,
+    columns_explained,
+    groups,
+    opened,
+    term_note,
+    term_of,
+    with_entries,
+)
 from ncu_toolkit.render.index_view import IndexPart, index_part, index_view
 from ncu_toolkit.render.page_view import Neighbours, page_view
 from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
-from ncu_toolkit.render.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.render.views import RunView, Table
-from ncu_toolkit.runs import Run
-from ncu_toolkit.store import write_atomic
-from ncu_toolkit.workers import default_jobs, forked, without_collector
 
 STANDALONE = "report.html"
 #: Pages for which another process is worth its start.
@@ -38,7 +47,7 @@ NARROW_NO_BREAK = "\u202f"
 
 def default_diagnose() -> Diagnose:
     """The toolkit's own diagnosis, imported when first needed."""
-    from ncu_toolkit.diagnose import diagnose
+    from ncu_toolkit.diagnosis.engine import diagnose
 
     return diagnose
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_toolkit.problems import families, problem_for
+from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.ladder.problems import families, problem_for
+from ncu_toolkit.model.codec import from_plain, to_plain
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.calibration_view import calibration
 from ncu_toolkit.render.family_view import family_view, primary
 from ncu_toolkit.render.run_view import header, skipped, strangers_sentence
-from ncu_toolkit.render.safe import slug, visible
 from ncu_toolkit.render.views import Cell, Column, Fact, FamilyView, Table, number, text
-from ncu_toolkit.serialize import from_plain, to_plain
 
 
 @dataclass(frozen=True)

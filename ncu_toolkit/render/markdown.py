@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ncu_toolkit.render import safe
+from ncu_toolkit.core import safe
 from ncu_toolkit.render.text import LADDER_COLUMNS, LAUNCH_COLUMNS, worded
 from ncu_toolkit.render.views import Cell, RunView, Table
 

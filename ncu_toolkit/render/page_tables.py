@@ -5,15 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ncu_toolkit import attribution, derived, units
-from ncu_toolkit.errors import ToolkitError
-from ncu_toolkit.metrics import REGISTRY, STALL_REASONS
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.hardware.occupancy import (
+    Occupancy,
+    limits_of,
+    next_steps,
+    occupancy,
+    what_if_block,
+    what_if_registers,
+    what_if_shared,
+)
+from ncu_toolkit.metrics.registry import REGISTRY, STALL_REASONS
 from ncu_toolkit.model import Profile
-from ncu_toolkit.occupancy import Occupancy, limits_of, next_steps, occupancy, what_if_block, what_if_registers, what_if_shared
 from ncu_toolkit.render import charts
 from ncu_toolkit.render.columns import compact, figure_cell
-from ncu_toolkit.render.safe import visible
-from ncu_toolkit.render.views import Cell, Chart, Table, metric_cell, missing, number, plain_table, text
+from ncu_toolkit.render.views import (
+    Cell,
+    Chart,
+    Table,
+    metric_cell,
+    missing,
+    number,
+    plain_table,
+    text,
+)
+from ncu_toolkit.sass import attribution
 
 #: Opcodes listed by name; the rest are summed.
 _OPCODES_SHOWN: Final = 24
@@ -87,7 +106,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         ("L2 (from SMs)", "l2_bytes", "l2_hit_rate", "l2_utilization", "Bytes that SMs read from or wrote to L2."),
         ("DRAM", "dram_bytes", "", "dram_utilization", "Bytes read from and written to device memory."),
     )
-    values = {name: derived.value(profile, name) for _, name, _, _, _ in levels}
+    values = {name: figures.value(profile, name) for _, name, _, _, _ in levels}
     largest = max((value for value in values.values() if value), default=0.0)
     rows = []
     for label, name, hits, used, meaning in levels:
@@ -124,9 +143,9 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         ("local_sectors", "0 means no spills"),
     )
     facts = "; ".join(
-        f"{derived.describe(name)[1].lower()} {units.quantity(value, derived.describe(name)[0])}"
+        f"{figures.describe(name)[1].lower()} {units.quantity(value, figures.describe(name)[0])}"
         for name, _ in extra
-        if (value := derived.value(profile, name)) is not None
+        if (value := figures.value(profile, name)) is not None
     )
     headings: list[str | tuple[str, str]] = [
         "Level",
@@ -210,8 +229,8 @@ def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
 def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple[str, ...]]:
     """Block limits as the profiler has them, the what-if charts, and the nearest changes that would fit one more block."""
     limits: list[list[Cell]] = []
-    fewest = derived.occupancy_limiters(profile)
-    for name, words in derived.BLOCK_LIMITS.items():
+    fewest = figures.occupancy_limiters(profile)
+    for name, words in figures.BLOCK_LIMITS.items():
         limits.append([text(words), metric_cell(profile, name), text("limits" if name in fewest else "")])
     limits.append([text("theoretical occupancy"), figure_cell(profile, "theoretical_occupancy", bar=True), text("")])
     limits.append([text("achieved occupancy"), figure_cell(profile, "achieved_occupancy", bar=True), text("")])

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ncu_toolkit import units
-from ncu_toolkit.changes import Launches
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.changes import Launches
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
-from ncu_toolkit.render.columns import NOT_TIMED, bound_cell, energy_cell, rate_kind, rate_of, rate_unit
+from ncu_toolkit.render.columns import (
+    NOT_TIMED,
+    bound_cell,
+    energy_cell,
+    rate_kind,
+    rate_of,
+    rate_unit,
+)
 from ncu_toolkit.render.hotspots import hot_spots
-from ncu_toolkit.render.page_tables import metrics_table, mix_tables, occupancy_section, rules_table, stall_table, traffic_table
+from ncu_toolkit.render.page_tables import (
+    metrics_table,
+    mix_tables,
+    occupancy_section,
+    rules_table,
+    stall_table,
+    traffic_table,
+)
 from ncu_toolkit.render.reproduce import beside, commands, opening
-from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.static_view import static_view
 from ncu_toolkit.render.step_view import step_view
 from ncu_toolkit.render.tune_view import differs
-from ncu_toolkit.render.views import Cell, Chart, Fact, FindingView, PageView, Table, metric_cell, missing, number, plain_table, text
+from ncu_toolkit.render.views import (
+    Cell,
+    Chart,
+    Fact,
+    FindingView,
+    PageView,
+    Table,
+    metric_cell,
+    missing,
+    number,
+    plain_table,
+    text,
+)
 
 Neighbours = tuple[Cell | None, Cell | None]
 

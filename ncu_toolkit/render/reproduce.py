@@ -6,9 +6,9 @@ import re
 import shlex
 from typing import Final
 
-from ncu_toolkit.render.safe import visible
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.views import Command
-from ncu_toolkit.runs import Run
 
 #: A section folder of which scrubbing left the last component. Ours is always given first, Nsight Compute's own behind it.
 _SECTIONS: Final = re.compile(r"(?<=--section-folder )sections(?=\s|$)")

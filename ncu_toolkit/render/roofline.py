@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from ncu_toolkit import units
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import plot_text
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.charts import LEGEND, Figure
 from ncu_toolkit.render.roofs import Roof
-from ncu_toolkit.render.safe import plot_text
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ncu_toolkit import derived
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.model import Device, Profile
-from ncu_toolkit.runs import Ceilings
+from ncu_toolkit.model.run import Ceilings
 
 #: FP32 fused multiply-adds an SM completes a cycle, by compute capability.
 FP32_LANES: Final = {
@@ -138,5 +138,5 @@ def _implied_l2(profiles: Sequence[Profile]) -> float | None:
     for profile in profiles:
         sectors, used, time_us = profile.value("l2_sectors"), profile.value("l2_utilization"), profile.duration_us
         if sectors and time_us and used is not None and used >= _LEAST_UTILISATION:
-            rates.append(sectors * derived.SECTOR_BYTES / (time_us * 1e-6) / used)
+            rates.append(sectors * figures.SECTOR_BYTES / (time_us * 1e-6) / used)
     return statistics.median(rates) if rates else None

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from ncu_toolkit import units
-from ncu_toolkit.metrics import REGISTRY
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.calibration_view import calibration
@@ -16,8 +17,18 @@ from ncu_toolkit.render.columns import bound_cell, figure_cell, verdict_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.render.reproduce import beside, commands, opening
-from ncu_toolkit.render.safe import visible
-from ncu_toolkit.render.views import Cell, Column, Fact, LaunchRecord, RunView, Table, missing, number, plain_table, text
+from ncu_toolkit.render.views import (
+    Cell,
+    Column,
+    Fact,
+    LaunchRecord,
+    RunView,
+    Table,
+    missing,
+    number,
+    plain_table,
+    text,
+)
 
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are counted in a row of their own.
 GROUPS_SHOWN: Final = 300

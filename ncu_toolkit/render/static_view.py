@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit import units
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.static_profile import Outcome, ProfiledCode, checked, code_of
 from ncu_toolkit.model import Diagnosis, Profile
-from ncu_toolkit.render.safe import visible
-from ncu_toolkit.render.views import Cell, Fact, StaticView, Table, Tone, missing, number, plain_table, text
-from ncu_toolkit.sass import WARP_SIZE
-from ncu_toolkit.static_loops import LISTED, Region
-from ncu_toolkit.static_profile import Outcome, ProfiledCode, checked, code_of
+from ncu_toolkit.render.views import (
+    Cell,
+    Fact,
+    StaticView,
+    Table,
+    Tone,
+    missing,
+    number,
+    plain_table,
+    text,
+)
+from ncu_toolkit.sass.cost import LISTED, Region
+from ncu_toolkit.sass.disassembly import WARP_SIZE
 
 #: Lines and kinds of instructions named for one loop.
 _NAMED: Final = 3

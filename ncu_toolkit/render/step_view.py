@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 from typing import Final
 
-from ncu_toolkit import derived, units
-from ncu_toolkit.changes import Launches
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.changes import Launches
+from ncu_toolkit.diagnosis.steps import ROOFS, StepExplanation, explain_step
+from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import NOT_TIMED, achieved
-from ncu_toolkit.render.safe import visible
 from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, number, plain_table, text
-from ncu_toolkit.steps import ROOFS, StepExplanation, explain_step
-from ncu_toolkit.time_model import NOISE
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
@@ -117,9 +118,9 @@ def _moved(before: Entry, entry: Entry) -> Table | None:
         return None
     rows: list[list[Cell]] = []
     for name in _MOVED:
-        old, new = derived.value(then, name), derived.value(now, name)
+        old, new = figures.value(then, name), figures.value(now, name)
         if old is not None and new is not None and abs(new - old) > _UNCHANGED * max(abs(old), abs(new)):
-            unit, label, meaning = derived.describe(name)
+            unit, label, meaning = figures.describe(name)
             rows.append([text(label, meaning), number(old, unit), number(new, unit), _change(old, new)])
     rows.extend(_stalls_moved(then, now))
     return (

@@ -8,13 +8,13 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.family_view import primary, variant_label
 from ncu_toolkit.render.fitted import Column, Fitted
 from ncu_toolkit.render.html import book_for
 from ncu_toolkit.render.run_view import run_summary
 from ncu_toolkit.render.views import Cell, FamilyView, Table
-from ncu_toolkit.runs import Run
 
 #: Columns of a ladder's table that fit a terminal.
 LADDER_COLUMNS = ("rung", "time", "rate", "baseline", "registers", "achieved_occupancy", "stall", "bottleneck", "predicted")

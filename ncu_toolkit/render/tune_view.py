@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit import store, tuned, units
-from ncu_toolkit.errors import InputProblem
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.safe import plot_text, script_json, slug, visible
+from ncu_toolkit.gpu.tune import tuned
+from ncu_toolkit.gpu.tune.tuner import KIND, Search, Trial, fallen
+from ncu_toolkit.model.codec import from_plain, open_document
 from ncu_toolkit.render.assets_out import PLOTLY, content
-from ncu_toolkit.render.safe import plot_text, script_json, slug, visible
 from ncu_toolkit.render.views import Chart, number, plain_table, text
-from ncu_toolkit.serialize import from_plain, open_document
-from ncu_toolkit.tune import KIND, Search, Trial, fallen
+from ncu_toolkit.runs import store
 
 LISTED: Final = 12
 COLUMNS: Final = ("setting", "median", "of baseline", "registers", "shared memory", "warps an SM", "rounds")

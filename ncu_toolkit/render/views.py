@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ncu_toolkit import units
-from ncu_toolkit.metrics import REGISTRY
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile, Reading
-from ncu_toolkit.render.safe import visible
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
 

@@ -16,11 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ncu_toolkit import gpu
-from ncu_toolkit.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
-from ncu_toolkit.ladder import load_families
-from ncu_toolkit.problems import problem_for
-from ncu_toolkit.target import Plan, PlannedCase, read_progress, write_plan
+from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.target import Plan, PlannedCase, read_progress, write_plan
+from ncu_toolkit.ladder.catalogue import load_families
+from ncu_toolkit.ladder.problems import problem_for
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 #: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
@@ -29,10 +29,10 @@ SMALL_BYTES = 3e6
 
 def main(chosen: list[str]) -> int:
     tool = shutil.which("compute-sanitizer")
-    if tool is None or not gpu.available():
+    if tool is None or not cuda.available():
         print("error: compute-sanitizer or a GPU is missing here. Run this on a machine with the CUDA toolkit and a GPU", file=sys.stderr)
         return EXIT_ENVIRONMENT
-    device = gpu.device()
+    device = cuda.device()
     dirty = 0
     families = load_families()
     known = set(families) | {f"{name}/{rung.name}" for name, family in families.items() for rung in family.rungs}
@@ -76,7 +76,7 @@ def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
             "no",
             sys.executable,
             "-m",
-            "ncu_toolkit.target",
+            "ncu_toolkit.gpu.target",
             str(plan),
         ]
         path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ncu_toolkit import gpu
-from ncu_toolkit.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.ladder import find_rung, load_families
-from ncu_toolkit.launch import Runnable, Workspace
-from ncu_toolkit.problems import families, problem_for
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.launch import Runnable, Workspace
+from ncu_toolkit.ladder.catalogue import find_rung, load_families
+from ncu_toolkit.ladder.problems import families, problem_for
 
 pytestmark = pytest.mark.gpu
 
@@ -38,15 +38,15 @@ def workspaces() -> dict[tuple[str, ...], Workspace]:
 
 @pytest.mark.parametrize(("family", "name", "size", "dtype"), list(_cases()))
 def test_right_result(family: str, name: str, size: str, dtype: str, workspaces: dict[tuple[str, ...], Workspace]) -> None:
-    if not gpu.available():
+    if not cuda.available():
         pytest.skip("no GPU here")
-    gpu.disable_tf32()
+    cuda.disable_tf32()
     rung = find_rung(f"{family}/{name}")
     problem = problem_for(family)
     key = (family, size, dtype, repr(sorted(rung.problem.items())))
     if key not in workspaces:
         workspaces.clear()
-        gpu.cupy().get_default_memory_pool().free_all_blocks()
+        cuda.cupy().get_default_memory_pool().free_all_blocks()
         workspaces[key] = Workspace(problem, problem.parse_size(size), dtype, rung.problem, seed=7)
     try:
         runnable = Runnable(rung, workspaces[key])

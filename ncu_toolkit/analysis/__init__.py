@@ -1,0 +1,1 @@
+"""Many reports at once, gates, tables, the Python interface."""

@@ -1,0 +1,375 @@
+"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed, repeats of a kernel grouped with their spread.
+
+Nothing is left out in silence: files that cannot be read, launches that are missing and launches that are incomplete are part of the result.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ncu_toolkit.core import shares, workers
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.model import Diagnosis, Origin, Profile
+from ncu_toolkit.report import ncu_module
+
+if TYPE_CHECKING:
+    from ncu_toolkit.report import messages, reader
+
+SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
+#: Seconds for one file: a report of ten thousand launches takes minutes.
+DEFAULT_TIMEOUT: Final = 900.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How reports are read. `kernel` is a regular expression searched for in demangled names; `keep` what is kept of a launch beside its verdict."""
+
+    kernel: str = ""
+    allow_partial: bool = False
+    figures: bool = False
+    """Keep every registry metric's value."""
+    profiles: bool = False
+    """Keep whole profiles, for pages."""
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """One launch with its verdict. `status` is "complete" or why its data are not; `file` is the path as it was given."""
+
+    file: str
+    key: str
+    kernel: str
+    function: str
+    gpu: str
+    arch: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    status: str
+    duration_us: float | None
+    diagnosis: Diagnosis
+    figures: dict[str, float | None] = field(default_factory=dict)
+    profile: Profile | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """One file. `error` says why it could not be read, `damage` what is missing of one that was read in part."""
+
+    path: str
+    launches: tuple[LaunchResult, ...] = ()
+    ncu_version: str = ""
+    declared: int = 0
+    read: int = 0
+    damage: str = ""
+    checksum: str = ""
+    error: ToolkitError | None = None
+
+    @property
+    def status(self) -> str:
+        return "unreadable" if self.error else "partial" if self.damage else "complete"
+
+    @property
+    def filtered_out(self) -> int:
+        """Launches that --kernel left out."""
+        return self.read - len(self.launches)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One file as it comes from a worker: without its launches, which are beside it in pickled parts."""
+
+    file: FileResult
+    parts: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Launches of one file with the same kernel, grid and block, in file order; incomplete ones make groups of their own."""
+
+    launches: tuple[LaunchResult, ...]
+
+    @cached_property
+    def times_us(self) -> tuple[float, ...]:
+        """Durations, shortest first."""
+        return tuple(sorted(launch.duration_us for launch in self.launches if launch.duration_us is not None and math.isfinite(launch.duration_us)))
+
+    @property
+    def total_us(self) -> float:
+        return sum(self.times_us)
+
+    @cached_property
+    def median(self) -> LaunchResult:
+        """The launch of median duration: the one whose verdict stands for the group."""
+        return sorted(self.launches, key=lambda launch: launch.duration_us or 0.0)[(len(self.launches) - 1) // 2]
+
+    @property
+    def agreeing(self) -> int:
+        """Launches whose verdict is the median one's."""
+        bottleneck = self.median.diagnosis.primary.bottleneck
+        return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
+
+    @property
+    def spread(self) -> float | None:
+        """(longest - shortest) / median; None for a single launch."""
+        times = self.times_us
+        return (times[-1] - times[0]) / times[(len(times) - 1) // 2] if len(times) > 1 and times[0] > 0 else None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that was asked for, in the order in which it was named."""
+
+    files: tuple[FileResult, ...]
+    options: Options = Options()
+
+    @property
+    def launches(self) -> tuple[LaunchResult, ...]:
+        return tuple(launch for file in self.files for launch in file.launches)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Groups by total time, longest first; those without a time last."""
+        return group_launches(self.launches)
+
+    @property
+    def total_us(self) -> float:
+        return sum(group.total_us for group in self.groups)
+
+    @property
+    def incomplete(self) -> tuple[LaunchResult, ...]:
+        return tuple(launch for launch in self.launches if not launch.complete)
+
+    @property
+    def damaged(self) -> tuple[FileResult, ...]:
+        """Files that were read, but of which something is missing or contradicts itself."""
+        return tuple(file for file in self.files if file.damage)
+
+    @property
+    def unreadable(self) -> tuple[FileResult, ...]:
+        return tuple(file for file in self.files if file.error is not None)
+
+
+def group_launches(launches: Iterable[LaunchResult]) -> tuple[Group, ...]:
+    """Launches grouped by file, kernel, grid, block, GPU and status, the group with most time first."""
+    groups: dict[tuple[object, ...], list[LaunchResult]] = {}
+    for launch in launches:
+        groups.setdefault((launch.file, launch.kernel, launch.grid, launch.block, launch.gpu, launch.status), []).append(launch)
+    return tuple(sorted((Group(tuple(members)) for members in groups.values()), key=lambda group: -group.total_us))
+
+
+def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
+    """Report files among `paths` and in the folders among them, each once, and an error for each folder that holds none."""
+    found: dict[Path, Path] = {}
+    empty = []
+    for path in paths:
+        if not path.is_dir():
+            found.setdefault(path.absolute(), path)
+            continue
+        inside = sorted(file for file in path.rglob("*") if file.name.lower().endswith(SUFFIXES) and file.is_file())
+        for file in inside:
+            found.setdefault(file.absolute(), file)
+        if not inside:
+            empty.append(
+                FileResult(
+                    str(path), error=InputProblem(f"'{path}' is a folder without reports (*.ncu-rep)", "Name the report files, or their folder")
+                )
+            )
+    return list(found.values()), empty
+
+
+def analyze(
+    paths: Sequence[Path],
+    options: Options | None = None,
+    *,
+    jobs: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> Analysis:
+    """Read and diagnose reports, in parallel over files.
+
+    Args:
+        paths: report files, and folders that are searched for them.
+        jobs: worker processes; one for each processor where None.
+        timeout: seconds for one file.
+        progress: told each file's name when it is done.
+        meanwhile: called once while others read.
+
+    Raises:
+        UsageProblem: the kernel filter is no regular expression.
+    """
+    options = options or Options()
+    pattern(options.kernel)
+    files, results = find_reports(paths)
+    ordered: list[FileResult | None] = [None] * len(files)
+    jobs = jobs or workers.default_jobs()
+    tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
+    reading = workers.run(
+        "ncu_toolkit.analysis.analyze:read_packed",
+        tasks,
+        jobs=jobs,
+        timeout=timeout,
+        label=lambda index: f"'{files[index]}'",
+        forks=ncu_module.fits_here(),
+        meanwhile=meanwhile,
+    )
+    for done in reading:
+        path = str(files[done.index])
+        ordered[done.index] = _unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
+        if progress is not None:
+            progress(path)
+    return Analysis((*(result for result in ordered if result is not None), *results), options)
+
+
+def _unpacked(packed: Packed) -> FileResult:
+    """The file with its launches, in file order."""
+    with workers.without_collector():
+        launches = [launch for part in packed.parts for launch in pickle.loads(part)]
+    launches.sort(key=lambda launch: tuple(map(int, launch.key.split("."))))
+    return replace(packed.file, launches=tuple(launches))
+
+
+def pattern(text: str) -> re.Pattern[str] | None:
+    """The kernel filter, compiled; None where there is none. Raises UsageProblem for text that is no regular expression."""
+    if not text:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageProblem(f"--kernel '{text}' is not a regular expression: {error}", "Quote special characters with a backslash") from None
+
+
+def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> FileResult:
+    """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch unless profiles are kept.
+
+    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module never frees a launch that it has opened, and
+    it disassembles one instruction after the other, which is most of the time.
+
+    Raises:
+        InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
+    """
+    return _unpacked(read_packed(path, options, jobs, timeout))
+
+
+def read_packed(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> Packed:
+    """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever wants them."""
+    from ncu_toolkit.report import framing, messages, reader
+
+    data = framing.read_bytes(Path(path))
+    frame = framing.parse(data)
+    lengths = [length for block in frame.blocks for _, length in block.results]
+    spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in shares.parts(lengths)]
+    if len(spans) == 1 and (jobs == 1 or sum(lengths) <= shares.WHOLE_BYTES):
+        launches: list[LaunchResult] = []
+        report = reader.visit_report(
+            path, _judge_into(launches, path, options), wanted=_wanted(options), sources=options.profiles, allow_partial=options.allow_partial
+        )
+        return Packed(_file(path, report, _broken(launches)), (pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL),))
+    codes = messages.codes(data, frame)
+    if len(spans) == 1:
+        spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
+    with (
+        tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
+        workers.Crew("ncu_toolkit.analysis.analyze:read_part", timeout, lambda index: f"part {index + 1} of '{path}'", fresh=True) as crew,
+    ):
+        plain = reader.plain(Path(path), data, frame, Path(scratch))
+        if ncu_module.fits_here():
+            crew.fork(min(jobs, len(spans)), partial(_prepare, plain, codes))
+        report, doubts = reader.examine(Path(path), data, frame, allow_partial=options.allow_partial)
+        del data
+        tasks = [
+            (path, str(plain), options, reader.Part({index: codes[index] for index in span}, doubts, report.ncu_version)) for span in spans
+        ]  # fmt: skip
+        found: list[bytes] = []
+        seen = broken = 0
+        for done in crew.run(tasks, jobs):
+            if done.error is not None:
+                if not options.allow_partial:
+                    raise done.error
+                lost = f"{shares.places(spans[done.index])}: {done.error.message}"
+                report = replace(report, damage="; ".join(filter(None, (report.damage, lost))))
+            else:
+                launches_there, broken_there, seen_there = done.value
+                found.append(launches_there)
+                broken, seen = broken + broken_there, max(seen, seen_there)
+    if not options.allow_partial:
+        report = reader.counted(report, seen, allow_partial=False)
+    return Packed(_file(path, replace(report, read_launches=seen), broken), tuple(found))
+
+
+def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
+    """What every process that reads a part has to do first."""
+    from ncu_toolkit.diagnosis import rules
+    from ncu_toolkit.diagnosis.engine import diagnose  # noqa: F401  (that it is loaded)
+    from ncu_toolkit.report import reader
+
+    rules.load_rules()
+    reader.prepare(plain, codes)
+
+
+def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tuple[bytes, int, int]:
+    """Some launches of a report, for `read_packed`: pickled, how many contradict themselves, and how many launches the whole of it holds.
+
+    `plain` is the same report unpacked.
+    """
+    from ncu_toolkit.report import reader
+
+    launches: list[LaunchResult] = []
+    seen = reader.visit_part(Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options), sources=options.profiles)
+    return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), _broken(launches), seen
+
+
+def _judge_into(launches: list[LaunchResult], path: str, options: Options) -> Callable[[Profile], None]:
+    return lambda profile: launches.append(judge(profile, path, options))
+
+
+def _wanted(options: Options) -> Callable[[str], bool] | None:
+    wanted = pattern(options.kernel)
+    return (lambda name: wanted.search(name) is not None) if wanted else None
+
+
+def _broken(launches: Iterable[LaunchResult]) -> int:
+    return sum("damaged:" in launch.status for launch in launches)
+
+
+def _file(path: str, report: reader.LoadedReport, broken: int) -> FileResult:
+    """The file without its launches, `broken` of which contradict themselves."""
+    said = f"{broken} launch{'es contradict themselves' if broken > 1 else ' contradicts itself'}" if broken else ""
+    damage = "; ".join(filter(None, (report.damage, said)))
+    return FileResult(path, (), report.ncu_version, report.declared_launches, report.read_launches, damage, report.checksum)
+
+
+def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
+    """A profile's verdict. What was considered and ruled out is kept only with the whole profile: it would be most of a large result."""
+    from ncu_toolkit.diagnosis.engine import diagnose
+
+    diagnosis = diagnose(profile)
+    launch, origin = profile.launch, profile.origin
+    whole = replace(profile, origin=Origin(path, origin.range_index, origin.action_index, origin.ncu_version)) if options.profiles else None
+    return LaunchResult(
+        file=path,
+        key=origin.key,
+        kernel=launch.kernel,
+        function=launch.function,
+        gpu=profile.device.name,
+        arch=profile.device.arch,
+        grid=launch.grid,
+        block=launch.block,
+        status=launch.status,
+        duration_us=profile.duration_us,
+        diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()),
+        figures={name: reading.value for name, reading in profile.readings.items()} if options.figures else {},
+        profile=whole,
+    )

@@ -1,0 +1,188 @@
+"""The Python interface: `load` a report, and `profile` to mark what `ncu-toolkit profile -- python script.py` should look at.
+
+Both are found as `ncu_toolkit.load` and `ncu_toolkit.profile`; nothing heavy is imported before they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+
+from ncu_toolkit.model import Diagnosis, Profile
+
+if TYPE_CHECKING:
+    import pandas
+
+F = TypeVar("F", bound=Callable[..., Any])
+Table = Literal["launches", "metrics", "instructions"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The launches of one report, in file order. `damage` says what is missing of one that was read in part."""
+
+    path: str
+    profiles: tuple[Profile, ...]
+    ncu_version: str = ""
+    damage: str = ""
+
+    def __len__(self) -> int:
+        return len(self.profiles)
+
+    def __iter__(self) -> Iterator[Profile]:
+        return iter(self.profiles)
+
+    def __getitem__(self, index: int) -> Profile:
+        return self.profiles[index]
+
+    @cached_property
+    def _verdicts(self) -> tuple[Diagnosis, ...]:
+        from ncu_toolkit.diagnosis.engine import diagnose
+
+        return tuple(map(diagnose, self.profiles))
+
+    def diagnose(self) -> tuple[Diagnosis, ...]:
+        """What limits each launch, in the order of the launches."""
+        return self._verdicts
+
+    def to_frame(self, table: Table = "launches") -> pandas.DataFrame:
+        """A pandas table: one row a launch (with its verdict), a metric of a launch, or an instruction of a launch.
+
+        Units are those of the registry: microseconds, bytes, B/s, Hz, fractions of 1. Columns are there also where a report has no such rows.
+
+        Raises:
+            ValueError: there is no such table.
+        """
+        from ncu_toolkit.analysis import frames
+
+        if table not in get_args(Table):
+            raise ValueError(f"there is no table '{table}'; tables are {', '.join(get_args(Table))}")
+        if table == "metrics":
+            return frames.metrics_frame(self.profiles)
+        if table == "instructions":
+            return frames.instructions_frame(self.profiles)
+        frame = frames.launches_frame(self.profiles)
+        primaries = [verdict.primary for verdict in self.diagnose()]
+        frame["bottleneck"] = [finding.bottleneck for finding in primaries]
+        frame["predicted_speedup"] = [finding.speedup for finding in primaries]
+        return frame
+
+
+def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = False) -> Report:
+    """Read a `.ncu-rep` (or `.ncu-rep.xz`).
+
+    Args:
+        instructions: also read per-instruction counters and source; the verdicts are surer with them, and reading takes longer.
+        allow_partial: read what is intact of a damaged file; `damage` of the result says what is missing.
+
+    Raises:
+        InputProblem: the file is unreadable, no report, or damaged.
+        EnvironmentProblem: NVIDIA's `ncu_report` module is missing.
+    """
+    from ncu_toolkit.report import reader
+
+    report = reader.load_report(path, instructions=instructions, allow_partial=allow_partial)
+    return Report(report.path, report.profiles, report.ncu_version, report.damage)
+
+
+class Range(contextlib.ContextDecorator):
+    """A named stretch of a program that is to be profiled; made by `profile`. May be nested and entered again and again."""
+
+    _depth = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._open: list[_Library | None] = []
+
+    def __enter__(self) -> Range:
+        library = find_library()
+        if library is not None and Range._depth == 0:
+            library.start()
+        if library is not None:
+            library.push(self.name)
+        Range._depth += 1
+        self._open.append(library)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        library = self._open.pop()
+        Range._depth -= 1
+        if library is None:
+            return
+        library.pop()
+        if Range._depth == 0:
+            library.stop()
+
+
+@dataclass(frozen=True)
+class _Library:
+    """How the imported GPU library marks profiler ranges and NVTX ranges."""
+
+    start: Callable[[], object]
+    stop: Callable[[], object]
+    push: Callable[[str], object]
+    pop: Callable[[], object]
+
+
+def find_library() -> _Library | None:
+    """The GPU library that the program has imported: PyTorch, CuPy or Numba, else the driver itself; None without a GPU driver.
+
+    Waiting for the GPU before the range ends is part of `stop`, so that launches still queued belong to the range.
+    """
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and torch.cuda.is_available():
+        runtime = torch.cuda.cudart()
+
+        def stop_torch() -> None:
+            torch.cuda.synchronize()
+            runtime.cudaProfilerStop()
+
+        return _Library(runtime.cudaProfilerStart, stop_torch, torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+    if cupy is not None and cupy.cuda.is_available():
+
+        def stop_cupy() -> None:
+            cupy.cuda.Device().synchronize()
+            cupy.cuda.profiler.stop()
+
+        return _Library(cupy.cuda.profiler.start, stop_cupy, cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop)
+    return _driver()
+
+
+def _driver() -> _Library | None:
+    """The CUDA driver's own profiler calls, for JAX, Numba and others; it has no NVTX."""
+    import ctypes
+
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+    def stop() -> None:
+        driver.cuCtxSynchronize()
+        driver.cuProfilerStop()
+
+    return _Library(driver.cuProfilerStart, stop, lambda name: None, lambda: None)
+
+
+@overload
+def profile(what: F) -> F: ...
+
+
+@overload
+def profile(what: str = "") -> Range: ...
+
+
+def profile(what: Any = "") -> Any:
+    """Mark what `ncu-toolkit profile -- python script.py` profiles: `@profile`, `@profile("name")` or `with profile("name"):`.
+
+    Opens an NVTX range of that name between profiler start and stop, through PyTorch or CuPy where one is imported, else through the driver.
+    Without ncu, or without a GPU, the program runs as before.
+    """
+    if callable(what):
+        return Range(getattr(what, "__qualname__", "range"))(what)
+    return Range(str(what) or "range")

@@ -1,0 +1,111 @@
+"""Tidy pandas tables for people and notebooks: one row a launch, a metric, an instruction or a timing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import pandas
+
+from ncu_toolkit.metrics.registry import REGISTRY
+from ncu_toolkit.model import Profile, Timing
+
+_KEY: Final = ("file", "launch", "kernel")
+#: Columns that each table has, whatever a report holds; a table without rows has these alone.
+LAUNCHES: Final = (*_KEY, "status", "gpu", "grid", "block", "shared_static", "shared_dynamic", *REGISTRY)
+METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
+INSTRUCTIONS: Final = (*_KEY, "address", "opcode", "sass", "source_file", "line", "executed", "threads", "samples")
+
+
+def _frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
+    """The rows in the order of their own columns, those that none of them has after these."""
+    found = dict.fromkeys((*(name for row in rows for name in row), *columns))
+    return pandas.DataFrame(list(rows), columns=list(found))
+
+
+def _key(profile: Profile) -> dict[str, object]:
+    row: dict[str, object] = {"file": profile.origin.file, "launch": profile.origin.key, "kernel": profile.launch.kernel}
+    if profile.context is not None:
+        row |= {"family": profile.context.family, "rung": profile.context.rung, "size": profile.context.size, "dtype": profile.context.dtype}
+    return row
+
+
+def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
+    """One row a launch: identity, shape, status, and every metric by its short name (missing ones are NaN)."""
+    rows = []
+    for profile in profiles:
+        launch = profile.launch
+        row = _key(profile) | {
+            "status": launch.status,
+            "gpu": profile.device.name,
+            "grid": "x".join(map(str, launch.grid)),
+            "block": "x".join(map(str, launch.block)),
+            "shared_static": launch.shared_static,
+            "shared_dynamic": launch.shared_dynamic,
+        }
+        rows.append(row | {name: reading.value for name, reading in profile.readings.items()})
+    return _frame(rows, LAUNCHES)
+
+
+def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
+    """One row a launch and metric: value, unit, and whether it is present, not collected, not available or undefined."""
+    rows = [
+        _key(profile) | {"metric": reading.name, "value": reading.value, "unit": reading.unit, "presence": reading.presence.value}
+        for profile in profiles
+        for reading in profile.readings.values()
+    ]
+    return _frame(rows, METRICS)
+
+
+def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
+    """One row an instruction, none where a report has no source counters: SASS, line, executions, samples in all and by stall, other counters."""
+    rows = []
+    for profile in profiles:
+        for instruction in profile.instructions:
+            row = _key(profile) | {
+                "address": instruction.address,
+                "opcode": instruction.opcode,
+                "sass": instruction.sass,
+                "source_file": instruction.file,
+                "line": instruction.line,
+                "executed": instruction.executed,
+                "threads": instruction.threads,
+                "samples": instruction.sample_count,
+            }
+            row |= {f"samples_{reason}": count for reason, count in instruction.samples.items()}
+            rows.append(row | dict(instruction.counters))
+    return _frame(rows, INSTRUCTIONS)
+
+
+def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
+    """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks, power, energy of one run and of its useful work."""
+    rows = [
+        {
+            "family": timing.family,
+            "rung": timing.rung,
+            "size": timing.size,
+            "dtype": timing.dtype,
+            "cache": timing.cache,
+            "median_us": timing.median_us,
+            "p10_us": timing.quantile_us(0.1),
+            "p90_us": timing.quantile_us(0.9),
+            "spread": timing.spread,
+            "runs": len(timing.times_us),
+            "flop_per_s": timing.flop_rate,
+            "byte_per_s": timing.byte_rate,
+            "baseline_us": timing.baseline_us,
+            "of_baseline": timing.baseline_us / timing.median_us if timing.baseline_us else None,
+            "sm_clock_mhz": timing.sm_clock_mhz,
+            "memory_clock_mhz": timing.memory_clock_mhz,
+            "power_w": timing.power_w,
+            "temperature_c": timing.temperature_c,
+            "throttle": timing.throttle,
+            "rested": timing.rested,
+            "energy_mj": timing.energy_mj,
+            "pj_per_flop": timing.pj_per_flop,
+            "pj_per_byte": timing.pj_per_byte,
+            "verified_worst": timing.verified_worst,
+        }
+        for timing in timings
+    ]
+    return pandas.DataFrame(rows)

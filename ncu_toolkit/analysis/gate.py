@@ -1,0 +1,310 @@
+"""Old against new: launches paired by kernel, differences with their noise, and expressions that say which difference is a regression.
+
+A gate is an expression over figures by name: `time>5%` is true when the median time grew by more than 5%, and that much is certain beyond the
+noise of the repeats; `registers_per_thread>128` is true of the new value itself. Any registry or derived figure can be named.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Final
+
+from ncu_toolkit.analysis.analyze import Analysis, Group
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.ladder import expressions
+from ncu_toolkit.metrics.registry import REGISTRY
+from ncu_toolkit.model import Profile, Timing
+
+TIME: Final = "time"
+_PERCENT: Final = re.compile(r"([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?\d+(?:\.\d+)?)\s*%")
+#: Standard deviation of a normal distribution by its median absolute deviation, and of a median by that of the values.
+_BY_DEVIATION: Final = 1.4826
+_OF_MEDIAN: Final = 1.2533
+#: A difference of medians counts from this many standard errors on: about 95%.
+_CERTAIN: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """The repeats of one kernel on one side: profiles with their launches, or unprofiled times alone (in microseconds)."""
+
+    name: str
+    device: str
+    times_us: tuple[float, ...]
+    profiles: tuple[Profile, ...] = ()
+    bottleneck: str = ""
+    status: str = "complete"
+
+    @cached_property
+    def representative(self) -> Profile | None:
+        """The profile of median duration."""
+        ordered = sorted(self.profiles, key=lambda profile: profile.duration_us or 0.0)
+        return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+    def values(self, figure: str) -> tuple[float, ...]:
+        """A figure's value in each repeat that has it."""
+        if figure in (TIME, "duration"):
+            return self.times_us
+        found = (figures.value(profile, figure) for profile in self.profiles)
+        return tuple(value for value in found if value is not None and math.isfinite(value))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A figure old and new: medians, and the part of the difference that the repeats' spread could make by itself."""
+
+    figure: str
+    old: float
+    new: float
+    noise: float
+
+    @property
+    def change(self) -> float | None:
+        """(new - old) / old; None where old is 0."""
+        return (self.new - self.old) / self.old if self.old else None
+
+    @property
+    def certain_change(self) -> float:
+        """The change less its noise, not beyond 0: what is certain. Infinite where something came out of nothing."""
+        moved = self.new - self.old
+        certain = math.copysign(max(0.0, abs(moved) - self.noise), moved)
+        return certain / abs(self.old) if self.old else math.copysign(math.inf, certain) if certain else 0.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel on both sides. `problem` says why the two cannot be compared; empty where they can."""
+
+    name: str
+    old: Side
+    new: Side
+    problem: str = ""
+
+    def difference(self, figure: str) -> Difference | None:
+        """A figure's difference; None where a side has no value of it."""
+        old, new = self.old.values(figure), self.new.values(figure)
+        if not old or not new:
+            return None
+        errors = [_standard_error(values) for values in (old, new)]
+        known = [error for error in errors if error is not None]
+        # a single launch says nothing of its spread: the other side's stands for it
+        noise = _CERTAIN * math.hypot(*(error if error is not None else max(known, default=0.0) for error in errors))
+        return Difference(figure, statistics.median(old), statistics.median(new), noise)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A gate that a pair fails, with the differences it names."""
+
+    gate: str
+    pair: Pair
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything compared. `undecided` are gates that could not be evaluated, each with the reason."""
+
+    pairs: tuple[Pair, ...]
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()
+    undecided: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def compared(self) -> int:
+        """Pairs that could be compared."""
+        return sum(not pair.problem for pair in self.pairs)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there was anything to compare, and nothing stood in the way of it."""
+        return bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
+
+
+def _standard_error(values: Sequence[float]) -> float | None:
+    """Of the median; None for a single value."""
+    if len(values) < 2:
+        return None
+    middle = statistics.median(values)
+    deviation = _BY_DEVIATION * statistics.median([abs(value - middle) for value in values])
+    if len(values) == 2:
+        deviation = abs(values[0] - values[1]) / math.sqrt(2)
+    return _OF_MEDIAN * deviation / math.sqrt(len(values))
+
+
+def sides_of(analysis: Analysis) -> dict[tuple[object, ...], Side]:
+    """Groups of launches by kernel, grid and block. Needs `Options.profiles`."""
+    sides: dict[tuple[object, ...], Side] = {}
+    for group in analysis.groups:
+        launch = group.median
+        key: tuple[object, ...] = (launch.kernel, launch.grid, launch.block)
+        while key in sides:  # the same kernel in another file, or incomplete beside complete
+            key = (*key, "")
+        sides[key] = _side(group)
+    return sides
+
+
+def _side(group: Group) -> Side:
+    launch = group.median
+    profiles = tuple(each.profile for each in group.launches if each.profile is not None)
+    return Side(launch.function, launch.gpu, group.times_us, profiles, launch.diagnosis.primary.bottleneck, launch.status)
+
+
+def sides_of_timings(timings: Sequence[Timing], device: str) -> dict[tuple[object, ...], Side]:
+    """Unprofiled timings by rung, size, type and parameters."""
+    return {
+        (t.family, t.rung, t.size, t.dtype, t.cache, tuple(sorted(t.parameters.items()))): Side(
+            f"{t.family}/{t.rung} at {t.size} {t.dtype}, {t.cache} L2", device, t.times_us
+        )
+        for t in timings
+    }
+
+
+def pair_up(old: Mapping[tuple[object, ...], Side], new: Mapping[tuple[object, ...], Side]) -> tuple[list[Pair], list[str], list[str]]:
+    """Pairs of the same kernel and shape; then of the same name where each side has one left. Also the names that are on one side only."""
+    pairs = [_pair(old[key], new[key]) for key in old if key in new]
+    left_old = [side for key, side in old.items() if key not in new]
+    left_new = [side for key, side in new.items() if key not in old]
+    for name in dict.fromkeys(side.name for side in left_old):
+        mine, theirs = [side for side in left_old if side.name == name], [side for side in left_new if side.name == name]
+        if len(mine) == len(theirs) == 1:
+            pairs.append(_pair(mine[0], theirs[0]))
+            left_old.remove(mine[0])
+            left_new.remove(theirs[0])
+    return pairs, [side.name for side in left_old], [side.name for side in left_new]
+
+
+def _pair(old: Side, new: Side) -> Pair:
+    problem = ""
+    if old.device != new.device:
+        problem = f"different GPUs: {old.device} and {new.device}"
+    elif old.status != "complete" or new.status != "complete":
+        which, side = ("old", old) if old.status != "complete" else ("new", new)
+        problem = f"the {which} launch is {side.status}"
+    elif not old.times_us or not new.times_us:
+        problem = f"the {'old' if not old.times_us else 'new'} launch has no time"
+    return Pair(new.name, old, new, problem)
+
+
+@cache
+def gate_figures() -> frozenset[str]:
+    """Names that a gate may use."""
+    return frozenset({TIME, *REGISTRY, *(name for name in figures.DERIVED if name.isidentifier())})
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A parsed gate: `text` as written, `expression` over `change('x')` and plain names, and the figures it names."""
+
+    text: str
+    expression: str
+    names: frozenset[str]
+
+
+def parse_gate(text: str) -> Gate:
+    """A gate from its text.
+
+    Raises:
+        UsageProblem: it is no comparison over known figures.
+    """
+    changed: set[str] = set()
+
+    def rewrite(found: re.Match[str]) -> str:
+        changed.add(found.group(1))
+        return f"change('{found.group(1)}') {found.group(2)} {float(found.group(3)) / 100!r}"
+
+    expression = _PERCENT.sub(rewrite, text)
+    example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
+    if "%" in expression:
+        raise UsageProblem(f"--fail-on '{text}': '%' goes after the number of a comparison", example)
+    try:
+        names = expressions.check_syntax(expression, ("change", "min", "max", "abs"), "--fail-on") | changed
+    except InputProblem as error:
+        raise UsageProblem(error.message, error.remedy or example) from None
+    unknown = sorted(names - gate_figures())
+    if unknown:
+        import difflib
+
+        near = difflib.get_close_matches(unknown[0], gate_figures(), n=1)
+        raise UsageProblem(f"--fail-on '{text}': there is no figure '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""), example)
+    if not names or not re.search(r"[<>=]", text):
+        raise UsageProblem(f"--fail-on '{text}' compares nothing", example)
+    return Gate(text, expression, frozenset(names))
+
+
+class _Missing(Exception):
+    """A pair lacks a figure that a gate names; the argument is its name."""
+
+
+class _NewValues(Mapping[str, float]):
+    """The new side's medians by figure."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+
+    def __getitem__(self, name: str) -> float:
+        return _difference(self._pair, name).new
+
+    def __contains__(self, name: object) -> bool:
+        return name in gate_figures()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(gate_figures())
+
+    def __len__(self) -> int:
+        return len(gate_figures())
+
+
+def _difference(pair: Pair, figure: str) -> Difference:
+    found = pair.difference(figure)
+    if found is None:
+        raise _Missing(figure)
+    return found
+
+
+def fails(gate: Gate, pair: Pair) -> bool:
+    """Whether the gate's expression is true of a pair. Raises _Missing for a figure that the pair lacks."""
+    functions: dict[str, expressions.Function] = {
+        "change": lambda name: _difference(pair, str(name)).certain_change, "min": min, "max": max, "abs": abs,
+    }  # fmt: skip
+    return bool(expressions.evaluate(gate.expression, _NewValues(pair), functions, "--fail-on"))
+
+
+def compare(
+    old: Mapping[tuple[object, ...], Side],
+    new: Mapping[tuple[object, ...], Side],
+    timings: tuple[Mapping[tuple[object, ...], Side], Mapping[tuple[object, ...], Side]] = ({}, {}),
+    gates: Sequence[Gate] = (),
+) -> Comparison:
+    """Pair everything and hold every gate against every pair that can be compared.
+
+    Where both sides hold unprofiled timings, gates that name the time are held against those alone: a time under the profiler is no time.
+    """
+    pairs, only_old, only_new = pair_up(old, new)
+    timed, lost, found = pair_up(*timings)
+    failures: list[Failure] = []
+    undecided: list[str] = []
+    for gate in gates:
+        of_time = bool(gate.names & {TIME, "duration"})
+        for pair in (timed if of_time and timed else pairs) if gate.names <= {TIME, "duration"} else pairs:
+            if pair.problem:
+                continue
+            try:
+                if fails(gate, pair):
+                    failures.append(Failure(gate.text, pair, tuple(_difference(pair, name) for name in sorted(gate.names))))
+            except _Missing as missing:
+                undecided.append(f"'{gate.text}' for {pair.name}: a side has no {missing}")
+            except InputProblem as error:
+                undecided.append(f"'{gate.text}' for {pair.name}: {error.message}")
+    return Comparison(
+        (*timed, *pairs), (*lost, *only_old), (*found, *only_new), tuple(failures), tuple(undecided), tuple(gate.text for gate in gates)
+    )

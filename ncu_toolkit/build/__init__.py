@@ -1,0 +1,1 @@
+"""Kernel files to cubins."""

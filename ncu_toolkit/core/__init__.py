@@ -1,0 +1,1 @@
+"""Nothing of the field: errors, units, atomic files, processes, untrusted text."""

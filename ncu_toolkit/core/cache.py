@@ -1,0 +1,28 @@
+"""Where what was worked out once is kept: cubins, disassembly, tuned parameters, searches.
+
+Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard library's compiled modules (tests/test_ncu_rule.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ncu_toolkit.core import files
+
+CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
+
+
+def cache_folder() -> Path:
+    """$NCU_TOOLKIT_CACHE, else $XDG_CACHE_HOME/ncu-toolkit, else ~/.cache/ncu-toolkit."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ncu-toolkit"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that other processes see the old content or the new, never a part; folders are made. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.replace(path, content)

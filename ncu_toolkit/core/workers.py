@@ -1,0 +1,351 @@
+"""Work in processes of their own: a crash or a hang of native code costs one task, not the run.
+
+A worker is this Python with this module path, fed over its standard input and answering on a pipe that nothing else writes to. Workers live
+on from task to task; one that died or was killed is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import IO, Any, Final, NoReturn, TypeVar
+
+from ncu_toolkit.core.errors import InputProblem, ToolkitError
+
+T = TypeVar("T")
+_MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve()"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a task ended: `value`, or the error in its place."""
+
+    index: int
+    value: Any = None
+    error: ToolkitError | None = None
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Leaves the cycle collector off for work that makes many objects and no cycles: walking all of them again and again was a third of reading."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least: int = 1) -> None:
+    """Call `work` with each item for what it leaves on the disk, in forks of this process, which have everything in memory already.
+
+    Done here, one after the other, where forks would be worth less than they cost (fewer than `least` items for each), and where this process
+    has other threads: a lock that one of them holds would stay locked in the fork.
+
+    Raises:
+        ToolkitError: of the first item that failed; RuntimeError for any other error of a fork.
+    """
+    jobs = min(jobs, len(items) // least)
+    if jobs < 2 or not hasattr(os, "fork") or threading.active_count() > 1:
+        for item in items:
+            work(item)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    forks = [_fork(work, items[share::jobs]) for share in range(jobs)]
+    errors = []
+    for pid, answers in forks:
+        with os.fdopen(answers, "rb") as source:
+            said = source.read()
+        os.waitpid(pid, 0)
+        errors.append(pickle.loads(said) if said else RuntimeError("a process that shared the work ended without an answer"))
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
+    """A process that works off `items`; its number, and where it will write the error that ended it, or None."""
+    answers, ours = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(ours)
+        return pid, answers
+    status = 1
+    try:
+        error: Exception | None = None
+        try:
+            for item in items:
+                work(item)
+        except ToolkitError as refused:
+            error = refused
+        except Exception as other:
+            error = RuntimeError(f"{type(other).__name__}: {other}")
+        with os.fdopen(ours, "wb") as sink:
+            pickle.dump(error, sink)
+        status = 0
+    finally:
+        os._exit(status)  # nothing of the process that was forked may be ended twice: its files, its exit handlers, a GPU's context
+
+
+def default_jobs() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(
+    function: str,
+    tasks: Sequence[tuple[Any, ...]],
+    *,
+    jobs: int,
+    timeout: float,
+    label: Callable[[int], str],
+    forks: bool = False,
+    meanwhile: Callable[[], object] | None = None,
+) -> Iterator[Done]:
+    """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results come as they are ready.
+
+    Args:
+        timeout: seconds for one task, after which its process is killed.
+        label: what a task is, for the error that a dead worker leaves.
+        forks: workers may be forks of this process, where it can be forked.
+        meanwhile: called once in this process while the workers are at it.
+    """
+    with Crew(function, timeout, label) as crew:
+        if forks:
+            crew.fork(min(jobs, len(tasks)))
+        yield from crew.run(tasks, jobs, meanwhile)
+
+
+class Crew:
+    """Workers for one function, one for each thread of a pool. Those that were forked ahead come first, others are started as they are needed.
+
+    Args:
+        function, timeout, label: as for `run`.
+        fresh: a new process for every task, for code that does not give memory back.
+    """
+
+    def __init__(self, function: str, timeout: float, label: Callable[[int], str], *, fresh: bool = False) -> None:
+        self._function, self._timeout, self._label, self._fresh = function, timeout, label, fresh
+        self._mine = threading.local()
+        self._all: list[_Worker] = []
+        self._waiting: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._dismissed = False
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
+        """Make `count` workers as forks of this process, which have in memory what it has, a tenth of a second before others would be there.
+
+        Each calls `prepare` before its first task; what goes wrong there is left to that task, and one that dies of it is replaced. Does nothing
+        where this process cannot be forked, or has other threads: a lock that one of them holds would stay locked in the fork.
+        """
+        if not hasattr(os, "fork") or threading.active_count() > 1:
+            return
+        for _ in range(count):
+            worker = _Forked(prepare)
+            self._all.append(worker)
+            self._waiting.append(worker)
+
+    def run(self, tasks: Sequence[tuple[Any, ...]], jobs: int, meanwhile: Callable[[], object] | None = None) -> Iterator[Done]:
+        """Work off the tasks in up to `jobs` processes; results come as they are ready. `meanwhile` is as for `run`."""
+        if not tasks:
+            return
+        pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
+        try:
+            waiting = [pool.submit(self.do, index, task) for index, task in enumerate(tasks)]
+            if meanwhile is not None:
+                meanwhile()
+            for future in as_completed(waiting):
+                yield future.result()
+        finally:
+            self.dismiss()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _worker(self) -> _Worker:
+        worker: _Worker | None = getattr(self._mine, "worker", None)
+        if worker is None or worker.poll() is not None:
+            with self._lock:
+                if self._dismissed:
+                    raise RuntimeError("the pool was closed")
+                if self._waiting:
+                    worker = self._waiting.pop()
+                else:
+                    # a session of its own, so that Ctrl-C reaches us alone and we end it
+                    worker = subprocess.Popen(
+                        [sys.executable, "-c", _MAIN.format(path=sys.path)],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
+                    self._all.append(worker)
+            self._mine.worker = worker
+        return worker
+
+    def do(self, index: int, task: tuple[Any, ...]) -> Done:
+        worker = self._worker()
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            worker.kill()
+
+        timer = threading.Timer(self._timeout, give_up)
+        timer.start()
+        try:
+            if isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
+                worker.kill()
+                worker.wait()
+                worker = self._worker()
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            pickle.dump((self._function, task), worker.stdin)
+            worker.stdin.flush()
+            value, error = pickle.load(worker.stdout)
+            if isinstance(error, str):
+                error = InputProblem(f"reading {self._label(index)} failed: {error}", "Please report this with the file, if you can share it")
+            return Done(index, value, error)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            worker.kill()
+            worker.wait()
+            return Done(index, error=self._death(index, worker, late.is_set()))
+        finally:
+            timer.cancel()
+            if self._fresh:
+                worker.kill()
+                worker.wait()
+
+    def _death(self, index: int, worker: _Worker, late: bool) -> ToolkitError:
+        what = self._label(index)
+        if late:
+            return InputProblem(
+                f"{what} was not done within {self._timeout:.0f} s", "Give it more with --timeout, or look at fewer launches with --kernel"
+            )
+        code = worker.returncode or 0
+        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        hint = (
+            "It may need more memory than there is; --kernel reads fewer launches"
+            if code == -signal.SIGKILL
+            else "The profiler's own module crashed on it: the file is damaged, or of a kind it does not know"
+        )
+        return InputProblem(f"reading {what} ended with {how}", hint)
+
+    def dismiss(self) -> None:
+        with self._lock:
+            self._dismissed = True
+            for worker in self._all:
+                if worker.poll() is None:
+                    worker.kill()
+        for worker in self._all:
+            worker.wait()
+
+
+class _Forked:
+    """A fork of this process that works tasks off: as much of a subprocess.Popen as a crew needs."""
+
+    def __init__(self, prepare: Callable[[], object] | None) -> None:
+        requests, ours = os.pipe()
+        theirs, answers = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            _be_worker(requests, answers, prepare)
+        os.close(requests)
+        os.close(answers)
+        self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
+        self._reaping = threading.Lock()
+        self._prepared = False
+
+    def ready(self) -> bool:
+        """Wait until it is prepared; whether it lived through that."""
+        self._prepared = self._prepared or self.stdout.read(1) != b""
+        return self._prepared
+
+    def poll(self) -> int | None:
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._reap(0)
+
+    def kill(self) -> None:
+        with self._reaping:  # a number that was reaped may be another process by now
+            if self.returncode is None:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _reap(self, how: int) -> int | None:
+        with self._reaping:
+            if self.returncode is None:
+                pid, status = os.waitpid(self.pid, how)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+_Worker = subprocess.Popen[bytes] | _Forked
+
+
+def _be_worker(requests: int, answers: int, prepare: Callable[[], object] | None) -> NoReturn:
+    """What a fork does: it keeps nothing open that its maker had, and ends without what its maker will do at its own end."""
+    try:
+        gc.freeze()  # what it was made with is not its to tidy up
+        os.setsid()  # Ctrl-C reaches its maker alone, who ends it
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
+        low, high = sorted((requests, answers))
+        for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+            os.closerange(first, end)
+        if prepare is not None:
+            with contextlib.suppress(Exception):
+                prepare()
+        os.write(answers, b"\n")
+        _work_off(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
+    finally:
+        os._exit(0)
+
+
+def serve() -> None:
+    """A worker's loop; ends when its input does."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever native code prints must not get between the answers
+    _work_off(sys.stdin.buffer, answers)
+
+
+def _work_off(requests: IO[bytes], answers: IO[bytes]) -> None:
+    while True:
+        try:
+            function, task = pickle.load(requests)
+        except EOFError:
+            return
+        module, name = function.split(":")
+        try:
+            answer: tuple[Any, ToolkitError | str | None] = (getattr(importlib.import_module(module), name)(*task), None)
+        except ToolkitError as error:
+            answer = (None, error)
+        except MemoryError:
+            answer = (None, "there is not enough memory; --kernel reads fewer launches")
+        except Exception as error:
+            answer = (None, f"{type(error).__name__}: {error}")
+        pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
+        answers.flush()

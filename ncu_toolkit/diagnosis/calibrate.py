@@ -1,0 +1,311 @@
+"""How good the diagnosis is: each pair of a slow kernel and the one that removes its cause, predicted against achieved, beside Nsight Compute's
+rules.
+
+The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes. Judged are steps that
+save time at their family's largest recorded size: headers declare causes for sizes that fill the GPU; a smaller one may not, and parameters tuned
+for it then cure the grid instead. Of several steps that leave one kernel only the rank of the one that gains most is judged.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from ncu_toolkit.diagnosis.changes import of_all
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.model import Diagnosis, Profile, RuleMessage
+from ncu_toolkit.model.run import Run
+
+
+class Step(Protocol):
+    """What calibration needs of a rung: `compared_with` may name another family as `family/rung`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def compared_with(self) -> str: ...
+    @property
+    def removes(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A slow and a fast kernel at one size, with all their launches, and the cause that separates them. Times in microseconds."""
+
+    family: str
+    before: str
+    after: str
+    size: str
+    dtype: str
+    cause: str
+    profiles: tuple[Profile, ...]
+    """The slow kernel's launches."""
+    before_us: float
+    after_us: float
+    clock: str
+    """`profiler` or `events`: which clock both times come from."""
+
+    @property
+    def extent(self) -> int:
+        """The product of the problem's dimensions, by which sizes of a family are ordered."""
+        context = self.profiles[0].context
+        return math.prod(context.dims.values()) if context else 0
+
+    @property
+    def achieved(self) -> float:
+        """Fraction of time saved; negative where the step lost."""
+        return 1 - self.after_us / self.before_us
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What one diagnostician says of the slow kernel: causes by rank, and its estimate for the declared one (None where it does not name it)."""
+
+    named: tuple[str, ...]
+    rank: int | None
+    saved: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    pair: Pair
+    ours: Guess
+    ncu: Guess | None
+    """None where the recording holds no results of Nsight Compute's rules for this kernel."""
+    largest: bool = True
+    """Whether this is the largest size recorded for the family."""
+    ranked: bool = True
+    """Whether the rank is judged: see the module's docstring."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the case is judged. A step that gains no more than noise proves nothing about its declared cause."""
+        return self.largest and self.pair.achieved > NOISE
+
+    def error(self, guess: Guess) -> float:
+        """|predicted - achieved| in points of time saved; a cause that was not named counts as a prediction of 0."""
+        return abs((guess.saved or 0.0) - self.pair.achieved) * 100
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors over the `cases` that count, ranks over those of them that are `ranked`."""
+
+    cases: int
+    ranked: int
+    first: int
+    first_two: int
+    median_error: float | None
+    worst_error: float | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    outcomes: tuple[Outcome, ...]
+    ours: Score
+    ncu: Score
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data for CI."""
+        return {
+            "ours": vars(self.ours),
+            "ncu": vars(self.ncu),
+            "cases": [
+                {
+                    "family": o.pair.family, "before": o.pair.before, "after": o.pair.after, "size": o.pair.size, "dtype": o.pair.dtype,
+                    "cause": o.pair.cause, "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts, "ranked": o.ranked,
+                    "rank": o.ours.rank, "named": list(o.ours.named), "predicted": o.ours.saved,
+                    "ncu_rank": o.ncu.rank if o.ncu else None, "ncu_named": list(o.ncu.named) if o.ncu else [],
+                    "ncu_predicted": o.ncu.saved if o.ncu else None,
+                }
+                for o in self.outcomes
+            ],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What is held, so that it cannot slip: parts of the ranked cases, and points of time saved."""
+
+    first: float = 0.95
+    first_two: float = 1.0
+    median_error: float = 10.0
+    worst_error: float = 35.0
+
+    def shortfalls(self, found: Score) -> list[str]:
+        """What `found` misses, in words; a score without cases misses everything."""
+        if not found.cases or not found.ranked or found.median_error is None or found.worst_error is None:
+            return ["no case could be judged"]
+        missed = []
+        if found.first < self.first * found.ranked:
+            missed.append(f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are held")
+        if found.first_two < self.first_two * found.ranked:
+            missed.append(f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are held")
+        if found.median_error > self.median_error:
+            missed.append(f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are held")
+        if found.worst_error > self.worst_error:
+            missed.append(f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are held")
+        return missed
+
+
+def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
+    """Every step that declares a cause and whose two kernels were profiled in the same run, at each size.
+
+    Times are the profiler's; where either kernel has more than one launch, medians of unprofiled events, which hold the gaps between launches.
+    Steps without both times on one clock are left out.
+    """
+    found = []
+    for run in runs:
+        launches: dict[tuple[str, str, str, str], list[Profile]] = {}
+        for profile in run.profiles:
+            if profile.context is not None and profile.launch.complete:
+                c = profile.context
+                launches.setdefault((c.family, c.rung, c.size, c.dtype), []).append(profile)
+        for step in steps:
+            if not step.removes or not step.compared_with:
+                continue
+            family, _, slow = step.compared_with.rpartition("/")
+            for (own, rung, size, dtype), fast in launches.items():
+                slow_ones = launches.get((family or step.family, slow, size, dtype))
+                if (own, rung) != (step.family, step.name) or not slow_ones:
+                    continue
+                times = _times(run, slow_ones, fast)
+                if times is not None:
+                    found.append(Pair(step.family, slow, step.name, size, dtype, step.removes, tuple(slow_ones), *times))
+    return found
+
+
+def _times(run: Run, slow: Sequence[Profile], fast: Sequence[Profile]) -> tuple[float, float, str] | None:
+    if len(slow) == len(fast) == 1:
+        before, after = slow[0].duration_us, fast[0].duration_us
+        return (before, after, "profiler") if before and after else None
+    before, after = _event_time(run, slow[0]), _event_time(run, fast[0])
+    return (before, after, "events") if before and after else None
+
+
+def _event_time(run: Run, profile: Profile) -> float | None:
+    """Median of unprofiled repeats, with flushed caches where timed so: that is how the profiler runs kernels."""
+    c = profile.context
+    if c is None:
+        return None
+    found = [t for t in run.timings if (t.family, t.rung, t.size, t.dtype) == (c.family, c.rung, c.size, c.dtype) and t.times_us]
+    found.sort(key=lambda t: t.cache != "flushed")
+    return found[0].median_us if found else None
+
+
+def calibrate(cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Calibration:
+    """Judge every pair, ours and Nsight Compute's."""
+    outcomes = _judged([Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases])
+    return Calibration(outcomes, score(outcomes), score(outcomes, theirs=True))
+
+
+def _judged(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """With `largest` and `ranked` filled in."""
+    largest: dict[str, int] = {}
+    most: dict[tuple[str, str, str, str], float] = {}
+    for outcome in outcomes:
+        pair = outcome.pair
+        largest[pair.family] = max(pair.extent, largest.get(pair.family, 0))
+        most[_left(pair)] = max(pair.achieved, most.get(_left(pair), 0.0))
+    sized = [replace(o, largest=o.pair.extent == largest[o.pair.family]) for o in outcomes]
+    return tuple(replace(o, ranked=o.counts and o.pair.achieved >= most[_left(o.pair)]) for o in sized)
+
+
+def _left(pair: Pair) -> tuple[str, str, str, str]:
+    return pair.family, pair.before, pair.size, pair.dtype
+
+
+def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
+    """Ours, or Nsight Compute's over those cases whose recording holds its rules' results."""
+    found = [(outcome, outcome.ncu if theirs else outcome.ours) for outcome in outcomes if outcome.counts]
+    judged = [(outcome, guess) for outcome, guess in found if guess is not None]
+    errors = [outcome.error(guess) for outcome, guess in judged]
+    ranks = [guess.rank for outcome, guess in judged if outcome.ranked]
+    return Score(
+        len(judged),
+        len(ranks),
+        sum(rank == 1 for rank in ranks),
+        sum(rank in (1, 2) for rank in ranks),
+        statistics.median(errors) if errors else None,
+        max(errors) if errors else None,
+    )
+
+
+def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Guess:
+    """Ours, from the slow kernel's longest launch, scaled by that launch's part of the whole."""
+    durations = [(profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1) for profile in pair.profiles]
+    longest = max(range(len(durations)), key=durations.__getitem__)
+    part = durations[longest] / sum(durations) if sum(durations) else 1.0
+    findings = diagnosed(pair.profiles[longest]).findings
+    named = tuple(finding.bottleneck for finding in findings)
+    if pair.cause not in named:
+        return Guess(named, None, None)
+    rank = named.index(pair.cause)
+    return Guess(named, rank + 1, of_all(pair.cause, findings[rank].saved, part))
+
+
+#: Nsight Compute's rule, and a word of its title or text where one rule covers several causes ("" for any) -> the bottlenecks it can mean. Generous:
+#: a stall named counts for every cause that shows as that stall.
+NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("UncoalescedGlobalAccess", "", ("uncoalesced-global-access",)),
+    ("MemoryCacheAccessPattern", "local", ("local-memory-traffic",)),
+    ("MemoryCacheAccessPattern", "", ("uncoalesced-global-access", "narrow-access")),
+    ("UncoalescedSharedAccess", "", ("shared-bank-conflict",)),
+    ("SharedMemoryConflicts", "", ("shared-bank-conflict",)),
+    ("CPIStall", "long scoreboard", ("memory-latency", "missing-data-reuse", "narrow-access", "async-copy-wait")),
+    ("CPIStall", "lg throttle", ("global-instruction-pressure", "uncoalesced-global-access", "local-memory-traffic", "atomic-contention")),
+    ("CPIStall", "mio throttle", ("shared-instruction-pressure", "shared-bank-conflict", "special-function-pressure")),
+    ("CPIStall", "short scoreboard", ("shared-instruction-pressure", "shared-bank-conflict", "special-function-pressure")),
+    ("CPIStall", "barrier", ("barrier-imbalance", "async-copy-wait")),
+    ("CPIStall", "wait", ("instruction-dependency",)),
+    ("CPIStall", "imc miss", ("instruction-dependency", "constant-cache-divergence")),
+    ("CPIStall", "no instruction", ("instruction-cache",)),
+    ("CPIStall", "math pipe throttle", ("double-precision", "integer-arithmetic", "special-function-pressure", "tensor-core-unused")),
+    ("CPIStall", "membar", ("atomic-contention",)),
+    ("TheoreticalOccupancy", "", ("low-occupancy",)),
+    ("AchievedOccupancy", "", ("low-occupancy", "load-imbalance", "grid-too-small")),
+    ("LaunchConfiguration", "tail", ("tail-effect",)),
+    ("LaunchConfiguration", "small grid", ("grid-too-small",)),
+    ("SOLBottleneck", "small grid", ("grid-too-small", "launch-overhead")),
+    ("SOLBottleneck", "latency", ("memory-latency", "low-occupancy")),
+    ("WorkloadImbalance", "", ("load-imbalance",)),
+    ("ThreadDivergence", "", ("warp-divergence",)),
+    ("IssueSlotUtilization", "", ("instruction-dependency", "memory-latency")),
+    ("HighPipeUtilization", "fp64", ("double-precision",)),
+    ("HighPipeUtilization", "xu", ("special-function-pressure",)),
+    ("HighPipeUtilization", "tensor", ("tensor-pipe",)),
+    ("HighPipeUtilization", "fma", ("fp32-pipe",)),
+    ("SOLFPRoofline", "fp64", ("double-precision",)),
+    ("FPInstructions", "fp64", ("double-precision",)),
+    ("LocalMemory", "", ("local-memory-traffic",)),
+)  # fmt: skip
+
+
+def ncu_means(message: RuleMessage) -> tuple[str, ...]:
+    """The bottleneck ids that a message of Nsight Compute can stand for; empty where it names none of ours."""
+    text = f"{message.title} {message.text}".lower().replace("_", " ")
+    heading = message.title.lower().replace("_", " ")
+    for rule, word, meanings in NCU_MEANS:
+        if message.rule.startswith(rule) and (word in heading or (not heading and word in text)):
+            return meanings
+    return ()
+
+
+def ncu_guess(pair: Pair) -> Guess | None:
+    """Nsight Compute's: its messages with a GLOBAL estimate, highest first; its estimate is a percentage of time saved."""
+    longest = max(pair.profiles, key=lambda profile: profile.duration_us or 0.0)
+    if not longest.rules:
+        return None
+    ranked = sorted((m for m in longest.rules if m.speedup is not None and m.scope.lower() == "global"), key=lambda m: -(m.speedup or 0.0))
+    named = [ncu_means(message) for message in ranked]
+    words = tuple(f"{message.rule}: {message.title}" if message.title else message.rule for message in ranked)
+    for rank, (message, meanings) in enumerate(zip(ranked, named, strict=True), 1):
+        if pair.cause in meanings:
+            return Guess(words, rank, (message.speedup or 0.0) / 100)
+    return Guess(words, None, None)

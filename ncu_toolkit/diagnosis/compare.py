@@ -1,0 +1,191 @@
+"""Two profiles side by side: what differs, and which change explains the difference in time, in parts that add up.
+
+The time of a launch is a product (Little's law on one scheduler): instructions x cycles an instruction / warps / busy part of the time / clock. The
+logarithm of the ratio of two times is then the sum of the logarithms of the factors' ratios, and each factor gets its part of the difference in
+proportion (the additive logarithmic mean Divisia index of energy accounting: Ang, "Decomposition analysis for policymaking in energy"). The
+cycles an instruction are split further among the stall reasons that make them up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.changes import Change, changes
+from ncu_toolkit.diagnosis.rules._support import largest_stalls
+from ncu_toolkit.model import Profile
+
+
+@dataclass(frozen=True)
+class Part:
+    """A cause's part of the difference in time, in microseconds: negative where it made the second launch faster."""
+
+    name: str
+    label: str
+    microseconds: float
+    before: float | None = None
+    after: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two launches. `parts` add up to `after_us - before_us`, the part named `residual` included."""
+
+    before_us: float | None
+    after_us: float | None
+    parts: tuple[Part, ...]
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...]
+    """Why the two may not be comparable; empty where they are."""
+    text: tuple[str, ...]
+
+    @property
+    def speedup(self) -> float | None:
+        return self.before_us / self.after_us if self.before_us and self.after_us else None
+
+    @property
+    def residual(self) -> float:
+        """Microseconds that no factor explains."""
+        return sum(part.microseconds for part in self.parts if part.name == "residual")
+
+
+#: A difference in clock beyond this changes times as much as the profiler's own repeats do.
+CLOCK: Final = 0.02
+#: Unexplained part of the difference from which the attribution should be doubted.
+DOUBTFUL: Final = 0.2
+
+
+def compare(before: Profile, after: Profile, environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None) -> Comparison:
+    """Hold `after` against `before`. `environments` are the labels and values of the runs that the two come from, where known."""
+    t0, t1 = before.duration_us, after.duration_us
+    parts = tuple(attribute(before, after))
+    warnings = tuple(comparability(before, after, environments))
+    return Comparison(t0, t1, parts, changes(before, after), warnings, tuple(_sentences(before, after, parts)))
+
+
+def attribute(before: Profile, after: Profile) -> list[Part]:
+    """The difference in time by cause, in microseconds, largest first and the residual last; empty where a time is missing.
+
+    Factors that either profile lacks are left out, and what they would explain is in the residual.
+    """
+    t0, t1 = before.duration_us, after.duration_us
+    if not t0 or not t1:
+        return []
+    scale = t0 if t0 == t1 else (t1 - t0) / math.log(t1 / t0)
+    parts: list[Part] = []
+    for name, label, unit, pair, sign in _factors(before, after):
+        first, second = pair
+        amount = scale * sign * math.log(second / first)
+        parts += _by_stall(before, after, amount) if name == "latency" else [Part(name, label, amount, first, second, unit)]
+    parts.sort(key=lambda part: -abs(part.microseconds))
+    explained = sum(part.microseconds for part in parts)
+    return [*parts, Part("residual", "not explained by these figures", t1 - t0 - explained)]
+
+
+def _factors(before: Profile, after: Profile) -> list[tuple[str, str, str, tuple[float, float], int]]:
+    """(name, label, unit, values before and after, whether time grows or falls with it) of each factor that both profiles hold."""
+    wanted = (
+        ("instructions", "instructions executed", "count", 1, _instructions_per_scheduler),
+        ("latency", "cycles a warp spends for each instruction", "cycles/inst", 1, _latency),
+        ("warps", "warps side by side on a scheduler", "warps", -1, lambda p: p.value("active_warps")),
+        ("busy", "part of the time in which SMs had work", "fraction", -1, lambda p: figures.value(p, "active_fraction")),
+        ("clock", "SM clock", "Hz", -1, lambda p: p.value("sm_clock")),
+    )
+    found = []
+    for name, label, unit, sign, figure in wanted:
+        first, second = figure(before), figure(after)
+        if first and second:
+            found.append((name, label, unit, (first, second), sign))
+    return found
+
+
+def _instructions_per_scheduler(profile: Profile) -> float | None:
+    total, sms = profile.value("instructions"), profile.device.sm_count
+    return total / sms / profile.device.schedulers_per_sm if total and sms else None
+
+
+def _latency(profile: Profile) -> float | None:
+    return profile.stalls.total if profile.stalls is not None else profile.value("warp_latency")
+
+
+def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
+    """Split the latency's part among stall reasons, in proportion to how far each one's cycles an instruction moved."""
+    label = "cycles a warp spends for each instruction"
+    if before.stalls is None or after.stalls is None:
+        return [Part("latency", label, amount, _latency(before), _latency(after), "cycles/inst")]
+    reasons = dict(before.stalls.reasons) | dict(after.stalls.reasons)
+    moved = {reason: after.stalls.cycles(reason) - before.stalls.cycles(reason) for reason in reasons}
+    total = sum(moved.values())
+    if not total or sum(abs(value) for value in moved.values()) > 10 * abs(total):
+        # Reasons that cancel would each get a huge part of a small difference.
+        return [Part("latency", label, amount, before.stalls.total, after.stalls.total, "cycles/inst")]
+    return [
+        Part(
+            f"stall_{reason}",
+            f"waiting: {reason.replace('_', ' ')}",
+            amount * value / total,
+            before.stalls.cycles(reason),
+            after.stalls.cycles(reason),
+            "cycles/inst",
+        )
+        for reason, value in moved.items()
+        if value
+    ]
+
+
+def comparability(before: Profile, after: Profile, environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None) -> list[str]:
+    """Reasons why a difference between the two may not come from the kernels."""
+    found = []
+    for profile, which in ((before, "first"), (after, "second")):
+        if not profile.launch.complete:
+            found.append(f"The {which} launch is {profile.launch.status}.")
+    a, b = before.device, after.device
+    if (a.name, a.cc, a.sm_count) != (b.name, b.cc, b.sm_count):
+        found.append(f"Different GPUs: {a.name} ({a.arch}, {a.sm_count} SMs) and {b.name} ({b.arch}, {b.sm_count} SMs).")
+    for name, label in (("sm_clock", "SM"), ("dram_clock", "memory")):
+        first, second = before.value(name), after.value(name)
+        if first and second and abs(second / first - 1) > CLOCK:
+            found.append(f"The {label} clock differs: {units.si(first, 'Hz')} and {units.si(second, 'Hz')}.")
+    if before.origin.ncu_version != after.origin.ncu_version:
+        found.append(f"Different versions of ncu: {before.origin.ncu_version or 'unknown'} and {after.origin.ncu_version or 'unknown'}.")
+    if before.context and after.context:
+        for field, label in (("family", "families"), ("size", "sizes"), ("dtype", "types")):
+            first, second = getattr(before.context, field), getattr(after.context, field)
+            if first != second:
+                found.append(f"Different {label}: {first} and {second}.")
+        if before.context.launch_count != after.context.launch_count:
+            found.append(f"One of {before.context.launch_count} launches against one of {after.context.launch_count}: compare their sums.")
+    if environments is not None:
+        first_environment, second_environment = environments
+        for label in sorted(first_environment.keys() & second_environment.keys()):
+            if first_environment[label] != second_environment[label]:
+                found.append(f"{label} differs: {first_environment[label]} and {second_environment[label]}.")
+    return found
+
+
+def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list[str]:
+    t0, t1 = before.duration_us, after.duration_us
+    if not t0 or not t1:
+        return ["A time is missing, so the two cannot be compared by time."]
+    if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
+        return [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: as good as the same."]
+    lines = [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {units.faster(t0 / t1)}."]
+    direction = -1 if t1 < t0 else 1
+    for part in [part for part in parts if part.name != "residual" and part.microseconds * direction > 0][:3]:
+        moved = f" ({units.quantity(part.before, part.unit)} → {units.quantity(part.after, part.unit)})" if part.unit else ""
+        lines.append(f"{units.duration(abs(part.microseconds))} of the difference: {part.label}{moved}.")
+    against = [part for part in parts if part.name != "residual" and part.microseconds * direction < 0][:1]
+    lines += [f"Against it, {units.duration(abs(part.microseconds))}: {part.label}." for part in against]
+    residual = sum(part.microseconds for part in parts if part.name == "residual")
+    if abs(residual) > DOUBTFUL * abs(t1 - t0):
+        lines.append(f"{units.duration(abs(residual))} of the difference is not explained by the figures collected.")
+    for which, profile in (("first", before), ("second", after)):
+        top = largest_stalls(profile, 1)
+        if top:
+            lines.append(f"In the {which}, warps wait most for: {top[0].label.removeprefix('Stall share: ')} ({units.percent(top[0].value)}).")
+    return lines

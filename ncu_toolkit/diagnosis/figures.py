@@ -1,0 +1,402 @@
+# ruff: noqa: E501 - the table at the end holds one figure a line
+"""Figures computed from several metrics: one `value(profile, name)` for registry and derived names alike.
+
+A derived figure is None where any input it needs is not there; nothing substitutes a constant for a missing metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ncu_toolkit.hardware import occupancy
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.model import Instruction, Presence, Profile, Reading
+from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.flops import FLOPS, is_arithmetic, tensor_flops
+
+SECTOR_BYTES: Final = 32
+WARP: Final = 32
+#: Sectors of one 128-byte L1 line: what one tag lookup serves at most.
+SECTORS_PER_TAG: Final = 4
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A registry entry for a computed figure; `inputs` are the registry names or tables it is computed from."""
+
+    name: str
+    unit: str
+    label: str
+    meaning: str
+    inputs: tuple[str, ...]
+    compute: Callable[[Profile], float | None]
+    better: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Executions of one opcode: warps, and threads that were active and predicated on (estimated from the mean where not counted)."""
+
+    opcode: str
+    warps: float
+    threads: float
+
+
+def value(profile: Profile, name: str) -> float | None:
+    """The metric's or derived figure's value, None where it cannot be had. Raises KeyError for a name that does not exist."""
+    if name in registry.REGISTRY:
+        return profile.value(name)
+    computed = DERIVED[name].compute(profile) if name in DERIVED else _family(profile, name)
+    return computed if computed is None or math.isfinite(computed) else None
+
+
+def reading(profile: Profile, name: str) -> Reading:
+    """As `value`, with unit and presence."""
+    if name in registry.REGISTRY:
+        found = profile.reading(name)
+        return Reading(name, found.value, registry.REGISTRY[name].unit, found.presence)
+    result = value(profile, name)
+    return Reading(name, result, describe(name)[0], Presence.PRESENT if result is not None else Presence.NOT_COLLECTED)
+
+
+def describe(name: str) -> tuple[str, str, str]:
+    """(unit, label, meaning) of a registry or derived name. Raises KeyError for a name that does not exist."""
+    entry = registry.REGISTRY.get(name) or DERIVED.get(name)
+    if entry is not None:
+        return entry.unit, entry.label, entry.meaning
+    prefix, _, rest = name.partition(":")
+    if prefix == "stall_share" and rest in registry.STALL_REASONS:
+        return "fraction", f"Stall share: {rest.replace('_', ' ')}", f"Part of a warp's time. {registry.STALL_REASONS[rest]}"
+    if prefix == "kind_share" and (rest in attribution.KINDS or rest == "other"):
+        return "fraction", f"Instructions: {rest}", f"Part of the executed warp instructions that are {rest} instructions."
+    raise KeyError(name)
+
+
+def inputs(name: str) -> tuple[str, ...]:
+    """What a name is computed from: itself for a registry metric."""
+    if name in DERIVED:
+        return DERIVED[name].inputs
+    if name.startswith("stall_share:"):
+        return (f"stall_{name.partition(':')[2]}",)
+    return ("opcodes",) if name.startswith("kind_share:") else (name,)
+
+
+def _family(profile: Profile, name: str) -> float | None:
+    describe(name)
+    prefix, _, rest = name.partition(":")
+    if prefix == "stall_share":
+        shares = stall_shares(profile)
+        return shares.get(rest, 0.0) if shares else None
+    total = sum(row.warps for row in rows(profile))
+    return sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) == rest) / total if total else None
+
+
+#: Fewest PC samples from which shares are taken where the stall stack was not collected: the standard error of a 30% share is then 3 points.
+MINIMUM_SAMPLES: Final = 256
+
+
+def stall_shares(profile: Profile) -> dict[str, float]:
+    """Shares (0-1) of a warp's time by stall reason: from the stall stack, else from PC samples, else empty."""
+    if profile.stalls is not None and profile.stalls.total > 0:
+        return {reason: cycles / profile.stalls.total for reason, cycles in profile.stalls.reasons}
+    samples = profile.samples
+    total = sum(samples.values())
+    return {reason: n / total for reason, n in samples.items()} if total >= MINIMUM_SAMPLES else {}
+
+
+def rows(profile: Profile) -> Iterator[Row]:
+    """Executed instructions by opcode, warp and thread level. Nothing where the mix was not collected."""
+    lanes = profile.value("lanes_predicated_on") or profile.value("lanes_per_instruction") or float(WARP)
+    threads = profile.mix.thread_opcodes
+    for opcode, warps in profile.mix.opcodes.items():
+        if warps:
+            yield Row(opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes)
+
+
+def executed(profile: Profile, kinds: Iterable[str]) -> float | None:
+    """Warp instructions of the given kinds (attribution.KINDS), or None where the mix was not collected."""
+    if not profile.mix.collected:
+        return None
+    wanted = set(kinds)
+    return sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) in wanted)
+
+
+def _ratio(a: str, b: str) -> Callable[[Profile], float | None]:
+    def compute(profile: Profile) -> float | None:
+        top, bottom = value(profile, a), value(profile, b)
+        return top / bottom if top is not None and bottom else None
+
+    return compute
+
+
+def _sum(*names: str, factor: float = 1.0) -> Callable[[Profile], float | None]:
+    """Sum of those names that are present; None where none is."""
+
+    def compute(profile: Profile) -> float | None:
+        present = [v for name in names if (v := value(profile, name)) is not None]
+        return factor * sum(present) if present else None
+
+    return compute
+
+
+def _counter(name: str) -> Callable[[Profile], float | None]:
+    def compute(profile: Profile) -> float | None:
+        found = [row.counters[name] for row in profile.instructions if name in row.counters]
+        return sum(found) if found else None
+
+    return compute
+
+
+def placed(profile: Profile) -> list[Instruction]:
+    """Instructions whose passes depend on where lanes point alone. Those of atomic updates also come from updates that meet at one address."""
+    return [row for row in profile.instructions if attribution.kind(row.opcode) != "atomic"]
+
+
+def _local_sectors(profile: Profile) -> float | None:
+    at_l1 = _sum("local_load_sectors", "local_store_sectors")(profile)
+    return at_l1 if at_l1 is not None else _counter("local_sectors")(profile)
+
+
+def _passes(profile: Profile) -> float | None:
+    """Wavefronts over requests, by what the two units take a cycle at most. None below 1: some requests then never reach the data stage."""
+    passes, requests = profile.value("l1_data_pipe_active"), profile.value("l1_request_active") or profile.value("lsu_pipe_active")
+    each = passes / requests * occupancy.REQUEST_CYCLES.get(profile.device.cc, 1) if passes is not None and requests else 0.0
+    return max(1.0, each) if each >= 0.98 else None  # the profiler's own repeats differ by up to 2%
+
+
+def _excess(ideal: str, actual: str) -> Callable[[Profile], float | None]:
+    """Sum over instructions of what is beyond the ideal, as a fraction of all; atomic updates aside (`placed`)."""
+
+    def compute(profile: Profile) -> float | None:
+        pairs = [(row.counters[ideal], row.counters[actual]) for row in placed(profile) if ideal in row.counters and actual in row.counters]
+        total = sum(actual_value for _, actual_value in pairs)
+        if not pairs:
+            return None
+        return sum(max(0.0, a - i) for i, a in pairs) / total if total else 0.0
+
+    return compute
+
+
+def _shared_excess(profile: Profile) -> float | None:
+    exact = _excess("shared_wavefronts_ideal", "shared_wavefronts")(profile)
+    if exact is not None:
+        return exact
+    conflicts = _sum("shared_load_conflicts", "shared_store_conflicts")(profile)
+    wavefronts = _sum("shared_load_wavefronts", "shared_store_wavefronts")(profile) or profile.value("shared_wavefronts")
+    if conflicts is None or wavefronts is None:
+        return None
+    return min(1.0, conflicts / wavefronts) if wavefronts else 0.0
+
+
+def _sector_excess(profile: Profile) -> float | None:
+    exact = _excess("l2_sectors_ideal", "l2_sectors")(profile)
+    if exact is not None:
+        return exact
+    sectors = _sum("global_load_sectors", "global_store_sectors")(profile)
+    lane_bytes = value(profile, "lane_bytes")
+    if sectors is None or lane_bytes is None:
+        return None
+    # Without per-instruction counts a broadcast's lane bytes overstate its ideal, so this excess is a lower bound.
+    return max(0.0, 1 - lane_bytes / (sectors * SECTOR_BYTES)) if sectors else 0.0
+
+
+def _ideal_tags(profile: Profile) -> float | None:
+    """Tag lookups the same global accesses would need if each warp's bytes lay together: one a line of four sectors, at least one an instruction."""
+    rows_with = [row for row in placed(profile) if "l2_sectors_ideal" in row.counters and row.executed]
+    if not rows_with:
+        return None
+    return sum(max(float(row.executed or 0), row.counters["l2_sectors_ideal"] / SECTORS_PER_TAG) for row in rows_with)
+
+
+def _tag_excess(profile: Profile) -> float | None:
+    counted = [row.counters["l1_tag_requests"] for row in placed(profile) if "l1_tag_requests" in row.counters]
+    ideal, actual = _ideal_tags(profile), sum(counted)
+    if ideal is None or not counted:
+        return None
+    return max(0.0, 1 - ideal / actual) if actual else 0.0
+
+
+def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
+    def compute(profile: Profile) -> float | None:
+        if not profile.mix.collected:
+            return None
+        return sum(row.threads * attribution.width(row.opcode) for row in rows(profile) if attribution.base(row.opcode) in opcodes)
+
+    return compute
+
+
+def _mean_width(*opcodes: str) -> Callable[[Profile], float | None]:
+    def compute(profile: Profile) -> float | None:
+        found = [row for row in rows(profile) if attribution.base(row.opcode) in opcodes]
+        total = sum(row.warps for row in found)
+        return sum(row.warps * attribution.width(row.opcode) for row in found) / total if total else None
+
+    return compute
+
+
+def _dram_bytes(profile: Profile) -> float | None:
+    parts = [profile.value("dram_read_bytes"), profile.value("dram_write_bytes")]
+    if None not in parts:
+        return sum(part for part in parts if part is not None)
+    return profile.value("dram_total_bytes")
+
+
+def _dram_owed(profile: Profile) -> float | None:
+    """Bytes written that device memory had not got when the launch ended: at most what L2 holds."""
+    written, stored = profile.value("dram_write_bytes"), _lane_bytes(*_STORES)(profile)
+    if written is None or stored is None or not profile.device.l2_bytes:
+        return None
+    return min(max(0.0, stored - written), float(profile.device.l2_bytes))
+
+
+def _dram_demand(profile: Profile) -> float | None:
+    used, moved, owed = profile.value("dram_utilization"), _dram_bytes(profile), _dram_owed(profile)
+    return min(1.0, used * (1 + owed / moved)) if used is not None and moved and owed is not None else None
+
+
+def _fp16(profile: Profile) -> float | None:
+    """Half-precision operations, without the HFMA2 of two zero registers by which compilers move constants where the SASS tells them apart."""
+    table = FLOPS["fp16"]
+    moves = sum(float(row.threads or 0) * table["HFMA2"] for row in profile.instructions if row.opcode.startswith("HFMA2") and "RZ, RZ" in row.sass)
+    total = _flops("fp16")(profile)
+    return None if total is None else max(0.0, total - moves)
+
+
+def _flops(precision: str) -> Callable[[Profile], float | None]:
+    table = FLOPS[precision]
+
+    def compute(profile: Profile) -> float | None:
+        if not profile.mix.collected:
+            return None
+        return sum(row.threads * table.get(attribution.base(row.opcode), 0) for row in rows(profile) if is_arithmetic(row.opcode))
+
+    return compute
+
+
+def _tensor(profile: Profile) -> float | None:
+    if not profile.mix.collected:
+        return None
+    found = [(row.warps, tensor_flops(row.opcode)) for row in rows(profile) if attribution.kind(row.opcode) == "tensor"]
+    return None if any(flops is None for _, flops in found) else sum(warps * flops for warps, flops in found if flops is not None)
+
+
+def _active_fraction(profile: Profile) -> float | None:
+    active, elapsed = profile.value("sm_active_cycles"), profile.value("sm_cycles")
+    # The two come from different replay passes, so a fully active GPU can show slightly more than 1.
+    return min(1.0, active / elapsed) if active is not None and elapsed else None
+
+
+def _imbalance(profile: Profile) -> float | None:
+    mean, largest = profile.value("sm_active_cycles"), profile.value("sm_active_cycles_max")
+    return max(1.0, largest / mean) if largest is not None and mean else None
+
+
+def _block_rate(profile: Profile) -> float | None:
+    cycles = profile.value("sm_cycles")
+    return min(1.0, profile.launch.blocks / cycles) if cycles and profile.launch.complete else None
+
+
+def _tail(profile: Profile) -> float | None:
+    waves = profile.value("waves")
+    return 1 - waves / math.ceil(waves) if waves else None
+
+
+def _fill(profile: Profile) -> float | None:
+    achieved, allowed = profile.value("achieved_occupancy"), profile.value("theoretical_occupancy")
+    return min(1.0, achieved / allowed) if achieved is not None and allowed else None
+
+
+def _blocks_per_sm(profile: Profile) -> float | None:
+    limits = [v for name in BLOCK_LIMITS if (v := profile.value(name)) is not None and v > 0]
+    return min(limits) if limits else None
+
+
+#: Registry name -> what limits the resident blocks, in words.
+BLOCK_LIMITS: Final = {
+    "block_limit_registers": "registers", "block_limit_shared": "shared memory", "block_limit_warps": "the block size (warps)", "block_limit_blocks": "block slots", "block_limit_barriers": "barriers",
+}  # fmt: skip
+
+
+def occupancy_limiters(profile: Profile) -> tuple[str, ...]:
+    """Names of the metrics of BLOCK_LIMITS that allow the fewest blocks an SM; empty where none was collected."""
+    fewest = _blocks_per_sm(profile)
+    return tuple(name for name in BLOCK_LIMITS if fewest is not None and profile.value(name) == fewest)
+
+
+def _reuse(profile: Profile) -> float | None:
+    """How often each byte that device memory must deliver is asked for by loads at L1."""
+    asked = profile.value("global_load_sectors")
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    read = profile.value("dram_read_bytes")
+    floor = compulsory if compulsory else read
+    return asked * SECTOR_BYTES / floor if asked is not None and floor else None
+
+
+def _cycles_per_constant_load(profile: Profile) -> float | None:
+    """Cycles the indexed constant cache is busy for one warp's LDC: 1 where all lanes read one address, up to 32."""
+    busy, cycles, loads = profile.value("constant_cache_active"), profile.value("sm_cycles"), executed(profile, ("constant",))
+    sms = profile.device.sm_count
+    return busy * cycles * sms / loads if busy is not None and cycles and loads and sms else None
+
+
+def _per_sm_cycle(name: str) -> Callable[[Profile], float | None]:
+    def compute(profile: Profile) -> float | None:
+        amount, cycles, sms = value(profile, name), profile.value("sm_active_cycles"), profile.device.sm_count
+        return amount / sms / cycles if amount is not None and cycles and sms else None
+
+    return compute
+
+
+def _dram_ratio(profile: Profile) -> float | None:
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    moved = _dram_bytes(profile)
+    return moved / compulsory if moved is not None and compulsory else None
+
+
+_LOADS: Final = ("LDG", "LDGSTS", "LD")
+_STORES: Final = ("STG", "ST")
+
+_ALL: Final = (
+    Derived("ld_sectors_per_request", "sectors", "Sectors per global load", "32-byte sectors one warp's load touches: 4 for 32 floats in a row, 32 where every lane is elsewhere.", ("global_load_sectors", "global_load_requests"), _ratio("global_load_sectors", "global_load_requests"), "low"),
+    Derived("st_sectors_per_request", "sectors", "Sectors per global store", "32-byte sectors one warp's store touches.", ("global_store_sectors", "global_store_requests"), _ratio("global_store_sectors", "global_store_requests"), "low"),
+    Derived("global_sector_excess", "fraction", "Sectors beyond the ideal", "Part of the sectors that global accesses touch which would not be needed if each warp's bytes lay together.", ("l2_sectors", "l2_sectors_ideal"), _sector_excess, "low"),
+    Derived("global_sectors", "sectors", "Global sectors", "Sectors that global accesses ask for, summed over instructions.", ("l2_sectors",), _counter("l2_sectors"), "low"),
+    Derived("global_sectors_ideal", "sectors", "Ideal global sectors", "Sectors the same accesses would need if each warp's bytes lay together.", ("l2_sectors_ideal",), _counter("l2_sectors_ideal")),
+    Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one a cycle.", ("l1_tag_requests",), _counter("l1_tag_requests"), "low"),
+    Derived("l1_tag_excess", "fraction", "Tag lookups beyond the ideal", "Part of the L1 tag lookups that come from lanes being spread over more lines than their bytes need.", ("l1_tag_requests", "l2_sectors_ideal", "executed"), _tag_excess, "low"),
+    Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses a cycle, of one.", ("l1_tag_requests", "sm_active_cycles"), _per_sm_cycle("l1_tags")),
+    Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess, "low"),
+    Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes, "low"),
+    Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Bytes stored that L2 had not passed on to device memory when the launch ended: at most what L2 holds.", ("dram_write_bytes", "opcodes"), _dram_owed, "low"),
+    Derived("dram_demand", "fraction", "DRAM demand", "Device memory's load when the bytes count that L2 has still to write back. A launch leaves those to the next one, which leaves it its own.", ("dram_utilization", "dram_bytes", "opcodes"), _dram_demand),
+    Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio, "low"),
+    Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES), "low"),
+    Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores ask L1 for.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES), "low"),
+    Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors, "low"),
+    Derived("passes_per_request", "ratio", "Passes a memory request", "Passes through the data stage of L1 and shared memory for each request: 1 for 4 bytes a lane side by side, 4 for 16, up to 32 where lanes lie apart or share a bank.", ("l1_data_pipe_active", "l1_request_active"), _passes, "low"),
+    Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),
+    Derived("lane_store_bytes", "B", "Bytes stored by lanes", "Lanes times bytes, over global stores.", ("opcodes",), _lane_bytes(*_STORES)),
+    Derived("lane_bytes", "B", "Bytes moved by lanes", "Lanes times bytes, over global loads and stores.", ("opcodes",), _lane_bytes(*_LOADS, *_STORES)),
+    Derived("load_bytes_per_lane", "B", "Width of global loads", "Bytes a lane loads by one instruction, mean; 16 is the widest on most GPUs.", ("opcodes",), _mean_width(*_LOADS), "high"),
+    Derived("store_bytes_per_lane", "B", "Width of global stores", "Bytes a lane stores by one instruction, mean.", ("opcodes",), _mean_width(*_STORES), "high"),
+    Derived("shared_load_bytes_per_lane", "B", "Width of shared loads", "Bytes a lane loads from shared memory by one instruction, mean.", ("opcodes",), _mean_width("LDS"), "high"),
+    Derived("shared_store_bytes_per_lane", "B", "Width of shared stores", "Bytes a lane stores to shared memory by one instruction, mean.", ("opcodes",), _mean_width("STS"), "high"),
+    Derived("flops_fp32", "FLOP", "FP32 operations", "Executed single-precision operations, FMA as two, active lanes only.", ("opcodes",), _flops("fp32")),
+    Derived("flops_fp64", "FLOP", "FP64 operations", "Executed double-precision operations, FMA as two, active lanes only.", ("opcodes",), _flops("fp64")),
+    Derived("flops_fp16", "FLOP", "FP16 operations", "Executed half-precision operations outside the tensor cores.", ("opcodes",), _fp16),
+    Derived("flops_tensor", "FLOP", "Tensor operations", "Operations of matrix instructions, by the shape in their names.", ("opcodes",), _tensor),
+    Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP, "high"),
+    Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction, "high"),
+    Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance, "low"),
+    Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. The unit that hands blocks to the SMs starts 0.84 a cycle at most, measured on an H200.", ("sm_cycles",), _block_rate, "low"),
+    Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of the launch's waves that the last, partial one leaves unused.", ("waves",), _tail, "low"),
+    Derived("occupancy_fill", "fraction", "Occupancy reached of allowed", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _fill, "high"),
+    Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),
+    Derived("load_reuse", "ratio", "Loads per compulsory byte", "Bytes that global loads ask L1 for, over the bytes device memory must deliver (compulsory where known, else read).", ("global_load_sectors", "dram_read_bytes"), _reuse),
+    Derived("cycles_per_constant_load", "cycles", "Cycles a constant load", "Cycles the constant cache spends on one warp's load: one for each different address among the lanes.", ("constant_cache_active", "sm_cycles", "opcodes"), _cycles_per_constant_load, "low"),
+)  # fmt: skip
+
+DERIVED: Final[dict[str, Derived]] = {entry.name: entry for entry in _ALL}

@@ -1,0 +1,134 @@
+"""Many threads update the same few addresses by atomic operations, which then happen one after another.
+
+What it is
+An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates to one address are serial, however many threads
+ask.
+
+Why it costs time
+Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back late (long scoreboard), or, in shared memory,
+lanes retry in
+turn (short scoreboard, MIO throttle).
+
+How to confirm
+ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or shared atomics repeat.
+
+What to change
+Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and update once a block. Spread a histogram over private
+copies, one a
+block or warp, and add them up at the end.
+
+When the advice is wrong
+When addresses are spread, atomics run at close to the speed of stores. Aggregation costs instructions that a rare atomic does not repay.
+
+Source
+CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide, "Atomic Functions".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._access import (
+    atomic_wavefronts,
+    queued_behind_atomics,
+    shared_wavefront_part,
+)
+from ncu_toolkit.diagnosis.rules._support import (
+    BUSY,
+    WEAK_STALL,
+    abstain,
+    blame,
+    fact,
+    finding,
+    keep,
+    locate_stall,
+    missing,
+    ruled_out,
+    stall_fact,
+)
+from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
+from ncu_toolkit.model import Finding, Profile, Ruled
+
+ID: Final = "atomic-contention"
+TITLE: Final = "Atomic contention"
+REQUIRES: Final = ("opcodes",)
+OPTIONAL: Final = ("stalls", "l2_atomic_unit_active", "l2_reduction_sectors", "l2_atomic_sectors")
+#: One update a warp in place of one a lane: what aggregation by shuffles leaves.
+AGGREGATED: Final = 1 / 32
+#: Through which queue updates of global and of shared memory go, per the profiler's documentation of stalls.
+GLOBAL: Final = ("long_scoreboard", "lg_throttle")
+SHARED: Final = ("short_scoreboard", "mio_throttle")
+REASONS: Final = (*GLOBAL, *SHARED)
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    if absent := missing(profile, REQUIRES):
+        return abstain(ID, absent)
+    count = figures.executed(profile, ("atomic",))
+    if not count:
+        return ruled_out(ID, "The kernel executes no atomic operations.")
+    parts = {reason: blame(profile, reason, ("atomic",)) for reason in REASONS}
+    # One hot address keeps everything behind it waiting, the loads that bring the next index too.
+    queued = queued_behind_atomics(profile, model)
+    for reason in (*GLOBAL, "mio_throttle"):
+        parts[reason] = max(parts[reason], queued)
+    waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
+    # A warp that has issued its last update cannot leave before it is done; fences wait for it too.
+    after = model.waiting("drain", "membar")
+    unit = model.busy("atomic")
+    evidence = (
+        fact(profile, "kind_share:atomic"),
+        fact(profile, "l2_atomic_unit_active"),
+        stall_fact(profile, "lg_throttle"),
+        stall_fact(profile, "long_scoreboard"),
+        stall_fact(profile, "short_scoreboard"),
+        fact(profile, "l2_reduction_sectors"),
+        fact(profile, "l2_atomic_sectors"),
+    )
+    if waiting + after < WEAK_STALL.value and unit < BUSY.value:
+        return ruled_out(ID, f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.", *evidence)
+    stores = figures.executed(profile, ("global", "local")) or 0.0
+    share_after = max(queued, count / (count + stores))
+    repeats = figures.value(profile, "kind_share:atomic") or 0.0
+    # In shared memory private copies keep updates apart, but each still takes its pass through the banks.
+    passes, apart = atomic_wavefronts(profile)
+    banks = shared_wavefront_part(profile) * passes
+    private = max(AGGREGATED, apart) if passes else AGGREGATED
+    left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
+    removal = Removal(
+        "with updates combined in each warp first" if banks < 0.5 else "with updates that do not meet",
+        stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
+        | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
+        loads={"atomic": AGGREGATED, "l2": keep(_l2_part(profile), AGGREGATED), "lsu": keep(_pipe_part(profile), AGGREGATED)}
+        | {"l1_tag": keep(_pipe_part(profile), AGGREGATED), "l1_data": keep(max(_pipe_part(profile), banks), private)},
+        instructions=1.0 if passes else keep(repeats, AGGREGATED),
+    )
+    return finding(
+        ID,
+        f"Many threads update the same few memory locations, one after another: {units.percent(waiting + after * share_after)} of a warp's time "
+        "goes by waiting for atomic operations.",
+        model.without(removal),
+        evidence,
+        (
+            "Add up within the warp first (shuffles or __reduce_add_sync), then in shared memory, and update global memory once a block.",
+            "Give each block or warp a private copy of the counters, and combine the copies at the end.",
+        ),
+        "Far fewer RED or ATOM instructions; stalls at them vanish; the L2 atomic units go quiet.",
+        confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
+        locations=locate_stall(profile, "lg_throttle", ("atomic",))
+        or locate_stall(profile, "long_scoreboard", ("atomic",))
+        or locate_stall(profile, "short_scoreboard", ("atomic",)),
+    )
+
+
+def _l2_part(profile: Profile) -> float:
+    mine = [v for name in ("l2_atomic_sectors", "l2_reduction_sectors") if (v := profile.value(name)) is not None]
+    total = profile.value("l2_sectors")
+    return min(1.0, sum(mine) / total) if mine and total else 0.0
+
+
+def _pipe_part(profile: Profile) -> float:
+    mine, all_of_them = figures.executed(profile, ("atomic",)), figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
+    return mine / all_of_them if mine is not None and all_of_them else 0.0

@@ -1,0 +1,131 @@
+"""The L1 cache or shared memory of each SM delivers as fast as it can.
+
+What it is
+L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage (a line a cycle) and one load/store pipe (an instruction a
+cycle) for each SM.
+
+Why it costs time
+Time is then instructions, lines or wavefronts, over one a cycle.
+
+How to confirm
+The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts, scattered accesses or narrow loads inflate the work.
+
+What to change
+Keep more in registers (a larger patch of results a thread); use wider loads; broadcast by shuffles; on tensor cores feed operands from shared
+memory directly (wgmma).
+
+When the advice is wrong
+Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts only moves by needing fewer of them.
+
+Source
+Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
+from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, fact, missing, ruled_out
+from ncu_toolkit.diagnosis.rules.unknown import command
+from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
+from ncu_toolkit.model import Finding, Profile, Ruled
+
+ID: Final = "l1-bandwidth"
+TITLE: Final = "L1 and shared-memory bandwidth"
+REQUIRES: Final = ()
+OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l1_throughput")
+
+#: Bytes of a lane's widest access.
+WIDEST: Final = 16.0
+PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes")
+#: Below it most requests take one pass: half way to the two of an access of 8 bytes a lane.
+SINGLE: Final = 1.5
+#: Figures that tell useful work from waste.
+USEFULNESS: Final = ("ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    name, busy = model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
+    if not name:
+        return abstain(ID, missing(profile, ("lsu_pipe_active", "l1_data_pipe_active")))
+    evidence = (
+        fact(profile, "lsu_pipe_active", "", NEAR, ">="),
+        fact(profile, "l1_data_pipe_active", "", NEAR, ">="),
+        fact(profile, "l1_tag_active"),
+        fact(profile, "l1_throughput"),
+        fact(profile, "passes_per_request", "", PASSES, ">"),
+        fact(profile, "shared_conflict_excess"),
+        fact(profile, "global_sector_excess"),
+    )
+    if busy < NEAR.value:
+        return ruled_out(ID, f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence)
+    if model.working < WORKING.value:
+        return ruled_out(ID, f"L1 is busy where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", *evidence)
+    if max(model.busy("dram"), model.busy("l2"), model.busy("fill")) >= busy:
+        return ruled_out(ID, "A level further out is busier.", *evidence)
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    asked = figures.value(profile, "l1_global_bytes")
+    excess, width = figures.value(profile, "global_sector_excess"), figures.value(profile, "load_bytes_per_lane")
+    useful = (
+        compulsory is not None
+        and asked is not None
+        and asked <= compulsory * COMPULSORY.value
+        and not (figures.value(profile, "shared_conflict_excess") or 0.0) > 0.1
+    )
+    gathered = gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
+    if useful or gathered:
+        what = "each byte passes L1 once" if useful else "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
+        return roof(
+            ID,
+            f"This kernel is good: {what}, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
+            model,
+            evidence,
+            ("No larger cause was found: wider accesses or fewer bytes would be the next step.",),
+            "The same unit still the busiest.",
+            good=True,
+            confidence="medium",
+        )
+    if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
+        sections = ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
+        return roof(
+            ID,
+            f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy, but with what, this report cannot say: {_candidates(profile)}",
+            model,
+            evidence,
+            (f"Collect what tells them apart: {command(sections)}",),
+            "Sectors for each request, wavefronts beyond the ideal, and what warps wait for.",
+            good=False,
+            confidence="low",
+        )
+    return roof(
+        ID,
+        f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much as it can give.",
+        model,
+        evidence,
+        ("Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",),
+        "Fewer load and store instructions for the same arithmetic.",
+        good=False,
+        confidence="medium",
+    )
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _candidates(profile: Profile) -> str:
+    """What may keep L1 busy, by the passes that each request takes."""
+    passes = figures.value(profile, "passes_per_request")
+    if passes is None:
+        return "useful data, scattered accesses and bank conflicts all look alike here."
+    if passes > PASSES.value:
+        return (
+            f"each memory request takes {units.significant(passes)} passes where the widest access needs {PASSES.value:g}, so lanes lie apart in "
+            "global memory, share banks of shared memory, or update one address."
+        )
+    few = "little more than one pass" if passes < SINGLE else f"{units.significant(passes)} passes, as wide ones and mild conflicts do"
+    return f"a request takes {few}, so there are too many requests: operands that are loaded again instead of kept in registers, or local memory."

@@ -1,0 +1,141 @@
+"""The L2 cache, or the link from it to the SMs, delivers as fast as it can.
+
+What it is
+All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device memory, through a crossbar with a limit of its
+own.
+
+Why it costs time
+Time is then bytes through L2 over its bandwidth.
+
+How to confirm
+L2 or its link near its peak while DRAM is not. Good only where those bytes are compulsory: data resident in L2 that each SM must see once.
+
+What to change
+Larger tiles, so that each SM fetches each byte less often; blocks that share data scheduled together (tile order, clusters with multicast); smaller
+types.
+
+When the advice is wrong
+On data resident in L2 from an earlier kernel this roof is better than DRAM's.
+
+Source
+Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchical roofline (Yang et al.).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof
+from ncu_toolkit.diagnosis.rules._support import (
+    abstain,
+    fact,
+    finding,
+    load_fact,
+    missing,
+    ruled_out,
+)
+from ncu_toolkit.diagnosis.rules.launch_overhead import is_chain
+from ncu_toolkit.diagnosis.rules.unknown import command
+from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
+from ncu_toolkit.model import Finding, Profile, Ruled
+
+ID: Final = "l2-bandwidth"
+TITLE: Final = "L2 bandwidth"
+REQUIRES: Final = ()
+OPTIONAL: Final = ("l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes", "lane_bytes")
+#: What stays when the tile grows by two in each direction: each operand is fetched half as often.
+LARGER_TILE: Final = 0.5
+#: Figures that tell what L2 is busy with.
+USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
+
+#: What can be said of the bytes where the problem is not known: blocks may ask for the same ones.
+_MOVED: Final = "what an SM loads it loads once, in whole sectors"
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    name, busy = model.busiest("l2", "fill")
+    if not name:
+        return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
+    evidence = (
+        load_fact(model, name, NEAR_BYTES),
+        fact(profile, "l2_utilization"),
+        fact(profile, "l2_throughput"),
+        fact(profile, "l1_fill_active"),
+        fact(profile, "l2_bytes"),
+        fact(profile, "l2_hit_rate"),
+    )
+    if busy < NEAR_BYTES.value:
+        return ruled_out(ID, f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
+    if model.busy("dram") >= busy:
+        return ruled_out(ID, "Device memory is busier.", *evidence)
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    moved = figures.value(profile, "l2_bytes")
+    floor = compulsory or figures.value(profile, "lane_bytes")
+    excess = figures.value(profile, "global_sector_excess") or 0.0
+    reuse = figures.value(profile, "load_reuse")
+    once = (
+        moved is not None
+        and floor is not None
+        and moved <= floor * COMPULSORY.value
+        and excess <= 0.1
+        and (compulsory is not None or (reuse or 1.0) < 2)
+    )
+    gathered = gathers(profile) and excess <= 0.1
+    if (once or gathered) and not is_chain(profile):
+        loaded = "it moves each byte once" if compulsory else _MOVED
+        what = loaded if once else "it gathers whole sectors from places that only its data name"
+        return roof(
+            ID,
+            f"This kernel is good: {what}, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",
+            model,
+            evidence,
+            ("No larger cause was found: fuse it with its neighbours to move fewer bytes.",),
+            "The same bytes, and L2 still the busiest.",
+            good=True,
+            confidence="high" if once and compulsory else "medium",
+        )
+    if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
+        return roof(
+            ID,
+            f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses, spilled "
+            "registers and bytes that are fetched again all look alike here.",
+            model,
+            evidence,
+            (f"Collect what tells them apart: {command(('WarpStateStats', 'SourceCounters', 'MemoryWorkloadAnalysis_Tables'))}",),
+            "Sectors for each request, local memory, and bytes against those that the problem needs.",
+            good=False,
+            confidence="low",
+        )
+    removal = Removal(
+        "with tiles twice as large in each direction",
+        loads={"l2": LARGER_TILE, "fill": LARGER_TILE},
+        stalls={"long_scoreboard": LARGER_TILE, "lg_throttle": LARGER_TILE},
+    )
+    return finding(
+        ID,
+        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with {_what(profile)}.",
+        model.without(removal),
+        evidence,
+        (
+            "Use larger tiles, or let the blocks of a cluster share what one of them fetched.",
+            "Order the tiles so that blocks running together use the same data.",
+        ),
+        "Fewer L2 bytes for the same result.",
+        confidence="medium",
+    )
+
+
+def _what(profile: Profile) -> str:
+    """What the bytes are, as far as the report tells."""
+    local, others = figures.value(profile, "local_sectors") or 0.0, (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES
+    if local > others / 3:  # a quarter of all
+        return "spilled or indexed local variables among them"
+    # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.
+    moved = (figures.value(profile, "l2_bytes") or 0.0) / figures.SECTOR_BYTES
+    by_lanes = min(1.0, others / moved) if moved else 1.0
+    if (figures.value(profile, "global_sector_excess") or 0.0) * by_lanes > COALESCED:
+        return "sectors of which lanes use a part"
+    return "bytes that are fetched more than once"

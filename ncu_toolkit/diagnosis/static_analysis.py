@@ -1,0 +1,330 @@
+"""What can be said of a kernel without a GPU: its resources, occupancy, hot loops and the bottlenecks that its code shows.
+
+`analyse_rung` takes a rung of a ladder, `analyse_source` any .cu file, `analyse_cubin` any cubin. The terminal and JSON forms are the command's;
+the JSON document is described in docs/static.md.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.build.nvcc import Cubin, Resources
+from ncu_toolkit.build.toolchain import find_tool
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.diagnosis.static_facts import KernelFacts, StaticFinding, Unknown, unknowns
+from ncu_toolkit.diagnosis.static_rules import diagnose_static
+from ncu_toolkit.hardware.occupancy import (
+    MAX_BLOCK_THREADS,
+    Occupancy,
+    limits_of,
+    next_steps,
+    occupancy,
+    what_if_block,
+)
+from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
+from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.model import Location
+from ncu_toolkit.model.codec import document
+from ncu_toolkit.sass import disassembly
+from ncu_toolkit.sass.cost import LISTED, Region, regions_of
+from ncu_toolkit.sass.loops import live_registers
+
+TIMEOUT: Final = 120  # seconds for one cuobjdump call
+#: Block sizes shown where a file does not say which it is launched with.
+TYPICAL_BLOCKS: Final = (64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The nearest change of one resource alone that puts more warps on an SM: from `now` to `then` (registers a thread, bytes or threads a block)."""
+
+    resource: str
+    now: int
+    then: int
+    active_warps: int
+    fraction: float
+
+
+@dataclass(frozen=True)
+class KernelAnalysis:
+    """One kernel. Resources as ptxas gives them: registers a thread; spilled and stack bytes a thread; static shared bytes a block."""
+
+    name: str
+    registers: int
+    spill_stores: int | None
+    """None for a cubin, which does not record spills: see the local-memory finding."""
+    spill_loads: int | None
+    stack: int
+    shared_static: int
+    shared_dynamic: int
+    barriers: int
+    instructions: int
+    live_registers: int
+    """Most general registers that hold a value still needed, at any instruction."""
+    live_at: Location
+    """The first instruction with that many; its share is 1."""
+    block_threads: int | None
+    """None where neither a header nor --block says it."""
+    grid_blocks: int | None
+    waves: float | None
+    occupancy: Occupancy | None
+    what_if: tuple[WhatIf, ...]
+    blocks: tuple[Occupancy, ...]
+    """Occupancy at TYPICAL_BLOCKS where the block size is not known."""
+    regions: tuple[Region, ...]
+    """Loops with most work first, at most LISTED; one of depth 0 where there is no loop."""
+    loops: int
+    bytes_in_flight: float | None
+    """Bytes of global loads that an SM can have outstanding in the first region, all resident warps together."""
+    findings: tuple[StaticFinding, ...]
+    unknown: tuple[Unknown, ...]
+
+
+@dataclass(frozen=True)
+class StaticAnalysis:
+    """A file or rung. `nothing` says why there is nothing to analyse, "" where there is."""
+
+    subject: str
+    target: str
+    compiler: str
+    parameters: Mapping[str, int]
+    size: str
+    dtype: str
+    kernels: tuple[KernelAnalysis, ...]
+    nothing: str = ""
+
+    def as_document(self) -> dict[str, Any]:
+        """The JSON document (docs/static.md)."""
+        shown = replace(
+            self, kernels=tuple(replace(k, regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions)) for k in self.kernels)
+        )
+        plain = document("static", shown)
+        for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
+            for table, found in [(kernel["occupancy"], given.occupancy), *zip(kernel["blocks"], given.blocks, strict=True)]:
+                if found is not None:
+                    table.update(
+                        active_blocks=found.active_blocks, active_warps=found.active_warps, fraction=found.fraction, limiters=list(found.limiters)
+                    )
+            for table, region in zip(kernel["regions"], given.regions, strict=True):
+                del table["code"]
+                table["limit"] = region.limit
+                table["conditional"] = len(region.conditional)
+        return plain
+
+
+def analyse_rung(
+    rung: Rung,
+    arch: str,
+    *,
+    size: str | None = None,
+    dtype: str | None = None,
+    parameters: Mapping[str, int] | None = None,
+    sm_count: int | None = None,
+) -> StaticAnalysis:
+    """Compile a rung (or take it from the cache) and analyse it.
+
+    Args:
+        rung: what to analyse; a library baseline gives an analysis without kernels that says so.
+        arch: `sm_90` and so on.
+        size: problem size for the launch's block and grid; the family's first bench size where None.
+        dtype: element type; the family's first where None.
+        parameters: overrides of the rung's parameters.
+        sm_count: multiprocessors of the GPU, for waves; not computed where None.
+
+    Raises:
+        UsageProblem: an architecture, size or parameters that the rung does not take.
+        EnvironmentProblem: no nvcc or nvdisasm.
+        KernelProblem: the code does not compile.
+    """
+    subject = f"{rung.family}/{rung.name}"
+    if rung.library:
+        what = f"{rung.name} runs a library ({rung.library}), whose code is not in this repository: there is nothing to analyse without a profile"
+        return StaticAnalysis(subject, "", "", {}, "", "", (), what)
+    problem = _problem(rung)
+    macros = problem.macros(problem.dtype(dtype)) if problem else {}
+    cubin = nvcc.compile_rung(rung, arch, parameters, macros)
+    geometry: dict[str, LaunchGeometry] = {}
+    label = chosen = ""
+    intensity = None
+    if problem is not None:
+        chosen = problem.dtype(dtype)
+        parsed = problem.parse_size(size or problem.bench_sizes[-1])
+        label = parsed.label
+        scalars = {name: scalar.value for name, scalar in problem.scalars(parsed, chosen, rung.problem).items()}
+        # Persistent kernels take their grid from the number of SMs; their block does not depend on it.
+        launches = rung.launch_geometry({**scalars, **parsed.as_dict()}, parameters, sm_count or 1)
+        geometry = {launch.kernel: launch for launch in reversed(launches)}
+        intensity = problem.flops(parsed, rung.problem) / max(1.0, problem.compulsory_bytes(parsed, chosen, rung.problem))
+    shared = StaticAnalysis(subject, cubin.target, cubin.compiler, dict(cubin.parameters), label, chosen, ())
+    return _analyse(shared, cubin.path, cubin.entries, geometry, intensity, sm_count)
+
+
+def analyse_source(source: Path, arch: str, *, macros: Mapping[str, str] | None = None, block: int | None = None, shared: int = 0) -> StaticAnalysis:
+    """Compile any .cu file and analyse its kernels.
+
+    Args:
+        source: the file.
+        arch: `sm_90`, `sm_90a` and so on.
+        macros: passed as -DNAME=VALUE.
+        block: threads a block it is launched with; not known where None.
+        shared: bytes of dynamic shared memory a block.
+
+    Raises:
+        as `analyse_rung`.
+    """
+    cubin: Cubin = nvcc.compile_file(source, arch, macros)
+    if not cubin.entries:
+        raise InputProblem(f"'{source.name}' holds no kernel", "Give a file with a __global__ function; a template has to be instantiated in it")
+    geometry = _given(cubin.entries, block, shared)
+    return _analyse(StaticAnalysis(source.name, cubin.target, cubin.compiler, {}, "", "", ()), cubin.path, cubin.entries, geometry, None, None)
+
+
+def analyse_cubin(cubin: Path, *, block: int | None = None, shared: int = 0) -> StaticAnalysis:
+    """Analyse the kernels of a cubin, whatever compiled it. `block` and `shared` as in `analyse_source`.
+
+    Raises:
+        EnvironmentProblem: no nvdisasm or cuobjdump.
+        InputProblem: not a cubin.
+    """
+    if not cubin.is_file():
+        raise UsageProblem(f"there is no file '{cubin}'", "Give a .cu file, a .cubin, or the name of a kernel")
+    target, entries = read_cubin(cubin)
+    return _analyse(
+        StaticAnalysis(cubin.name, target, "", {}, "", "", ()), cubin, entries, _given(entries, block, shared), None, None, spills_known=False
+    )
+
+
+def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
+    """Target and resources by kernel, as cuobjdump reads them from the file; spills are not in it (0 here).
+
+    Raises:
+        EnvironmentProblem: no cuobjdump.
+        InputProblem: not a cubin.
+    """
+    tool = find_tool("cuobjdump")
+    texts = []
+    for option in ("-lelf", "-res-usage"):
+        try:
+            answer = subprocess.run(
+                [str(tool.path), option, str(cubin)], capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise EnvironmentProblem(f"cuobjdump did not run on {cubin.name}: {error}", "Check the CUDA toolkit") from error
+        texts.append(answer.stdout)
+    target = re.search(r"\b(sm_\d+a?)\b", texts[0])
+    if target is None:
+        raise InputProblem(f"{cubin.name} is no cubin, or one that cuobjdump {tool.version} does not know", "Make one with `nvcc -cubin`")
+    reserved = limits_of(nvcc.parse_arch(target[1])).shared_reserved if nvcc.parse_arch(target[1]) >= (9, 0) else 0
+    entries = {}
+    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", texts[1]):
+        found = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", row)}
+        # From CC 9.0 on cuobjdump counts the driver's part of the block's shared memory; ptxas does not.
+        entries[name] = Resources(found.get("REG", 0), found.get("STACK", 0), 0, 0, max(0, found.get("SHARED", 0) - reserved), 0)
+    return target[1], entries
+
+
+def _problem(rung: Rung) -> Problem | None:
+    try:
+        return problem_for(rung.family)
+    except UsageProblem:  # a ladder of the user's own, which only has code
+        return None
+
+
+def _given(entries: Mapping[str, Resources], block: int | None, shared: int) -> dict[str, LaunchGeometry]:
+    if block is None:
+        return {}
+    if not 1 <= block <= MAX_BLOCK_THREADS:
+        raise UsageProblem(f"a block of {block} threads is out of range", f"It is 1 to {MAX_BLOCK_THREADS}")
+    return {name: LaunchGeometry(name, (0, 1, 1), (block, 1, 1), shared, ()) for name in entries}
+
+
+def _analyse(
+    made: StaticAnalysis, cubin: Path, entries: Mapping[str, Resources], geometry: Mapping[str, LaunchGeometry], intensity: float | None,
+    sm_count: int | None, *, spills_known: bool = True,
+) -> StaticAnalysis:  # fmt: skip
+    cc = nvcc.parse_arch(made.target)
+    functions = {function.name: function for function in disassembly.disassemble(cubin)}
+    names = sorted(
+        (name for name in entries if name in functions), key=lambda name: (list(geometry).index(name) if name in geometry else len(geometry), name)
+    )
+    kernels = []
+    for name in names:
+        launch = geometry.get(name)
+        fill = _occupancy(cc, entries[name], launch.threads, launch.shared) if launch else None
+        blocks = launch.blocks if launch and launch.blocks else None
+        facts = KernelFacts(
+            name,
+            cc,
+            entries[name],
+            functions[name],
+            regions_of(functions[name], cc),
+            fill,
+            made.dtype,
+            intensity,
+            blocks if sm_count else None,
+            sm_count,
+        )
+        kernels.append(_kernel(facts, launch, blocks, spills_known))
+    nothing = "" if kernels else "the file holds no kernel: nothing to analyse"
+    return replace(made, kernels=tuple(kernels), nothing=nothing)
+
+
+def _occupancy(cc: tuple[int, int], used: Resources, threads: int, dynamic: int) -> Occupancy:
+    return occupancy(cc, threads, used.registers, used.shared, dynamic, None, max(1, used.barriers))
+
+
+def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool) -> KernelAnalysis:
+    used, fill = facts.resources, facts.occupancy
+    warps, live = facts.warps, live_registers(facts.function)
+    return KernelAnalysis(
+        name=facts.name,
+        registers=used.registers,
+        spill_stores=used.spill_stores if spills_known else None,
+        spill_loads=used.spill_loads if spills_known else None,
+        stack=used.stack,
+        shared_static=used.shared,
+        shared_dynamic=launch.shared if launch else 0,
+        barriers=used.barriers,
+        instructions=len(facts.function.instructions),
+        live_registers=live.peak,
+        live_at=_place(facts.function.instructions[live.peak_index]),
+        block_threads=launch.threads if launch else None,
+        grid_blocks=facts.grid_blocks,
+        waves=fill.waves(blocks, facts.sm_count) if fill and blocks and facts.sm_count and fill.active_blocks else None,
+        occupancy=fill,
+        what_if=_what_if(fill) if fill else (),
+        blocks=() if fill else tuple(_occupancy(facts.cc, used, threads, 0) for threads in TYPICAL_BLOCKS),
+        regions=facts.regions[:LISTED],
+        loops=sum(region.depth > 0 for region in facts.regions),
+        bytes_in_flight=facts.main.bytes_in_flight * warps * disassembly.WARP_SIZE if warps is not None else None,
+        findings=diagnose_static(facts),
+        unknown=unknowns(facts),
+    )
+
+
+def _place(instruction: disassembly.SassInstruction) -> Location:
+    file = instruction.file.replace("\\", "/").rsplit("/", 1)[-1]
+    return Location(file, instruction.line, instruction.address, instruction.sass, 1.0, "live registers")
+
+
+def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:
+    """The nearest change of registers, shared memory and block size, each alone, that puts more warps on an SM; none where all are there."""
+    found = []
+    steps = next_steps(base)
+    if "registers" in steps:
+        changed = occupancy(base.cc, base.block_threads, steps["registers"], base.shared, 0, None, base.barriers)
+        found.append(WhatIf("registers", base.registers, steps["registers"], changed.active_warps, changed.fraction))
+    if "shared memory" in steps:
+        changed = occupancy(base.cc, base.block_threads, base.registers, steps["shared memory"], 0, None, base.barriers)
+        found.append(WhatIf("shared memory", base.shared, steps["shared memory"], changed.active_warps, changed.fraction))
+    gaining = {size: after for size, after in what_if_block(base).items() if after.active_warps > base.active_warps}
+    if gaining:
+        nearest = min(gaining, key=lambda size: (abs(size - base.block_threads), size))
+        found.append(WhatIf("block", base.block_threads, nearest, gaining[nearest].active_warps, gaining[nearest].fraction))
+    return tuple(found)

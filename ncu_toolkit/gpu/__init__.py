@@ -1,0 +1,1 @@
+"""What needs a GPU: launching, timing, running ncu."""

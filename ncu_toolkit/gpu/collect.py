@@ -1,0 +1,289 @@
+"""Running ncu: a pure builder of its command line, one subprocess call, and a classifier for what it says when it fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.metrics import sections
+
+#: Seconds that ncu gets to write its report after it was asked to stop.
+GRACE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.2
+#: What to do about a time-out where only the caller knows what there could be less of.
+LESS: Final = "give more with --timeout, or profile less at once"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ncu:
+    """An Nsight Compute command-line tool."""
+
+    path: str
+    version: str
+
+    @property
+    def stock_sections(self) -> Path | None:
+        """Its own section folder, where it is found beside the binary."""
+        here = Path(self.path).resolve()
+        release = ".".join(self.version.split(".")[:3])
+        candidates = [parent / "sections" for parent in here.parents]
+        candidates += [folder / "sections" for parent in here.parents for folder in parent.glob(f"nsight-compute*{release}*")]
+        candidates.append(Path("/opt/nvidia/nsight-compute") / release / "sections")
+        return next((folder for folder in candidates if (folder / "SpeedOfLight.section").is_file()), None)
+
+
+def find_ncu() -> Ncu:
+    """ncu from `$NCU`, PATH, CUDA_HOME or /opt/nvidia, the newest of the last.
+
+    Raises:
+        EnvironmentProblem: there is none, or it does not run.
+    """
+    named = os.environ.get("NCU")
+    if named:
+        if not shutil.which(named):
+            raise EnvironmentProblem(f"$NCU names '{named}', which is not an executable", "Point it at the ncu binary, or unset it")
+        return _probe(named)
+    candidates = [shutil.which("ncu")]
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        candidates.append(shutil.which(str(Path(home) / "bin" / "ncu")))
+    candidates += [str(path) for path in sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)]
+    candidates.append(shutil.which("/usr/local/cuda/bin/ncu"))
+    for candidate in candidates:
+        if candidate:
+            return _probe(candidate)
+    raise EnvironmentProblem(
+        "ncu (Nsight Compute) is not on PATH, in $NCU, $CUDA_HOME or /opt/nvidia",
+        "Install the CUDA toolkit or set NCU=/path/to/ncu; `ncu-toolkit report` shows the recordings without it",
+    )
+
+
+def _probe(path: str) -> Ncu:
+    try:
+        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentProblem(f"'{path} --version' does not run: {error}") from None
+    found = re.search(r"Version (\S+)", text)
+    if not found:
+        raise EnvironmentProblem(f"'{path} --version' does not answer like Nsight Compute")
+    return Ncu(path, found.group(1))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to ask of ncu. `output` is the report without its suffix."""
+
+    output: Path
+    command: tuple[str, ...]
+    section_folders: tuple[Path, ...]
+    set_name: str = sections.SET_NAME
+    ranges_only: bool = True
+    """Profile only between profiler start and stop calls of the program."""
+    kernel_filter: str = ""
+    launch_skip: int = 0
+    launch_count: int = 0
+    nvtx_include: tuple[str, ...] = ()
+    cache_control: str = "all"
+    import_source: bool = True
+    extra: tuple[str, ...] = ()
+
+
+def argv(ncu: Ncu, request: Request) -> list[str]:
+    """The ncu command line of a request. Clocks are never touched (`--clock-control none`)."""
+    words = [ncu.path, "--set", request.set_name]
+    for folder in request.section_folders:
+        words += ["--section-folder", str(folder)]
+    words += ["--clock-control", "none", "--cache-control", request.cache_control, "--nvtx", "--target-processes", "all"]
+    if request.import_source:
+        words += ["--import-source", "yes"]
+    if request.ranges_only:
+        words += ["--profile-from-start", "off"]
+    if request.kernel_filter:
+        words += ["--kernel-name", f"regex:{request.kernel_filter}"]
+    for pattern in request.nvtx_include:
+        words += ["--nvtx-include", pattern]
+    if request.launch_skip:
+        words += ["--launch-skip", str(request.launch_skip)]
+    if request.launch_count:
+        words += ["--launch-count", str(request.launch_count)]
+    return [*words, *request.extra, "--export", str(request.output), *request.command]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an ncu run ended. `report` is None when none was written; `problem` when something went wrong."""
+
+    command: tuple[str, ...]
+    returncode: int
+    seconds: float
+    log: Path
+    report: Path | None
+    problem: ToolkitError | None
+    interrupted: bool = False
+    passes: tuple[int, ...] = ()
+    cause: str = ""
+    """The kind of problem: an id of `_SAYINGS`, or timeout, crash (the program), signal (ncu), unknown."""
+
+
+def run(
+    words: Sequence[str],
+    output: Path,
+    log: Path,
+    *,
+    timeout: float,
+    tick: Callable[[], None] | None = None,
+    request_stop: Callable[[], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    keep_open: Sequence[int] = (),
+    less: str = LESS,
+) -> Outcome:
+    """Run ncu in a process group of its own and wait.
+
+    On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and the report is written with what is
+    finished; after GRACE_SECONDS the whole group is killed. `tick` is called a few times a second, for progress. `keep_open` are file
+    descriptors that ncu and the program inherit. `less` is what to do about a time-out.
+
+    Raises:
+        EnvironmentProblem: the log cannot be written, or ncu cannot be started.
+    """
+    started = time.monotonic()
+    interrupted = timed_out = False
+    with _opened(log) as sink:
+        process = _started(words, sink, environment or {}, keep_open)
+        deadline = started + timeout
+        stopping = False
+        try:
+            while process.poll() is None:
+                try:
+                    if tick is not None:
+                        tick()
+                    time.sleep(_POLL_SECONDS)
+                except KeyboardInterrupt:
+                    if interrupted:
+                        break
+                    interrupted = True
+                if (interrupted or time.monotonic() > deadline) and not stopping:
+                    stopping = True
+                    timed_out = not interrupted
+                    deadline = time.monotonic() + GRACE_SECONDS
+                    if request_stop is not None:
+                        request_stop()
+                elif stopping and time.monotonic() > deadline:
+                    break
+        finally:
+            _end(process)
+    if tick is not None:
+        tick()
+    text = log.read_text(encoding="utf-8", errors="replace")
+    report = output.with_name(output.name + ".ncu-rep")
+    found = report if report.is_file() else None
+    logger.debug("what ncu and the program said:\n%s", text)
+    cause, problem = _cause(text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less)
+    logger.info("ncu ended with %s after %.1f s%s", process.returncode, time.monotonic() - started, f": {problem}" if problem else "")
+    return Outcome(
+        tuple(words),
+        process.returncode,
+        time.monotonic() - started,
+        log,
+        found,
+        problem,
+        interrupted,
+        tuple(int(n) for n in re.findall(r"- (\d+) pass", text)),
+        cause,
+    )
+
+
+def _opened(log: Path) -> BinaryIO:
+    try:
+        return log.open("wb")
+    except OSError as error:
+        raise EnvironmentProblem(f"'{log}' cannot be written: {error.strerror}", "Free space, or name another folder with --output") from None
+
+
+def _started(words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(words),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **environment},
+            pass_fds=tuple(keep_open),
+        )
+    except OSError as error:
+        raise EnvironmentProblem(f"'{words[0]}' cannot be started: {error.strerror}", "Free memory or processes, or check $NCU") from None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the process group: ncu itself, or the program it leaves behind when it crashes."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # the whole group has ended
+    process.wait()
+
+
+#: What ncu says, by cause. Patterns are looked for in ncu's own lines, which start with `==`; where the last entry is true and the program
+#: failed also in the program's output. Not all: a program may well say that a port is "already in use".
+_SAYINGS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
+    (
+        "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+        "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0", True,
+    ),
+    (
+        "counters", r"ERR_NVGPUCTRRESOURCEUNAVAIL|already in use|another (?:instance|tool|profiler)|resource.{0,40}(?:unavailable|busy)", EnvironmentProblem,
+        "another profiler holds the GPU's performance counters", "End it (another ncu, nsys, DCGM: `dcgmi profile --pause`) and try again", False,
+    ),
+    ("library", r"LibraryNotLoaded", EnvironmentProblem, "ncu cannot load its driver library (LibraryNotLoaded)", "The driver is missing, too old for this ncu, or hidden by a sandbox; check `nvidia-smi`", True),
+    ("gpu", r"Unsupported (?:device|GPU)|is not supported on this (?:device|platform)|No supported GPU", EnvironmentProblem, "this ncu does not support this GPU", "Use an ncu release that knows it: `ncu --list-chips`", False),
+    ("driver", r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit", True),
+    ("no-gpu", r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU", True),
+    ("disk", r"No space left on device|[Dd]isk quota exceeded", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere", True),
+    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling: ncu saves what a kernel writes between passes", "Choose a smaller --size", True),
+    ("sections", r"Could not find (?:any )?(?:section|set)|Unknown set|no sections", EnvironmentProblem, "ncu does not find the section files", "Reinstall ncu-toolkit, or pass the sections/ folder", False),
+    ("no-kernels", r"No kernels were profiled", UsageProblem, "no kernel was profiled", "Check the kernel filter, and that the program launches one inside the profiled range", False),
+)  # fmt: skip
+
+
+def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: float = 0, log: Path | None = None) -> ToolkitError | None:
+    """What went wrong, from ncu's output and exit code; None for success. The cause and its remedy, most specific first."""
+    return _cause(text, returncode, timed_out=timed_out, timeout=timeout, log=log)[1]
+
+
+def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: Path | None, less: str = LESS) -> tuple[str, ToolkitError | None]:
+    if timed_out:
+        message = f"ncu did not finish within {timeout:.0f} s"
+        return "timeout", EnvironmentProblem(message, f"What was finished is kept; {less}")
+    own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
+    crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
+    for where in (own, text) if returncode else (own,):
+        for cause, pattern, kind, message, remedy, by_program in _SAYINGS:
+            if (where is own or by_program) and re.search(pattern, where) and not (cause == "no-kernels" and crashed):
+                return cause, kind(message, remedy)
+    if returncode == 0:
+        return "", None
+    said = f"Its output is in {log}" if log else "Its output is in the log beside the report"
+    if crashed:
+        return "crash", KernelProblem(f"the profiled program ended with exit code {crashed.group(1)}", said)
+    if returncode < 0:
+        try:
+            name = signal.Signals(-returncode).name
+        except ValueError:
+            name = "not a standard one"
+        return "signal", EnvironmentProblem(f"ncu was ended by signal {-returncode} ({name})", "What was finished is kept")
+    lines = [line.removeprefix("==ERROR== ").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
+    return "unknown", EnvironmentProblem(
+        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}", said.replace("Its", "Its whole")
+    )

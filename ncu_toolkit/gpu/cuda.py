@@ -1,0 +1,216 @@
+"""The GPU as the launcher sees it: CuPy with errors a user can act on, device facts, clock and power samples."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.model import Device
+
+_NO_GPU = "`ncu-toolkit report` works without one, from the recordings in the package"
+
+
+@lru_cache(maxsize=1)
+def cupy() -> Any:
+    """The CuPy module with a usable device.
+
+    Raises:
+        EnvironmentProblem: CuPy is missing, the driver is missing or too old, or there is no GPU.
+    """
+    try:
+        module = importlib.import_module("cupy")
+    except ImportError as error:
+        raise EnvironmentProblem(f"CuPy cannot be imported ({_first_line(error)})", f"Run `pip install 'ncu-toolkit[gpu]'`; {_NO_GPU}") from None
+    try:
+        count = module.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        raise EnvironmentProblem(f"no usable GPU: {_first_line(error)}", f"Check `nvidia-smi`; {_NO_GPU}") from None
+    if count == 0:
+        raise EnvironmentProblem("this machine has no CUDA GPU", _NO_GPU)
+    return module
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def available() -> bool:
+    """Whether a GPU can be used here."""
+    try:
+        cupy()
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+def device() -> Device:
+    """Facts of the current device; rates in Hz, sizes in bytes."""
+    cp = cupy()
+    properties = cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)
+    name = properties["name"]
+    attributes: Mapping[str, int] = cp.cuda.Device().attributes
+    return Device(
+        name=name.decode() if isinstance(name, bytes) else str(name),
+        cc=(int(properties["major"]), int(properties["minor"])),
+        sm_count=int(properties["multiProcessorCount"]),
+        l2_bytes=int(properties["l2CacheSize"]),
+        memory_bytes=int(properties["totalGlobalMem"]),
+        max_sm_hz=float(attributes.get("ClockRate", 0)) * 1e3,
+        max_memory_hz=float(attributes.get("MemoryClockRate", 0)) * 1e3,
+        memory_bus_bits=int(attributes.get("GlobalMemoryBusWidth", 0)),
+        max_warps_per_sm=int(attributes.get("MaxThreadsPerMultiProcessor", 0)) // 32,
+        max_registers_per_sm=int(attributes.get("MaxRegistersPerMultiprocessor", 0)),
+        max_shared_per_sm=int(attributes.get("MaxSharedMemoryPerMultiprocessor", 0)),
+    )
+
+
+def free_bytes() -> int:
+    """Device memory free now, in bytes, CuPy's own pool included."""
+    cp = cupy()
+    free, _ = cp.cuda.runtime.memGetInfo()
+    return int(free) + int(cp.get_default_memory_pool().free_bytes())
+
+
+def synchronize(what: str) -> None:
+    """Wait for the device.
+
+    Raises:
+        KernelProblem: a launch before this point failed; `what` names it.
+    """
+    cp = cupy()
+    try:
+        cp.cuda.Device().synchronize()
+    except Exception as error:
+        raise KernelProblem(f"{what} failed on the GPU: {_first_line(error)}", "Run it under compute-sanitizer: `make sanitize`") from None
+
+
+def environment() -> dict[str, str]:
+    """Labels and values that say on what a run was made, in display order."""
+    import platform
+
+    cp = cupy()
+    entries = {"GPU": device().name}
+    state = sample()
+    if state.driver:
+        entries["Driver"] = state.driver
+    entries["CUDA driver API"] = _cuda_version(cp.cuda.runtime.driverGetVersion())
+    entries["CUDA runtime"] = _cuda_version(cp.cuda.runtime.runtimeGetVersion())
+    entries["CuPy"] = str(cp.__version__)
+    entries["Python"] = platform.python_version()
+    if state.sm_mhz is not None and state.max_sm_mhz is not None:
+        entries["Clocks"] = (
+            f"not locked; SM {state.sm_mhz:.0f} MHz at start, {state.max_sm_mhz:.0f} MHz at most; memory {state.memory_mhz or 0:.0f} MHz"
+        )
+    return entries
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """Clocks, power and temperature at one moment; None where NVML does not say."""
+
+    driver: str = ""
+    sm_mhz: float | None = None
+    max_sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: str = ""
+    energy_mj: float | None = None
+    """Energy used since the driver was loaded, in millijoules."""
+
+
+#: NVML clock event reasons that mean the GPU runs slower than it could (nvml.h, nvmlClocksEventReason*).
+_THROTTLE = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
+
+
+@lru_cache(maxsize=1)
+def _nvml() -> tuple[Any, Any] | None:
+    """The NVML module and the handle of the current device; None where NVML is missing."""
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        cp = cupy()
+        bus = cp.cuda.runtime.deviceGetPCIBusId(cp.cuda.Device().id)
+        return nvml, nvml.nvmlDeviceGetHandleByPciBusId(bus.encode() if isinstance(bus, str) else bus)
+    except Exception:
+        # NVML only adds context (clocks, power); without it every figure still stands, marked as not sampled.
+        return None
+
+
+def sample() -> GpuState:
+    """The device's state now."""
+    pair = _nvml()
+    if pair is None:
+        return GpuState()
+    nvml, handle = pair
+
+    def ask(function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(nvml, function)(handle, *arguments)
+        except Exception:
+            return None  # not supported by this GPU or driver
+
+    def number(value: Any, scale: float = 1.0) -> float | None:
+        return None if value is None else float(value) * scale
+
+    driver = nvml.nvmlSystemGetDriverVersion()
+    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons") or 0
+    return GpuState(
+        driver=driver.decode() if isinstance(driver, bytes) else str(driver),
+        sm_mhz=number(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)),
+        max_sm_mhz=number(ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)),
+        memory_mhz=number(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)),
+        power_w=number(ask("nvmlDeviceGetPowerUsage"), 1e-3),
+        temperature_c=number(ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)),
+        throttle=", ".join(name for bit, name in _THROTTLE.items() if reasons & bit),
+        energy_mj=number(ask("nvmlDeviceGetTotalEnergyConsumption")),
+    )
+
+
+def energy_mj() -> float | None:
+    """Energy the device has used since the driver was loaded, in millijoules; None where NVML does not say."""
+    pair = _nvml()
+    if pair is None:
+        return None
+    try:
+        return float(pair[0].nvmlDeviceGetTotalEnergyConsumption(pair[1]))
+    except Exception:
+        return None  # not supported by this GPU (before Volta, or a part of one)
+
+
+def combined(states: Sequence[GpuState]) -> GpuState:
+    """Several samples as one: median clocks, the highest power and temperature, every reason for throttling that was seen."""
+
+    def over(name: str, choose: Callable[[list[float]], float]) -> float | None:
+        known = [value for state in states if (value := getattr(state, name)) is not None]
+        return choose(known) if known else None
+
+    if not states:
+        return GpuState()
+    reasons = dict.fromkeys(reason for state in states for reason in state.throttle.split(", ") if reason)
+    return GpuState(
+        driver=states[-1].driver,
+        sm_mhz=over("sm_mhz", statistics.median),
+        max_sm_mhz=over("max_sm_mhz", max),
+        memory_mhz=over("memory_mhz", statistics.median),
+        power_w=over("power_w", max),
+        temperature_c=over("temperature_c", max),
+        throttle=", ".join(reasons),
+        energy_mj=states[-1].energy_mj,
+    )
+
+
+def disable_tf32() -> None:
+    """Keep library baselines in true FP32: CuPy honours this variable when it is set before its first matrix product."""
+    os.environ["CUPY_TF32"] = "0"

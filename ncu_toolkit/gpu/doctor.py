@@ -1,0 +1,292 @@
+"""What works on this machine and what does not, each with its remedy. Every check looks for itself and none can stop the others."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from ncu_toolkit import __version__
+from ncu_toolkit.build import toolchain
+from ncu_toolkit.core import cache
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.gpu import collect
+from ncu_toolkit.report import ncu_module
+
+State = Literal["ok", "warning", "missing"]
+
+#: Free space below which a ladder's reports may not fit: 22 rungs at two sizes took 40 MB, and ncu writes temporary copies.
+DISK_BYTES: Final = 2 << 30
+_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
+_CAP_SYS_ADMIN: Final = 21
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. `needed_for` says what does not work without it; `remedy` is empty where all is well."""
+
+    name: str
+    state: State
+    found: str
+    needed_for: str = ""
+    remedy: str = ""
+
+
+def examine() -> tuple[Check, ...]:
+    """Every check, in the order in which things build on each other."""
+    return tuple(_run(name, check) for name, check in _CHECKS)
+
+
+def _run(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except ToolkitError as error:
+        return Check(name, "missing", error.message, _NEEDED.get(name, ""), error.remedy)
+    except Exception as error:
+        return Check(name, "warning", f"this could not be found out: {type(error).__name__}: {error}", _NEEDED.get(name, ""))
+
+
+_NEEDED: Final = {
+    "driver": "profile, bench, record",
+    "GPU": "profile, bench, record",
+    "ncu": "profile, record",
+    "counters": "profile, record",
+    "report module": "reading reports",
+    "versions": "reading reports of this ncu",
+    "compiler": "ladders: build, profile, bench",
+    "disassembler": "static analysis of compiled kernels",
+    "CuPy": "ladders: profile, bench",
+    "disk": "reports and the cache of compiled kernels",
+    "recordings": "report without a GPU",
+}
+
+
+def _python() -> Check:
+    return Check("Python", "ok", f"{platform.python_version()}, ncu-toolkit {__version__}")
+
+
+def _driver() -> Check:
+    try:
+        text = _DRIVER.read_text(encoding="utf-8")
+    except OSError:
+        if shutil.which("nvidia-smi"):
+            return Check(
+                "driver",
+                "warning",
+                f"nvidia-smi is there, {_DRIVER} is not",
+                _NEEDED["driver"],
+                "In WSL this is so; elsewhere load the NVIDIA kernel module",
+            )
+        return Check(
+            "driver",
+            "missing",
+            "no NVIDIA driver is loaded",
+            _NEEDED["driver"],
+            "Install one on a machine with a GPU; `ncu-toolkit report` and `analyze` need none",
+        )
+    found = re.search(r"Kernel Module\D*?(?:for \S+ +)?(\d+\.\d+(?:\.\d+)?)", text)
+    return Check("driver", "ok", found.group(1) if found else text.splitlines()[0])
+
+
+def _gpu() -> Check:
+    from ncu_toolkit.gpu import cuda
+
+    try:
+        device = cuda.device()
+        name, cc = f"{device.name}, CC {device.cc[0]}.{device.cc[1]}, {device.sm_count} SMs", device.cc
+    except ToolkitError:
+        found = _from_smi()
+        if found is None:
+            raise
+        name, cc = found
+    if cc < (7, 0):
+        return Check("GPU", "missing", name, _NEEDED["GPU"], "Nsight Compute profiles GPUs from Volta (CC 7.0) on")
+    return Check("GPU", "ok", name)
+
+
+def _from_smi() -> tuple[str, tuple[int, int]] | None:
+    """The first GPU as nvidia-smi names it, for machines without CuPy."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.match(r"(.+), (\d+)\.(\d+)$", answer.stdout.splitlines()[0]) if answer.stdout else None
+    return (f"{found[1]}, CC {found[2]}.{found[3]}", (int(found[2]), int(found[3]))) if found else None
+
+
+def _ncu() -> Check:
+    ncu = collect.find_ncu()
+    if ncu.stock_sections is None:
+        remedy = "Set NCU to the ncu of a whole installation; our own sections work without them"
+        return Check("ncu", "warning", f"{ncu.version}, but its section files are not beside it", "profile --set full", remedy)
+    return Check("ncu", "ok", ncu.version)
+
+
+def _counters() -> Check:
+    try:
+        text = _PARAMETERS.read_text(encoding="utf-8")
+    except OSError:
+        return Check("counters", "warning", "who may read the performance counters is not known: there is no driver here", _NEEDED["counters"])
+    found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text)
+    if found is None:
+        return Check(
+            "counters",
+            "warning",
+            "the driver does not say who may read the performance counters",
+            _NEEDED["counters"],
+            "Try: ncu --set basic <program>",
+        )
+    if found.group(1) == "0":
+        return Check("counters", "ok", "every user may read them")
+    if may_profile():
+        return Check("counters", "ok", "only administrators may read them, and this process may")
+    remedy = "Run as root, give the container CAP_SYS_ADMIN, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+    return Check("counters", "missing", "only administrators may read them (RmProfilingAdminOnly: 1)", _NEEDED["counters"], remedy)
+
+
+def may_profile() -> bool:
+    """Whether this process has CAP_SYS_ADMIN, which the driver asks for."""
+    try:
+        found = re.search(r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8"))
+    except OSError:
+        return os.geteuid() == 0
+    return bool(found and int(found.group(1), 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _module() -> Check:
+    ncu_module.module()
+    return Check("report module", "ok", f"ncu-report {ncu_module.version()}")
+
+
+def _versions() -> Check:
+    """The module reads reports of its own version and older ones."""
+    module = ncu_module.version()
+    try:
+        ncu = collect.find_ncu().version
+    except ToolkitError:
+        return Check("versions", "ok", "there is no ncu here that could be newer than ncu-report")
+    newer = _numbers(ncu) > _numbers(module)
+    if newer and _numbers(module):
+        return Check(
+            "versions", "warning", f"ncu {ncu} is newer than ncu-report {module}", _NEEDED["versions"], "Run `pip install --upgrade ncu-report`"
+        )
+    return Check("versions", "ok", f"ncu-report {module} reads what ncu {ncu} writes")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _tool(name: str, label: str) -> Callable[[], Check]:
+    def check() -> Check:
+        return Check(label, "ok", f"{name} {toolchain.find_tool(name).version}")
+
+    return check
+
+
+def _cupy() -> Check:
+    names = [dist.metadata["Name"] for dist in importlib.metadata.distributions() if (dist.metadata["Name"] or "").lower().startswith("cupy")]
+    if len(set(names)) > 1:
+        remedy = f"Uninstall all but one: pip uninstall {' '.join(sorted(set(names)))}"
+        return Check("CuPy", "warning", f"several are installed: {', '.join(sorted(set(names)))}", _NEEDED["CuPy"], remedy)
+    if not names:
+        return Check("CuPy", "missing", "it is not installed", _NEEDED["CuPy"], "Run `pip install 'ncu-toolkit[gpu]'`")
+    return Check("CuPy", "ok", f"{names[0]} {importlib.metadata.version(names[0])}")
+
+
+def _disk() -> Check:
+    places = {"here": Path.cwd(), "temporary files": Path(tempfile.gettempdir()), "cache": _existing(cache.cache_folder())}
+    tight = []
+    for label, path in places.items():
+        free = shutil.disk_usage(path).free
+        if free < DISK_BYTES:
+            tight.append(f"{free / 2**30:.1f} GiB free for {label}")
+        if not os.access(path, os.W_OK):
+            tight.append(f"no permission to write for {label}")
+    if tight:
+        return Check(
+            "disk", "warning", "; ".join(tight), _NEEDED["disk"], "Free space, or set TMPDIR, NCU_TOOLKIT_CACHE and --output to other folders"
+        )
+    return Check("disk", "ok", f"{min(shutil.disk_usage(path).free for path in places.values()) / 2**30:.0f} GiB free")
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _recordings() -> Check:
+    from ncu_toolkit.runs import store
+
+    found = store.recordings()
+    if not found:
+        return Check("recordings", "missing", "the installation holds none", _NEEDED["recordings"], "Reinstall ncu-toolkit")
+    return Check("recordings", "ok", ", ".join(path.name for path in found))
+
+
+_CHECKS: Final[tuple[tuple[str, Callable[[], Check]], ...]] = (
+    ("Python", _python),
+    ("driver", _driver),
+    ("GPU", _gpu),
+    ("ncu", _ncu),
+    ("counters", _counters),
+    ("report module", _module),
+    ("versions", _versions),
+    ("compiler", _tool("nvcc", "compiler")),
+    ("disassembler", _tool("nvdisasm", "disassembler")),
+    ("CuPy", _cupy),
+    ("disk", _disk),
+    ("recordings", _recordings),
+)
+
+
+#: Packages whose versions matter to a figure or to a page; CuPy is named after the CUDA release it is for.
+_PACKAGES: Final = ("ncu-report", "plotly", "pandas", "jinja2", "rich", "click", "numpy", "cuda-bindings", "nvidia-ml-py")
+
+
+def versions() -> dict[str, str]:
+    """What ncu-toolkit stands on, by name, with "not found" for what is missing; imports none of it."""
+    found = {"Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not found"
+    cupy = sorted({dist.metadata["Name"] for dist in importlib.metadata.distributions() if (dist.metadata["Name"] or "").lower().startswith("cupy")})
+    found |= {name: importlib.metadata.version(name) for name in cupy} or {"cupy": "not found"}
+    tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {"ncu": collect.find_ncu, "CUDA compiler": lambda: toolchain.find_tool("nvcc")}
+    for name, look in tools.items():
+        try:
+            found[name] = look().version
+        except ToolkitError:
+            found[name] = "not found"
+    driver = _driver()
+    found["driver"] = driver.found if driver.state == "ok" else "not found"
+    return found
+
+
+def works(checks: tuple[Check, ...]) -> dict[str, bool]:
+    """Which commands work here."""
+    state = {check.name: check.state for check in checks}
+    reading = state.get("report module") == "ok"
+    gpu = reading and all(state.get(name) != "missing" for name in ("driver", "GPU", "compiler", "CuPy"))
+    counters = all(state.get(name) != "missing" for name in ("ncu", "counters"))
+    return {
+        "analyze": reading,
+        "report": reading and state.get("recordings") == "ok",
+        "bench": gpu,
+        "profile a ladder": gpu and counters,
+        "profile a program": reading and counters and state.get("driver") != "missing",
+    }

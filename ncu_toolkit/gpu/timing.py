@@ -1,0 +1,313 @@
+"""Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, the cache state stated, clocks sampled beside it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import numpy
+
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.gpu import cuda, energy
+from ncu_toolkit.gpu.launch import Runnable
+from ncu_toolkit.ladder.catalogue import kernels_root
+from ncu_toolkit.model import Timing
+from ncu_toolkit.model.run import Ceilings
+
+Cache = Literal["flushed", "warm"]
+
+#: Repeats of one rung: enough for a median and quantiles, bounded by time so that a slow rung does not hold up the ladder.
+MIN_REPEATS: Final = 5
+MAX_REPEATS: Final = 100
+#: Repeats of a rung so slow that MIN_REPEATS would exceed its time: three give a median, and the spread says how good it is.
+SLOW_REPEATS: Final = 3
+SECONDS_PER_RUNG: Final = 0.4
+WARM_UPS: Final = 3
+#: Samples of clocks, power and temperature taken of one rung, spread over its rounds.
+STATES_PER_RUNG: Final = 5
+#: Seconds without work before rungs are timed anew with rests between them: power is averaged over less.
+BREATHER: Final = 0.25
+#: Seconds at most that a rest takes: power is averaged over no more, and a slow rung is not to be as long again.
+LONGEST_REST: Final = 0.05
+#: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
+SPIN_CYCLES: Final = 100_000
+#: Bytes up to which transfers between host and device are timed.
+TRANSFER_LIMIT: Final = 2**30
+#: Sizes of the copy whose best rate is the copy roof: where buffers lie in device memory changes it by up to a tenth (seen on an H200).
+COPY_SIZES: Final = (2**29, 2**30, 3 * 2**29, 2**31)
+_FLUSH_FACTOR: Final = 2  # times the L2: more than one capacity, so that a not quite LRU policy evicts everything
+
+
+@lru_cache(maxsize=1)
+def _tools() -> Any:
+    cp = cuda.cupy()
+    cubin = nvcc.compile_file(kernels_root() / "common" / "tools.cu", cuda.device().arch, {"CHAINS": "16"})
+    module = cp.cuda.function.Module()
+    module.load(cubin.path.read_bytes())
+    return module
+
+
+class Stopwatch:
+    """Times enqueued work on the current stream with events; `flushed` reads a buffer of twice the L2 before each run."""
+
+    def __init__(self, cache: Cache) -> None:
+        cp = cuda.cupy()
+        self.cache: Cache = cache
+        self._cp = cp
+        self._spin = _tools().get_function("spin")
+        self._spin_arguments = (numpy.int64(SPIN_CYCLES),)
+        self._read = _tools().get_function("read_all")
+        self._blocks = cuda.device().sm_count * 8
+        quads = cuda.device().l2_bytes * _FLUSH_FACTOR // 16
+        self._flush = cp.zeros(4 * quads + 4, dtype="uint32") if cache == "flushed" else None
+        self._flush_arguments = (self._flush, numpy.int64(quads), self._flush[-4:]) if self._flush is not None else ()
+
+    def _before(self) -> None:
+        if self._flush is not None:
+            self._read((self._blocks, 1, 1), (256, 1, 1), self._flush_arguments)
+        self._spin((1, 1, 1), (1, 1, 1), self._spin_arguments)
+
+    def enqueue(self, run: Callable[[], None]) -> tuple[Any, Any]:
+        """Enqueue one timed run; returns its events."""
+        start, end = self._cp.cuda.Event(), self._cp.cuda.Event()
+        self._before()
+        start.record()
+        run()
+        end.record()
+        return start, end
+
+    def elapsed_us(self, events: tuple[Any, Any]) -> float:
+        events[1].synchronize()
+        return float(self._cp.cuda.get_elapsed_time(*events)) * 1e3
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds outside computation for one workspace, as the source document's log has them."""
+
+    allocation: float
+    initialisation: float
+    transfer_to_device: float
+    transfer_to_host: float
+
+
+def measure_ladder(
+    runnables: Sequence[Runnable],
+    baseline: Runnable | None,
+    cache: Cache,
+    seconds: float = SECONDS_PER_RUNG,
+    seed: int = 1,
+    tick: Callable[[str], None] | None = None,
+    with_energy: bool = True,
+) -> dict[str, Timing]:
+    """Time verified runnables of one workspace against each other.
+
+    Every round times each rung once, in an order shuffled anew, with the baseline run beside it (before or after, by lot), so that drift of
+    clocks and temperature falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
+    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to slow itself down, a run's clock depends on
+    what ran before it: all rounds are then repeated, the GPU resting after each pair as long as it worked (docs/decisions/09-rests.md).
+    Energy is measured afterwards, rung by rung (energy.py).
+
+    Returns:
+        Timing by rung name. Whatever was not verified yet is verified first.
+    """
+    watch = Stopwatch(cache)
+    verified = {
+        runnable.rung.name: runnable.worst if runnable.worst is not None else max(v.worst for v in runnable.verify()) for runnable in runnables
+    }
+    repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
+    waiting = set(repeats)
+
+    def done(name: str) -> None:
+        if tick is not None and name in waiting:
+            waiting.remove(name)
+            tick(name)
+
+    rested = False
+    while (rounds := _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=rested)) is None:
+        time.sleep(BREATHER)
+        rested = True
+    times, beside, states = rounds.times, rounds.beside, rounds.states
+    used = _energy(runnables, times) if with_energy else {}
+    return {
+        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name], used.get(name), rested)
+        for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
+    }
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Times of each rung and of the baseline beside it, in microseconds, and states of the GPU meanwhile."""
+
+    times: dict[str, list[float]]
+    beside: dict[str, list[float]]
+    states: dict[str, list[cuda.GpuState]]
+
+
+def _rounds(
+    watch: Stopwatch,
+    runnables: Sequence[Runnable],
+    baseline: Runnable | None,
+    repeats: Mapping[str, int],
+    shuffler: random.Random,
+    done: Callable[[str], None],
+    *,
+    rest: bool,
+) -> _Rounds | None:
+    """Every rung as often as it is to be repeated. With `rest` the GPU rests after each pair as long as that took, LONGEST_REST at most; without,
+    None as soon as it is seen to slow itself down."""
+    found = _Rounds({name: [] for name in repeats}, {name: [] for name in repeats}, {name: [] for name in repeats})
+    for round_index in range(max(repeats.values(), default=0)):
+        due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
+        shuffler.shuffle(due)
+        for runnable in due:
+            name = runnable.rung.name
+            paired = baseline is not None and baseline is not runnable
+            first = paired and shuffler.random() < 0.5
+            other = watch.enqueue(baseline.run) if baseline is not None and first else None
+            own = watch.enqueue(runnable.run)
+            if baseline is not None and paired and not first:
+                other = watch.enqueue(baseline.run)
+            if round_index % max(1, repeats[name] // STATES_PER_RUNG) == 0:
+                found.states[name].append(cuda.sample())  # both are enqueued: the GPU is at work
+            spent = [watch.elapsed_us(own)]
+            found.times[name].append(spent[0])
+            if other is not None:
+                spent.append(watch.elapsed_us(other))
+                found.beside[name].append(spent[1])
+            if rest:
+                time.sleep(min(sum(spent) * 1e-6, LONGEST_REST))
+            elif found.states[name][-1].throttle:
+                return None
+            if round_index == repeats[name] - 1:
+                done(name)
+    return found
+
+
+def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
+    """Rounds for a rung, from one timed run (verification ran it before); short rungs get their remaining warm-ups here."""
+    estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
+    if estimate > seconds / MIN_REPEATS:
+        return SLOW_REPEATS
+    for _ in range(WARM_UPS - 1):
+        estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
+    return max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
+
+
+def _energy(runnables: Sequence[Runnable], times: dict[str, list[float]]) -> dict[str, energy.Sustained | None]:
+    """What each rung draws when its launches follow each other without a gap; nothing where the GPU does not count energy."""
+    if cuda.energy_mj() is None:
+        return {}
+    return {r.rung.name: energy.measure(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2]) for r in runnables}
+
+
+def _timing(
+    runnable: Runnable,
+    times: list[float],
+    beside: list[float],
+    cache: Cache,
+    worst: float,
+    states: Sequence[cuda.GpuState],
+    used: energy.Sustained | None,
+    rested: bool,
+) -> Timing:
+    space, state = runnable.workspace, cuda.combined(states)
+    return Timing(
+        family=runnable.rung.family,
+        rung=runnable.rung.name,
+        size=space.size.label,
+        dtype=space.dtype,
+        dims=space.size.as_dict(),
+        parameters=dict(runnable.parameters),
+        times_us=tuple(round(value, 4) for value in times),
+        cache=cache,
+        flops=space.problem.flops(space.size, space.options),
+        compulsory_bytes=space.problem.compulsory_bytes(space.size, space.dtype, space.options),
+        verified_worst=worst,
+        baseline_us=sorted(beside)[len(beside) // 2] if beside else None,
+        sm_clock_mhz=state.sm_mhz,
+        memory_clock_mhz=state.memory_mhz,
+        power_w=state.power_w,
+        temperature_c=state.temperature_c,
+        throttle=state.throttle,
+        energy_mj=used.joules * 1e3 if used is not None else None,
+        rested=rested,
+    )
+
+
+def measure_ceilings() -> Ceilings:
+    """What this device reaches: a large copy (bytes read + written a second), independent FFMAs, and a bf16 product by the library.
+
+    Each is the best of several runs of at least a few milliseconds, with events, after warm-up.
+    """
+    cp = cuda.cupy()
+    watch = Stopwatch("warm")
+
+    def best(run: Callable[[], None], tries: int = 8) -> float:
+        run()
+        return min(watch.elapsed_us(watch.enqueue(run)) for _ in range(tries)) * 1e-6
+
+    copy = max(_copy_rate(min(size, cuda.free_bytes() // 8), best) for size in COPY_SIZES)
+    target = cp.empty(32, dtype="float32")
+    blocks, steps = cuda.device().sm_count * 8, 8192
+    peak = _tools().get_function("ffma_peak")
+    arguments = (target, numpy.float32(0.999), numpy.float32(1e-3), numpy.int32(steps))
+    fp32 = 2.0 * 16 * steps * blocks * 256 / best(lambda: peak((blocks, 1, 1), (256, 1, 1), arguments))
+    return Ceilings(copy=copy, fp32=fp32, tensor=_tensor_ceiling(best))
+
+
+def _copy_rate(nbytes: int, best: Callable[[Callable[[], None]], float]) -> float:
+    """Bytes read and written a second by a device-to-device copy of `nbytes`."""
+    cp = cuda.cupy()
+    source, target = cp.ones(nbytes // 4, dtype="float32"), cp.empty(nbytes // 4, dtype="float32")
+    stream = cp.cuda.get_current_stream().ptr
+    device_to_device = 3  # cudaMemcpyDeviceToDevice
+    return 2 * nbytes / best(lambda: cp.cuda.runtime.memcpyAsync(target.data.ptr, source.data.ptr, nbytes, device_to_device, stream))
+
+
+def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None:
+    """FLOP/s of the library's 8192-cubed bf16 product on random data; None where the GPU has no bf16 tensor cores."""
+    if cuda.device().cc < (8, 0):
+        return None
+    from ncu_toolkit.ladder.problems import problem_for
+
+    problem = problem_for("gemm_tensor")
+    size = problem.parse_size("8192")
+    cp = cuda.cupy()
+    arrays = dict(problem.make_inputs(cp, 1, size, "bfloat16", {}, ["A", "B"]))
+    arrays["C"] = cp.empty((8192, 8192), dtype="uint16")
+    run = problem.library(cp, "cublas", arrays, size, "bfloat16", {})
+    return problem.flops(size, {}) / best(run)
+
+
+def measure_costs(runnable: Runnable) -> Costs | None:
+    """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on its own with the device idle around it.
+
+    None for more than TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything else.
+    """
+    cp = cuda.cupy()
+    space = runnable.workspace
+    names = [name for name in space.arrays if space.arrays[name].nbytes]
+    inputs = [name for name in names if space.specs[name].role != "output"]
+    clock = time.perf_counter
+
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+        cp.cuda.Device().synchronize()
+        start = clock()
+        result = action()
+        cp.cuda.Device().synchronize()
+        return clock() - start, result
+
+    total = sum(space.arrays[name].nbytes for name in names)
+    if total > TRANSFER_LIMIT:
+        return None
+    allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
+    del memory
+    initialisation, _ = timed(lambda: space.problem.make_inputs(cp, space.seed, space.size, space.dtype, space.options, inputs))
+    to_host, host = timed(lambda: [cp.asnumpy(space.arrays[name]) for name in names])
+    to_device, _ = timed(lambda: [cp.asarray(array) for array in host])
+    return Costs(allocation, initialisation, to_device, to_host)

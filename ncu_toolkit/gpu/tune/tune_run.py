@@ -1,0 +1,257 @@
+"""A search on the GPU of this machine: settings compiled in parallel, pruned, verified, and timed beside the baseline."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from ncu_toolkit import __version__
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for
+from ncu_toolkit.gpu.session import Reporter
+from ncu_toolkit.gpu.timing import Stopwatch
+from ncu_toolkit.gpu.tune import tuned, tuner
+from ncu_toolkit.gpu.tune.tuner import Parameters, Round, Search, Searcher, Trial
+from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.model.codec import document
+
+#: Compilations between two looks at the clock, for each that runs at a time.
+BATCH: Final = 4
+#: Seconds between two writes of the state; what is lost when the program is killed is measured again.
+SAVE_EVERY: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to tune. `most` bounds the settings, `seconds` the time of this call; None: all, no bound. `restart` forgets an earlier search."""
+
+    rung: Rung
+    size: str
+    dtype: str | None = None
+    most: int | None = None
+    seconds: float | None = None
+    jobs: int | None = None
+    seed: int = 1
+    restart: bool = False
+
+
+class _OutOfTime(Exception):
+    """The time of this call is over."""
+
+
+def run(request: Request, reporter: Reporter) -> Search:
+    """Search, from the start or from where an earlier call stopped, and keep the best where the launcher finds it.
+
+    Returns:
+        The search; `finished` is False where `seconds` ran out: then the best of what was timed is kept, marked as of an unfinished search.
+
+    Raises:
+        UsageProblem: nothing to search, or a size or type that the kernel does not take.
+        EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context (the next call goes on without it).
+        KernelProblem: no setting can be used.
+    """
+    cuda.disable_tf32()
+    cuda.cupy()
+    started = time.monotonic()
+    device, rung = cuda.device(), request.rung
+    architecture_for(rung, device)
+    problem = problem_for(rung.family)
+    size, dtype = problem.parse_size(request.size), problem.dtype(request.dtype)
+    chosen, invalid = tuner.settings(rung, request.most, request.seed)
+    trials = tuple(Trial(parameters) for parameters in chosen)
+    fresh = Search(
+        rung.family, rung.name, size.label, dtype, device.name, nvcc.source_digest(rung), request.seed, rung.with_parameters(), trials, invalid
+    )
+    if request.restart:
+        tuner.forget(fresh)
+    search = tuner.resume(fresh)
+    if search.finished:
+        reporter.note("this search was finished before: its result is shown again, --restart measures anew")
+    else:
+        search = _search(search, rung, problem, request, started, reporter)
+    if search.timed:
+        tuned.store_search(device.name, entry_of(search), document(tuner.KIND, search.compact()))
+    return search
+
+
+def _search(search: Search, rung: Rung, problem: Problem, request: Request, started: float, reporter: Reporter) -> Search:
+    """Compile and time. With a time limit compiling takes no more than half of what is left before what is ready is timed, so that a call that is
+    too short for all settings finds the best of some; the rest is compiled and timed afterwards, by this call or the next.
+    """
+    deadline = None if request.seconds is None else started + request.seconds
+    while True:
+        pause = None if deadline is None else (time.monotonic() + deadline) / 2
+        search = _compile(search, rung, problem, request, pause, reporter)
+        tuner.save(search)
+        left = any(trial.state == "new" for trial in search.trials)
+        if not left or any(trial.state == "ready" for trial in search.trials):
+            search = _time(search, rung, problem, deadline, reporter)
+        if not left or (deadline is not None and time.monotonic() > deadline):
+            return search
+
+
+def entry_of(search: Search) -> tuned.TunedEntry:
+    """What a search found best so far, as the launcher reads it."""
+    best, own = search.ranked()[0], search.own
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return tuned.TunedEntry(
+        search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us, best.beside_us, own.median_us if own else None,
+        len(search.timed), search.source, created, __version__, search.finished,
+    )  # fmt: skip
+
+
+def _compile(search: Search, rung: Rung, problem: Problem, request: Request, deadline: float | None, reporter: Reporter) -> Search:
+    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached, so an interrupted build goes on.
+
+    What `deadline` (of time.monotonic) leaves no time for stays new.
+    """
+    device = cuda.device()
+    trials = list(search.trials)
+    requests: dict[int, nvcc.BuildRequest] = {}
+    geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
+    names = _names(problem, search, rung)
+    for index, trial in enumerate(trials):
+        if trial.state != "new":
+            continue
+        try:
+            geometry[index] = rung.launch_geometry(names, trial.parameters, device.sm_count)
+        except UsageProblem as error:
+            trials[index] = replace(trial, state="pruned", reason=error.message)
+            continue
+        requests[index] = nvcc.BuildRequest(rung, device.arch, trial.parameters, problem.macros(search.dtype))
+    reporter.stage("Build", len(requests))
+    for index, outcome in _built(requests, request.jobs, deadline, reporter):
+        trial = trials[index]
+        if outcome.cubin is None:
+            if isinstance(outcome.error, EnvironmentProblem):
+                raise outcome.error
+            trials[index] = replace(trial, state="pruned", reason=outcome.error.message if outcome.error else "does not compile")
+            continue
+        reason, seen = tuner.prune(device.cc, outcome.cubin.entries, geometry[index])
+        trials[index] = replace(seen, parameters=trial.parameters, state="pruned" if reason else "ready", reason=reason)
+    return replace(search, trials=tuple(trials))
+
+
+def _built(
+    requests: Mapping[int, nvcc.BuildRequest], jobs: int | None, deadline: float | None, reporter: Reporter
+) -> Iterator[tuple[int, nvcc.BuildOutcome]]:
+    """Each request's outcome, compiled in batches until the deadline."""
+    indices = list(requests)
+    batch = BATCH * (jobs or os.cpu_count() or 1) if deadline is not None else max(1, len(indices))
+    for start in range(0, len(indices), batch):
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        part = indices[start : start + batch]
+        outcomes = nvcc.build_many(
+            [requests[index] for index in part], lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label), jobs
+        )
+        yield from zip(part, outcomes, strict=True)
+
+
+def _names(problem: Problem, search: Search, rung: Rung) -> dict[str, float]:
+    size = problem.parse_size(search.size)
+    scalars = problem.scalars(size, search.dtype, rung.problem)
+    return {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
+
+
+def _time(search: Search, rung: Rung, problem: Problem, deadline: float | None, reporter: Reporter) -> Search:
+    """The rounds, with the state written every SAVE_EVERY seconds and whenever they end, for whatever reason."""
+    bench = _Bench(rung, problem, search, deadline)
+    written = time.monotonic()
+
+    def saved(state: Search) -> None:
+        nonlocal written
+        if time.monotonic() - written > SAVE_EVERY:
+            tuner.save(state)
+            written = time.monotonic()
+
+    stage = -1
+
+    def told(level: int, left: int, trial: Trial) -> None:
+        nonlocal stage
+        if level != stage:
+            stage = level
+            reporter.stage(f"Round {level + 1}", left + 1)
+        reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
+
+    searcher = Searcher(search, saved, lambda parameters, running: tuner.mark(search, parameters, running))
+    try:
+        return searcher.run(bench.measure, told)
+    except _OutOfTime:
+        return searcher.search
+    finally:
+        tuner.save(searcher.search)
+
+
+class _Bench:
+    """Times settings on one workspace, each verified before its first run here."""
+
+    def __init__(self, rung: Rung, problem: Problem, search: Search, deadline: float | None) -> None:
+        self._rung, self._deadline = rung, deadline
+        self._space = Workspace(problem, problem.parse_size(search.size), search.dtype, rung.problem)
+        cache: Literal["warm", "flushed"] = "warm" if problem.rate == "flop" else "flushed"
+        self._watch = Stopwatch(cache)
+        self._baseline = _baseline(rung, problem, self._space)
+        self._verified: set[str] = set()
+
+    def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
+        """See `tune.Measure`; raises _OutOfTime before a setting where the time is over."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise _OutOfTime
+        _check_context()
+        key = str(sorted(parameters.items()))
+        try:
+            return self._measured(parameters, repeats, limit_us, key)
+        except ToolkitError:
+            raise
+        except Exception as error:  # CuPy's own errors: out of memory, a failed launch that shows when its event is waited for
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise KernelProblem(f"failed on the GPU: {first}") from error
+
+    def _measured(self, parameters: Parameters, repeats: int, limit_us: float | None, key: str) -> Round:
+        runnable = Runnable(self._rung, self._space, parameters)
+        if key in self._verified:
+            runnable.run()  # warm-up: its code was loaded just now
+        else:
+            runnable.verify()
+            self._verified.add(key)
+        times: list[float] = []
+        beside: list[float] = []
+        for _ in range(repeats):
+            other = self._watch.enqueue(self._baseline.run) if self._baseline is not None else None
+            times.append(round(self._watch.elapsed_us(self._watch.enqueue(runnable.run)), 3))
+            if other is not None:
+                beside.append(round(self._watch.elapsed_us(other), 3))
+            if limit_us is not None and times[0] > limit_us:
+                break
+        return Round(tuple(times), tuple(beside))
+
+
+def _check_context() -> None:
+    """Raise EnvironmentProblem where an earlier setting has broken the GPU's context: nothing runs in this process any more."""
+    try:
+        cuda.synchronize("a setting before this one")
+    except KernelProblem as error:
+        raise EnvironmentProblem(error.message, "Run the same command again: it goes on without the setting that failed") from error
+
+
+def _baseline(rung: Rung, problem: Problem, space: Workspace) -> Any:
+    """The baseline bound to the same arrays, verified; None where there is none or where it cannot run here."""
+    name = rung.baseline or problem.baseline
+    other = find_rung(name if "/" in name else f"{rung.family}/{name}") if name else rung
+    if other is rung or other.unsupported_on(cuda.device().cc):
+        return None
+    same: bool = _plain(other.problem) == _plain(rung.problem)
+    bound = Runnable(other, space if same else Workspace(problem, space.size, space.dtype, other.problem))
+    bound.verify()
+    return bound
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(options)

@@ -1,0 +1,345 @@
+"""The search for a kernel's best parameters, without a GPU in it: settings, pruning, successive halving, and a state that survives interruption.
+
+What times a setting is passed in as a function, so that the search is tested on any machine; `tune_run.py` times on the GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from ncu_toolkit.build.nvcc import Resources
+from ncu_toolkit.core.cache import cache_folder, replace_file
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.gpu.tune.tuned import file_name
+from ncu_toolkit.hardware.occupancy import limits_of, occupancy
+from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
+from ncu_toolkit.model.codec import document, from_plain, open_document
+
+KIND: Final = "tune"
+#: Runs of each setting in the first round; doubled every round, while half of the settings drop out, so that every round costs about the same
+#: (successive halving; Karnin et al., "Almost Optimal Exploration in Multi-Armed Bandits", 2013).
+FIRST_REPEATS: Final = 3
+LAST_REPEATS: Final = 48
+#: Settings that get LAST_REPEATS runs and are ranked by them.
+FINALISTS: Final = 6
+#: A setting whose first run takes this many times the best median so far is not run again: halving would drop it, and it holds up the rest.
+HOPELESS: Final = 3.0
+#: Times a search may end while a setting runs before that setting is held to blame.
+STRIKES: Final = 2
+
+TrialState = Literal["new", "pruned", "failed", "ready"]
+Parameters = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round's runs of one setting, microseconds, each with the baseline's beside it (empty without a baseline)."""
+
+    times_us: tuple[float, ...]
+    beside_us: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and how far it came. `warps` are those that fit on a multiprocessor; `registers` a thread, `shared` bytes a block."""
+
+    parameters: Parameters
+    state: TrialState = "new"
+    reason: str = ""
+    registers: int = 0
+    shared: int = 0
+    warps: int = 0
+    rounds: tuple[Round, ...] = ()
+
+    def score(self, rounds: int | None = None) -> float:
+        """Median of time over the baseline's time beside it (of time in microseconds without a baseline) in the first `rounds`; lower is better."""
+        used = self.rounds[:rounds]
+        if any(r.beside_us for r in used):
+            return statistics.median(t / b for r in used for t, b in zip(r.times_us, r.beside_us, strict=True))
+        return statistics.median(t for r in used for t in r.times_us)
+
+    @property
+    def median_us(self) -> float:
+        return statistics.median(t for r in self.rounds for t in r.times_us)
+
+    @property
+    def beside_us(self) -> float | None:
+        """The baseline's median beside this setting's runs."""
+        runs = [t for r in self.rounds for t in r.beside_us]
+        return statistics.median(runs) if runs else None
+
+    def compact(self) -> Trial:
+        """The same median and score from one run in each round."""
+        if not self.rounds:
+            return self
+        median, beside = self.median_us, (round(self.median_us / self.score(), 4),) if self.beside_us else ()
+        return replace(self, rounds=(Round((round(median, 4),), beside),) * len(self.rounds))
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.parameters.items())
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for one kernel, size, element type and GPU. `source` is the digest of the kernel's source, `invalid` what constraints forbid."""
+
+    family: str
+    rung: str
+    size: str
+    dtype: str
+    gpu: str
+    source: str
+    seed: int
+    default: Parameters
+    trials: tuple[Trial, ...]
+    invalid: int = 0
+    finished: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Where its state is kept."""
+        name = f"{self.family}-{self.rung}-{self.size}-{self.dtype}-{self.source}"
+        return cache_folder() / "tune" / file_name(self.gpu).removesuffix(".json") / f"{name}.json"
+
+    @property
+    def timed(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.trials if trial.state == "ready" and trial.rounds)
+
+    def ranked(self) -> tuple[Trial, ...]:
+        """What was timed: those that came furthest first, and among them the fastest."""
+        return tuple(sorted(self.timed, key=lambda trial: (-len(trial.rounds), trial.score())))
+
+    def compact(self) -> Search:
+        """The same with one run a round, its medians: enough to draw the landscape, and small enough to keep for good."""
+        return replace(self, trials=tuple(trial.compact() for trial in self.trials))
+
+    @property
+    def own(self) -> Trial | None:
+        """The header's own parameters, where they could be timed."""
+        return next((trial for trial in self.timed if dict(trial.parameters) == dict(self.default)), None)
+
+
+class Measure(Protocol):
+    def __call__(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
+        """Time one setting `repeats` times; once is enough where that run takes longer than `limit_us`.
+
+        Raises:
+            KernelProblem, UsageProblem: this setting cannot be used; the search goes on without it.
+        """
+
+
+def settings(rung: Rung, most: int | None = None, seed: int = 1) -> tuple[list[dict[str, int]], int]:
+    """Every setting of the header's [search] that its constraints allow, the header's own parameters first, and how many they forbid.
+
+    Args:
+        rung: a kernel with a [search] table.
+        most: settings to keep, a random choice where there are more; the header's own always stay.
+        seed: of that choice.
+
+    Raises:
+        UsageProblem: nothing to search.
+    """
+    if not rung.search:
+        raise UsageProblem(
+            f"{rung.name} has no parameters to search", "Kernels with a [search] table in their header can be tuned: kernels/README.md"
+        )
+    own = rung.with_parameters()
+    allowed, forbidden = [], 0
+    for values in itertools.product(*rung.search.values()):
+        try:
+            allowed.append(rung.with_parameters(dict(zip(rung.search, values, strict=True))))
+        except UsageProblem:
+            forbidden += 1
+    others = [each for each in allowed if each != own]
+    if most is not None and len(others) > most - 1:
+        others = random.Random(seed).sample(others, max(0, most - 1))
+    return [own, *others], forbidden
+
+
+def prune(cc: tuple[int, int], resources: Mapping[str, Resources], launches: Sequence[LaunchGeometry]) -> tuple[str, Trial]:
+    """Why a compiled setting is not worth running, "" where it is, and a trial that holds its resources (with no parameters yet).
+
+    Spills, more registers or shared memory than a block may have, or no block on a multiprocessor, in any of its kernels.
+    """
+    registers = shared = 0
+    warps = 10**9
+    reason = ""
+    for launch in launches:
+        used = resources.get(launch.kernel)
+        if used is None:
+            return f"the compiled code has no kernel {launch.kernel}", Trial({})
+        fill = occupancy(cc, launch.threads, used.registers, used.shared, launch.shared, None, max(1, used.barriers))
+        registers, shared, warps = max(registers, used.registers), max(shared, fill.shared), min(warps, fill.active_warps)
+        if used.spills:
+            reason = f"spills {used.spill_stores + used.spill_loads} bytes"
+        elif fill.shared > limits_of(cc).shared_per_block:
+            reason = f"{fill.shared} bytes of shared memory, a block may have {limits_of(cc).shared_per_block}"
+        elif not fill.limits["registers"]:
+            reason = f"{used.registers} registers for {launch.threads} threads are more than a block may have"
+        elif not fill.active_blocks:
+            reason = "no block fits on a multiprocessor"
+    return reason, Trial({}, registers=registers, shared=shared, warps=warps if launches else 0)
+
+
+class Searcher:
+    """Runs a search, keeping `search` up to date after every step, so that whoever holds it can save at any time."""
+
+    def __init__(self, search: Search, saved: Callable[[Search], None], running: Callable[[Parameters, bool], None] = lambda _, __: None) -> None:
+        """`saved` is told of every new state; `running` of each setting before it is run (True) and after (False)."""
+        self.search, self._saved, self._running = search, saved, running
+
+    def _set(self, index: int, trial: Trial) -> None:
+        trials = list(self.search.trials)
+        trials[index] = trial
+        self.search = replace(self.search, trials=tuple(trials))
+        self._saved(self.search)
+
+    def run(self, measure: Measure, told: Callable[[int, int, Trial], None] = lambda level, left, trial: None) -> Search:
+        """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. What an earlier, interrupted call measured is not measured again.
+
+        Settings that are not compiled yet ("new") are left out; the search is finished only where there are none.
+
+        Args:
+            measure: times a setting; anything but KernelProblem and UsageProblem that it raises ends the search, with its state kept.
+            told: called with (round, settings left in it, trial) after each.
+
+        Raises:
+            KernelProblem: no setting could be timed.
+        """
+        alive = [i for i, trial in enumerate(self.search.trials) if trial.state == "ready"]
+        level = 0
+        while alive:
+            last = len(alive) <= FINALISTS
+            repeats = LAST_REPEATS if last else min(FIRST_REPEATS * 2**level, LAST_REPEATS)
+            order = list(alive)
+            random.Random(self.search.seed * 1000 + level).shuffle(order)
+            due = [i for i in order if len(self.search.trials[i].rounds) <= level]
+            for n, index in enumerate(due):
+                self._one(index, measure, repeats, level)
+                told(level, len(due) - n - 1, self.search.trials[index])
+            alive = [i for i in alive if self.search.trials[i].state == "ready"]
+            if last:
+                break
+            alive = self._better_half(alive, level)
+            level += 1
+        finished = all(trial.state != "new" for trial in self.search.trials)
+        if finished and not self.search.timed:
+            raise KernelProblem(
+                nothing_left(self.search), "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`"
+            )
+        self.search = replace(self.search, finished=finished)
+        self._saved(self.search)
+        return self.search
+
+    def _one(self, index: int, measure: Measure, repeats: int, level: int) -> None:
+        trial = self.search.trials[index]
+        best = min((other.median_us for other in self.search.timed), default=None)
+        self._running(trial.parameters, True)
+        try:
+            taken = measure(trial.parameters, repeats, HOPELESS * best if best is not None and level == 0 else None)
+            found = replace(trial, rounds=(*trial.rounds, taken))
+        except (KernelProblem, UsageProblem) as error:
+            found = replace(trial, state="failed", reason=error.message)
+        finally:  # only a program that is killed, or hangs until it is, leaves its mark
+            self._running(trial.parameters, False)
+        self._set(index, found)
+
+    def _better_half(self, alive: list[int], level: int) -> list[int]:
+        """The faster half by what was measured up to this round; the header's own parameters stay, so that the gain over them is known."""
+        ranked = sorted(alive, key=lambda i: self.search.trials[i].score(level + 1))
+        kept = ranked[: max(1, (len(ranked) + 1) // 2)]
+        return kept + [i for i in ranked if i not in kept and dict(self.search.trials[i].parameters) == dict(self.search.default)]
+
+
+def nothing_left(search: Search) -> str:
+    """Why a search has nothing to time, in words: how many settings fell for which reason."""
+    reasons = fallen(search)
+    listed = "; ".join(f"{n} x {reason}" for reason, n in list(reasons.items())[:3])
+    return f"none of {len(search.trials)} settings of {search.rung} can be used at {search.size}" + (f": {listed}" if listed else "")
+
+
+def fallen(search: Search) -> dict[str, int]:
+    """Settings that were not timed, by reason without its numbers, most first."""
+    counts: dict[str, int] = {}
+    for trial in search.trials:
+        if trial.state in ("pruned", "failed"):
+            words = " ".join("N" if word.strip(",;:()[]").lstrip("-").isdigit() else word for word in trial.reason.split())
+            counts[words] = counts.get(words, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def save(search: Search) -> None:
+    """Write the state, atomically.
+
+    Raises:
+        EnvironmentProblem: the folder cannot be written.
+    """
+    try:
+        replace_file(search.path, json.dumps(document(KIND, search), separators=(",", ":"), ensure_ascii=False).encode())
+    except OSError as error:
+        raise EnvironmentProblem(f"'{search.path}' cannot be written: {error.strerror}", "Free some space, or set NCU_TOOLKIT_CACHE") from error
+
+
+def resume(fresh: Search) -> Search:
+    """The saved state of the same search, or `fresh` where there is none, or where it is of another set of settings.
+
+    A setting that was running when the program ended STRIKES times is taken as failed: it may have hung or broken the GPU's context.
+
+    Raises:
+        InputProblem: the state is damaged.
+    """
+    try:
+        data = json.loads(fresh.path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return _struck(fresh)
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputProblem(f"'{fresh.path}' cannot be read: {error}", "Start over with --restart") from error
+    saved = from_plain(Search, open_document(KIND, data, str(fresh.path)), fresh.path.name)
+    if [dict(t.parameters) for t in saved.trials] != [dict(t.parameters) for t in fresh.trials] or saved.default != fresh.default:
+        return fresh
+    return _struck(saved)
+
+
+def forget(search: Search) -> None:
+    """Remove the state of a search, so that it starts over."""
+    for path in (search.path, marker(search)):
+        path.unlink(missing_ok=True)
+
+
+def marker(search: Search) -> Path:
+    """The file that says which settings were running when the program last ended."""
+    return search.path.with_suffix(".running")
+
+
+def mark(search: Search, parameters: Parameters, running: bool) -> None:
+    """Note that a setting is about to run, or that it is done. A setting has a line for each time the program was killed while it ran."""
+    path, line = marker(search), json.dumps(dict(parameters))
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = [*lines, line] if running else [each for each in lines if each != line]
+    try:
+        if lines:
+            replace_file(path, ("\n".join(lines) + "\n").encode())
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free some space, or set NCU_TOOLKIT_CACHE") from error
+
+
+def _struck(search: Search) -> Search:
+    try:
+        lines = marker(search).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return search
+    guilty = {line for line in lines if lines.count(line) >= STRIKES}
+    trials: Iterable[Trial] = (
+        replace(t, state="failed", reason="the program ended while it ran") if json.dumps(dict(t.parameters)) in guilty else t for t in search.trials
+    )
+    return replace(search, trials=tuple(trials))

@@ -1,0 +1,1 @@
+"""What is known of GPUs without a report: occupancy and its limits."""

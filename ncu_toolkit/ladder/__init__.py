@@ -1,0 +1,1 @@
+"""What kernels/ says: families, rungs, their headers and the problems they solve."""

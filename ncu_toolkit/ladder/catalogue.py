@@ -1,0 +1,244 @@
+"""The ladders: which families and rungs lie under kernels/, found by looking, checked, and cached.
+
+A file is read when its rung is asked for, so one half-written kernel stops nobody from using the others; `check_ladders` reads all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.ladder.header import FILE_NAME, parse_rung
+from ncu_toolkit.ladder.rung import (
+    Expectation,
+    Kind,
+    LaunchGeometry,
+    LaunchSpec,
+    Measured,
+    ProfileExpectation,
+    Requirement,
+    Rung,
+    SassExpectation,
+    Scratch,
+    Source,
+    TensorMap,
+)
+
+__all__ = [
+    "Expectation", "Family", "Kind", "LaunchGeometry", "LaunchSpec", "Measured", "ProfileExpectation", "Requirement", "Rung", "SassExpectation",
+    "Scratch", "Source", "TensorMap", "check_ladders", "comparison_of", "find_family", "find_rung", "kernels_root", "load_families", "load_rung",
+    "rung_files",
+]  # fmt: skip
+
+#: Set to a folder of ladders to use in place of the shipped ones.
+ROOT_VARIABLE = "NCU_TOOLKIT_KERNELS"
+_COMMON = "common"
+
+BottleneckIds = Collection[str] | Callable[[], Collection[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One ladder: a folder under kernels/. `rungs` reads the files, in order, when first asked."""
+
+    name: str
+    files: tuple[Path, ...]
+
+    @cached_property
+    def rungs(self) -> tuple[Rung, ...]:
+        """All rungs, in the order of their file names. Raises InputProblem at the first broken file."""
+        return tuple(load_rung(path) for path in self.files)
+
+    @property
+    def rung_names(self) -> tuple[str, ...]:
+        """Names of the rungs, from the file names alone."""
+        return tuple(_name_of(path) for path in self.files)
+
+    def rung(self, name: str) -> Rung:
+        """The rung `name`; raises UsageProblem where the family has none."""
+        for path in self.files:
+            if _name_of(path) == name:
+                return load_rung(path)
+        raise UsageProblem(f"{self.name} has no rung '{name}'", _suggest(name, self.rung_names))
+
+
+def kernels_root() -> Path:
+    """The folder of the ladders: $NCU_TOOLKIT_KERNELS, else `kernels` inside the package (a wheel), else beside it (a checkout).
+
+    Raises:
+        EnvironmentProblem: no such folder.
+    """
+    chosen = os.environ.get(ROOT_VARIABLE)
+    package = Path(__file__).resolve().parents[1]
+    candidates = [Path(chosen)] if chosen else [package / "kernels", package.parent / "kernels"]
+    for candidate in candidates:
+        if (candidate / _COMMON).is_dir() or (chosen and candidate.is_dir()):
+            return candidate.resolve()
+    remedy = f"Unset {ROOT_VARIABLE}, or point it to a folder of ladders" if chosen else "Reinstall ncu-toolkit"
+    raise EnvironmentProblem(f"no folder of kernels at {candidates[-1]}", remedy)
+
+
+def rung_files(root: Path | None = None) -> tuple[Path, ...]:
+    """Every kernel file, `<family>/NN_name.cu`, sorted by family and order."""
+    base = kernels_root() if root is None else root
+    return tuple(sorted(path for path in base.glob("*/*.cu") if path.parent.name != _COMMON))
+
+
+def load_families(root: Path | None = None) -> dict[str, Family]:
+    """Families by name. File names are checked here, contents when a family's rungs are read.
+
+    Raises:
+        InputProblem: a file name that is not NN_name.cu, or one rung name in two places.
+    """
+    files = rung_files(root)
+    _check_names(files)
+    families: dict[str, list[Path]] = {}
+    for path in files:
+        families.setdefault(path.parent.name, []).append(path)
+    return {name: Family(name, tuple(paths)) for name, paths in families.items()}
+
+
+def find_family(name: str, root: Path | None = None) -> Family:
+    """The family `name`; raises UsageProblem, with the nearest name, where there is none."""
+    families = load_families(root)
+    if name not in families:
+        raise UsageProblem(f"no family '{name}'", _suggest(name, families))
+    return families[name]
+
+
+def find_rung(name: str, root: Path | None = None) -> Rung:
+    """The rung `name` (or `family/name`).
+
+    Raises:
+        UsageProblem: no such rung; the nearest name is suggested.
+        InputProblem: its file is broken.
+    """
+    family, _, bare = name.rpartition("/")
+    if family:
+        return find_family(family, root).rung(bare)
+    files = rung_files(root)
+    found = [path for path in files if _name_of(path) == bare]
+    if not found:
+        raise UsageProblem(f"no kernel '{name}'", _suggest(name, [_name_of(path) for path in files]))
+    _check_names(found)
+    return load_rung(found[0])
+
+
+def comparison_of(rung: Rung, root: Path | None = None) -> Rung | None:
+    """The rung that `rung` is held against, or None for the first of a ladder.
+
+    Raises:
+        InputProblem: `compared_with` names no rung.
+    """
+    if not rung.compared_with:
+        return None
+    name = rung.compared_with if "/" in rung.compared_with else f"{rung.family}/{rung.compared_with}"
+    try:
+        return find_rung(name, rung.path.parents[1] if root is None else root)
+    except UsageProblem as error:
+        raise InputProblem(f"{rung.label}: compared_with: {error.message}", error.remedy) from error
+
+
+def load_rung(path: Path) -> Rung:
+    """The rung in one file, cached until the file changes.
+
+    Raises:
+        InputProblem: unreadable, or a broken header.
+    """
+    label = f"kernels/{path.parent.name}/{path.name}"
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise InputProblem(f"{label}: cannot be read: {error.strerror}", "") from error
+    return _load(path, label, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _load(path: Path, label: str, _mtime: int, _size: int) -> Rung:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputProblem(f"{label}: cannot be read: {error.strerror}", "") from error
+    except UnicodeDecodeError as error:
+        raise InputProblem(f"{label}: is not UTF-8 text", "") from error
+    return parse_rung(path, text, path.parent.name)
+
+
+def check_ladders(root: Path | None = None, bottlenecks: BottleneckIds | None = None) -> list[InputProblem]:
+    """Everything wrong with the ladders: each broken file, each reference that leads nowhere, each circle of comparisons.
+
+    Args:
+        root: folder of ladders; the shipped ones where None.
+        bottlenecks: known ids for `removes`, or a function that gives them; unchecked where None.
+    """
+    problems: list[InputProblem] = []
+    files = rung_files(root)
+    rungs = []
+    try:
+        _check_names(files)
+    except InputProblem as error:
+        problems.append(error)
+    for path in files:
+        try:
+            rungs.append(load_rung(path))
+        except ToolkitError as error:
+            problems.append(error if isinstance(error, InputProblem) else InputProblem(error.message, error.remedy))
+    ids = bottlenecks() if callable(bottlenecks) else bottlenecks
+    for rung in rungs:
+        problems.extend(_check_references(rung, root, ids))
+    return problems
+
+
+def _check_references(rung: Rung, root: Path | None, ids: Collection[str] | None) -> list[InputProblem]:
+    problems = []
+    if ids is not None and rung.removes and rung.removes not in ids:
+        problems.append(InputProblem(f"{rung.label}: removes: there is no bottleneck '{rung.removes}'", _suggest(rung.removes, ids)))
+    if rung.baseline:
+        try:
+            find_rung(rung.baseline if "/" in rung.baseline else f"{rung.family}/{rung.baseline}", root)
+        except UsageProblem as error:
+            problems.append(InputProblem(f"{rung.label}: baseline: {error.message}", error.remedy))
+        except InputProblem:
+            pass  # that file is reported by itself
+    seen = [rung]
+    while seen[-1].compared_with:
+        try:
+            following = comparison_of(seen[-1], root)
+        except InputProblem as error:
+            if len(seen) == 1 and "compared_with" in error.message:
+                problems.append(error)
+            break
+        assert following is not None
+        if following is rung:
+            circle = " → ".join(step.name for step in [*seen, rung])
+            problems.append(InputProblem(f"{rung.label}: compared_with leads in a circle: {circle}", ""))
+        if following in seen:
+            break
+        seen.append(following)
+    return problems
+
+
+def _check_names(files: Collection[Path]) -> None:
+    places: dict[str, str] = {}
+    for path in files:
+        label = f"kernels/{path.parent.name}/{path.name}"
+        if FILE_NAME.fullmatch(path.name) is None:
+            raise InputProblem(f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu", "Rename it")
+        name = _name_of(path)
+        if name in places:
+            raise InputProblem(f"{label}: there is a rung '{name}' already, in {places[name]}", "Rung names are unique across all families")
+        places[name] = label
+
+
+def _name_of(path: Path) -> str:
+    return path.stem.partition("_")[2]
+
+
+def _suggest(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean '{near[0]}'?" if near else f"Known are {', '.join(sorted(known)) or 'none'}"

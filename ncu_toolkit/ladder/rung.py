@@ -1,0 +1,297 @@
+"""A rung as a value: what its header says, and the launch geometry that follows from it for a size. Reading headers is in `ladder_header.py`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.ladder.expressions import Value, evaluate, evaluate_int
+
+Kind = Literal["step", "regression", "planted", "baseline", "roof", "probe"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+#: Launch limits common to CC 7.0 to 12.x (CUDA Programming Guide, "Technical Specifications per Compute Capability").
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_THREADS = 1024
+#: Most shared memory one block may have on any of them: 227 KiB (CC 9.0 and 10.x). What one device allows is for `occupancy` to say.
+MAX_SHARED = 227 * 1024
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a rung's idea comes from, with the claim made there and the GPU it was made on ("" where there is none)."""
+
+    document: str = ""
+    claim: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """An expression that must hold, and what to tell the user where it does not."""
+
+    check: str
+    says: str
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One kernel launch as the header states it: expressions, not yet numbers."""
+
+    kernel: str
+    grid: tuple[str, str, str]
+    block: tuple[str, str, str]
+    shared: str
+    args: tuple[str, ...]
+    repeat: str = "1"
+
+
+@dataclass(frozen=True)
+class LaunchGeometry:
+    """One kernel launch for one size: blocks, threads, dynamic shared memory in bytes, and how often it runs in a row."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    args: tuple[str, ...]
+    repeat: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A device buffer between launches: NumPy dtype name, element count as an expression, whether to clear it before each run."""
+
+    name: str
+    dtype: str
+    count: str
+    zeroed: bool = False
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in bytes."""
+
+    name: str
+    array: str
+    box: tuple[str, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True)
+class SassExpectation:
+    """The static signature: opcode patterns (`model.matches_opcode`) that must and must not occur, and a bound on registers."""
+
+    present: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    max_registers: int | None = None
+
+
+@dataclass(frozen=True)
+class ProfileExpectation:
+    """One check of the dynamic signature; `sizes` empty means every recorded size."""
+
+    says: str
+    check: str
+    sizes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What must be true of a rung. `ratio_at_least`: times faster than the rung it is compared with, at the recorded sizes."""
+
+    sass: SassExpectation = SassExpectation()
+    profile: tuple[ProfileExpectation, ...] = ()
+    ratio_at_least: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Where reality disagrees with the design: on which GPU, what was measured and why."""
+
+    gpu: str
+    says: str
+
+
+@dataclass(frozen=True, eq=False)
+class Rung:
+    """One kernel of a ladder, from one `.cu` file. Compared by identity: the ladder holds each once."""
+
+    name: str
+    family: str
+    order: int
+    title: str
+    idea: str
+    kind: Kind
+    compared_with: str
+    """A rung of the same family, or `family/name`; "" for the first."""
+    removes: str
+    """Id of the bottleneck that the step from `compared_with` removes, or ""."""
+    minimum_cc: tuple[int, int]
+    arch_specific: bool
+    path: Path
+    text: str = field(repr=False)
+    code_start: int
+    """Line of the file (from 1) on which the device code starts."""
+    shapes: tuple[Requirement, ...] = ()
+    source: Source = Source()
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    search: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constraints: tuple[Requirement, ...] = ()
+    launches: tuple[LaunchSpec, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    tensor_maps: tuple[TensorMap, ...] = ()
+    expect: Expectation = Expectation()
+    measured: tuple[Measured, ...] = ()
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the family's problem: the header's [problem] table."""
+    baseline: str = ""
+    """Rung to be measured against in place of the family's baseline, or ""."""
+    library: str = ""
+    """Name of the library baseline that runs in place of a kernel, or ""."""
+
+    @property
+    def label(self) -> str:
+        """`family/file`, for messages: never the path on this machine."""
+        return f"kernels/{self.family}/{self.path.name}"
+
+    @cached_property
+    def code(self) -> str:
+        """The device code, without the header."""
+        return "".join(self.text.splitlines(keepends=True)[self.code_start - 1 :])
+
+    def unsupported_on(self, cc: tuple[int, int]) -> str:
+        """Why this rung cannot run on a device of compute capability `cc`; "" where it can."""
+        if self.arch_specific and cc != self.minimum_cc:
+            major, minor = self.minimum_cc
+            return f"{self.name} needs compute capability {major}.{minor} exactly (sm_{major}{minor}a), not {_cc(cc)}"
+        if cc < self.minimum_cc:
+            return f"{self.name} needs compute capability {_cc(self.minimum_cc)} or newer, not {_cc(cc)}"
+        return ""
+
+    def with_parameters(self, overrides: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The compile-time parameters, defaults overridden, after checking the header's constraints.
+
+        Raises:
+            UsageProblem: unknown parameter, or a combination that the rung does not take.
+        """
+        values = dict(self.parameters)
+        for name, value in (overrides or {}).items():
+            if name not in values:
+                near = difflib.get_close_matches(name, values, n=1)
+                known = f"Did you mean '{near[0]}'?" if near else f"It has {', '.join(values) or 'none'}"
+                raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
+            if value < 1 <= values[name] and value not in self.search.get(name, ()):
+                raise UsageProblem(f"{self.name} does not take {name} = {value}: it counts something", "Choose 1 or more")
+            values[name] = value
+        for constraint in self.constraints:
+            if not evaluate(constraint.check, values, where=f"{self.label}: constraint"):
+                raise UsageProblem(f"{self.name} does not take {_listing(values)}: {constraint.says}", "Choose other parameters")
+        return values
+
+    def names(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> dict[str, Value]:
+        """What header expressions may read: the problem's scalars, the parameters, `sm_count`."""
+        return {**scalars, **self.with_parameters(parameters), "sm_count": sm_count}
+
+    def check_shape(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None = None, sm_count: int = 1) -> None:
+        """Refuse a size that this rung cannot take.
+
+        Raises:
+            UsageProblem: with the header's reason.
+        """
+        names = self.names(scalars, parameters, sm_count)
+        for shape in self.shapes:
+            if not evaluate(shape.check, names, where=f"{self.label}: shapes"):
+                raise UsageProblem(f"{self.name} does not take {_listing(scalars)}: {shape.says}", "Choose another size or another kernel")
+
+    def launch_geometry(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> tuple[LaunchGeometry, ...]:
+        """The launches for one size, in order, checked against CUDA's limits.
+
+        Args:
+            scalars: the problem's scalars by name (`M`, `N`, `K`, …).
+            parameters: overrides of the rung's parameters.
+            sm_count: multiprocessors of the device.
+
+        Raises:
+            UsageProblem: a size or parameters that the rung does not take, or a launch beyond CUDA's limits.
+            InputProblem: an expression of the header is wrong.
+        """
+        self.check_shape(scalars, parameters, sm_count)
+        names = self.names(scalars, parameters, sm_count)
+        return tuple(self._resolve(i, spec, names) for i, spec in enumerate(self.launches))
+
+    def scratch_counts(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> dict[str, int]:
+        """Elements of each scratch buffer. Raises InputProblem where an expression is wrong or a count negative."""
+        names = self.names(scalars, parameters, sm_count)
+        counts = {s.name: evaluate_int(s.count, names, where=f"{self.label}: scratch.{s.name}.count") for s in self.scratch}
+        for name, count in counts.items():
+            if count < 0:
+                raise InputProblem(f"{self.label}: scratch.{name}.count is {count}", "A count is 0 or more")
+        return counts
+
+    def tensor_map_boxes(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> dict[str, tuple[int, ...]]:
+        """Box extents of each tensor map, innermost first, each 1 to 256 (limit of cuTensorMapEncodeTiled). Raises InputProblem beyond it."""
+        names = self.names(scalars, parameters, sm_count)
+        boxes = {}
+        for spec in self.tensor_maps:
+            where = f"{self.label}: tensor_maps.{spec.name}.box"
+            box = tuple(evaluate_int(extent, names, where=where) for extent in spec.box)
+            if not all(1 <= extent <= 256 for extent in box):
+                raise InputProblem(f"{where} is {list(box)}", "TMA takes boxes of 1 to 256 elements along each dimension")
+            boxes[spec.name] = box
+        return boxes
+
+    def _resolve(self, index: int, spec: LaunchSpec, names: Mapping[str, Value]) -> LaunchGeometry:
+        where = f"{self.label}: launch[{index}]"
+        grid = _triple(spec.grid, names, f"{where}.grid")
+        block = _triple(spec.block, names, f"{where}.block")
+        shared = evaluate_int(spec.shared, names, where=f"{where}.shared")
+        repeat = evaluate_int(spec.repeat, names, where=f"{where}.repeat")
+        geometry = LaunchGeometry(spec.kernel, grid, block, shared, spec.args, repeat)
+        reason = _beyond_limits(geometry)
+        if reason:
+            raise UsageProblem(f"{self.name} cannot be launched: {where}: {reason}", "Choose another size or other parameters")
+        return geometry
+
+
+def _beyond_limits(launch: LaunchGeometry) -> str:
+    """Which CUDA launch limit a geometry breaks, in words; "" where none."""
+    for kind, extents, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
+        for axis, extent, limit in zip("xyz", extents, limits, strict=True):
+            if not 1 <= extent <= limit:
+                return f"{kind} {axis} is {extent}, CUDA takes 1 to {limit}"
+    if launch.threads > MAX_THREADS:
+        return f"a block of {launch.threads} threads, CUDA takes at most {MAX_THREADS}"
+    if not 0 <= launch.shared <= MAX_SHARED:
+        return f"{launch.shared} bytes of dynamic shared memory, a block has at most {MAX_SHARED}"
+    if launch.repeat < 1:
+        return f"repeat is {launch.repeat}, must be 1 or more"
+    return ""
+
+
+def _triple(expressions: tuple[str, str, str], names: Mapping[str, Value], where: str) -> tuple[int, int, int]:
+    x, y, z = (evaluate_int(e, names, where=f"{where}[{i}]") for i, e in enumerate(expressions))
+    return x, y, z
+
+
+def _cc(cc: tuple[int, int]) -> str:
+    return f"{cc[0]}.{cc[1]}"
+
+
+def _listing(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())

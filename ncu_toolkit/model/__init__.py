@@ -1,0 +1,44 @@
+"""The values that flow between stages: report file -> Profile -> Diagnosis -> view. Frozen, plain data."""
+
+from ncu_toolkit.model.finding import Comparison, Diagnosis, Evidence, Finding, Location, Ruled
+from ncu_toolkit.model.profile import (
+    SCHEMA_VERSION,
+    Context,
+    Device,
+    Instruction,
+    InstructionMix,
+    Launch,
+    Origin,
+    Presence,
+    Profile,
+    Reading,
+    RuleMessage,
+    StallStack,
+    finite,
+    matches_opcode,
+)
+from ncu_toolkit.model.timing import Timing
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Comparison",
+    "Context",
+    "Device",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Instruction",
+    "InstructionMix",
+    "Launch",
+    "Location",
+    "Origin",
+    "Presence",
+    "Profile",
+    "Reading",
+    "RuleMessage",
+    "Ruled",
+    "StallStack",
+    "Timing",
+    "finite",
+    "matches_opcode",
+]

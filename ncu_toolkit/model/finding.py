@@ -1,0 +1,101 @@
+"""What a diagnosis says: evidence, findings, and the verdict on one profile."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Comparison = Literal[">", ">=", "<", "<=", "==", ""]
+_COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One measured fact a finding rests on. `threshold` and `comparison` are empty where the value only informs."""
+
+    metric: str
+    label: str
+    value: float
+    unit: str
+    meaning: str
+    threshold: float | None = None
+    comparison: Comparison = ""
+    source: str = ""
+    """Where the threshold comes from."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value stands to the threshold as the comparison says; True where there is none."""
+        return self.threshold is None or not self.comparison or _COMPARED[self.comparison](self.value, self.threshold)
+
+
+@dataclass(frozen=True)
+class Location:
+    """An instruction or source line that holds part of the problem. `share` is its fraction (0-1) of `what`."""
+
+    file: str
+    line: int
+    address: int
+    sass: str
+    share: float
+    what: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One bottleneck found in one profile.
+
+    `speedup` is the predicted factor if this cause alone were removed (>= 1, a bound), with `arithmetic` showing how;
+    `saved` = 1 - 1/speedup is the fraction of time that would go. `good` marks a roof reached with useful work.
+    """
+
+    bottleneck: str
+    summary: str
+    confidence: Literal["high", "medium", "low"]
+    evidence: tuple[Evidence, ...]
+    speedup: float
+    arithmetic: tuple[str, ...]
+    advice: tuple[str, ...]
+    look_for: str = ""
+    locations: tuple[Location, ...] = ()
+    good: bool = False
+
+    @property
+    def saved(self) -> float:
+        return 1 - 1 / self.speedup if self.speedup > 0 and math.isfinite(self.speedup) else 0.0
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """A bottleneck that was considered and not found: ruled out by evidence, or abstained for want of inputs."""
+
+    bottleneck: str
+    outcome: Literal["ruled out", "abstained"]
+    reason: str
+    evidence: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Short names of the metrics that an abstaining rule would need."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The verdict on one profile: `findings` ranked by predicted time saved, the first being the bottleneck; never empty."""
+
+    findings: tuple[Finding, ...]
+    considered: tuple[Ruled, ...] = ()
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """The time model's lower bounds in microseconds by resource name (issue, fma, shared, l1, l2, dram, latency, …)."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def runners_up(self) -> tuple[Finding, ...]:
+        return self.findings[1:]

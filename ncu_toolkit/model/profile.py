@@ -1,0 +1,273 @@
+"""The values that flow between stages: frozen dataclasses, plain data, JSON at the edges (see `codec.py`).
+
+report file -> Profile -> Diagnosis -> view. A `Profile` is one kernel launch as ncu saw it; `Context` adds what only a ladder knows.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+
+class Presence(enum.StrEnum):
+    """The states a metric can be in. Zero is `PRESENT` with value 0."""
+
+    PRESENT = "present"
+    NOT_COLLECTED = "not collected"
+    NOT_AVAILABLE = "not available on this architecture"
+    UNDEFINED = "undefined"
+    """Collected, but the profiler's value is NaN or infinite (for example a ratio over zero)."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One metric's value in the registry's unit. `value` is None unless `presence` is PRESENT."""
+
+    name: str
+    value: float | None
+    unit: str
+    presence: Presence
+
+
+@dataclass(frozen=True)
+class Device:
+    """The GPU. Rates in Hz, sizes in bytes; 0 where the report does not say."""
+
+    name: str
+    cc: tuple[int, int]
+    chip: str = ""
+    sm_count: int = 0
+    l2_bytes: int = 0
+    memory_bytes: int = 0
+    max_sm_hz: float = 0.0
+    max_memory_hz: float = 0.0
+    memory_bus_bits: int = 0
+    max_warps_per_sm: int = 0
+    schedulers_per_sm: int = 4
+    max_registers_per_sm: int = 0
+    max_shared_per_sm: int = 0
+
+    @property
+    def arch(self) -> str:
+        return f"sm_{self.cc[0]}{self.cc[1]}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What was launched. `status` is "complete" or the reason why the launch's data are not."""
+
+    kernel: str
+    """Demangled name with its signature."""
+    function: str
+    """Name without template and parameter lists."""
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int = 0
+    shared_static: int = 0
+    shared_dynamic: int = 0
+    shared_driver: int = 0
+    shared_config: int = 0
+    cluster: int = 0
+    stream: int = 0
+    nvtx: tuple[str, ...] = ()
+    """NVTX ranges open at the launch, outermost first."""
+    status: str = "complete"
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+    @property
+    def threads_per_block(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True)
+class StallStack:
+    """Cycles per issued instruction by stall reason, highest first.
+
+    `latency` is the profiler's own total (`warp_latency`); `residual` = latency - sum(reasons), shown, never asserted.
+    """
+
+    reasons: tuple[tuple[str, float], ...]
+    latency: float | None
+
+    @cached_property
+    def total(self) -> float:
+        return sum(value for _, value in self.reasons)
+
+    @property
+    def residual(self) -> float | None:
+        return None if self.latency is None else self.latency - self.total
+
+    def cycles(self, reason: str) -> float:
+        return dict(self.reasons).get(reason, 0.0)
+
+    def share(self, reason: str) -> float:
+        """The reason's share of the whole stack, 0-1."""
+        return self.cycles(reason) / self.total if self.total > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One SASS instruction with what was counted at it. Counters are warp-level unless said; None where not collected."""
+
+    index: int
+    address: int
+    sass: str
+    opcode: str
+    """Mnemonic with modifiers: `LDG.E.128`."""
+    file: str = ""
+    line: int = 0
+    executed: int | None = None
+    threads: int | None = None
+    """Thread-level executions, predicated-off threads excluded where the report has that."""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """PC samples by stall reason, issued and not issued."""
+    samples_not_issued: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """Other per-instruction figures by the short names of metrics.SOURCE_METRICS (l2_sectors, shared_wavefronts, …)."""
+
+    @property
+    def sample_count(self) -> int:
+        return sum(self.samples.values())
+
+
+@dataclass(frozen=True)
+class InstructionMix:
+    """Executed instructions by opcode with modifiers, warp level, whole launch. Empty where not collected."""
+
+    opcodes: Mapping[str, int]
+    thread_opcodes: Mapping[str, int] = field(default_factory=dict)
+    """The same at thread level, predicated-off threads excluded."""
+
+    @property
+    def collected(self) -> bool:
+        return bool(self.opcodes)
+
+    @property
+    def total(self) -> int:
+        return sum(self.opcodes.values())
+
+    def executed(self, pattern: str) -> int:
+        """Warp instructions whose mnemonic matches `pattern`: same base opcode, all other tokens among its modifiers; `A|B` is either."""
+        return sum(n for opcode, n in self.opcodes.items() if matches_opcode(opcode, pattern))
+
+    def executed_threads(self, pattern: str) -> int:
+        """Thread-level executions matching `pattern`."""
+        return sum(n for opcode, n in self.thread_opcodes.items() if matches_opcode(opcode, pattern))
+
+
+def matches_opcode(opcode: str, pattern: str) -> bool:
+    """Whether a SASS mnemonic matches: `LDS.128` matches `LDS.U.128` and `LDS.128`, not `LDS.64`; `RED|ATOM` is either."""
+    base, *modifiers = opcode.split(".")
+    for alternative in pattern.split("|"):
+        want_base, *want = alternative.strip().split(".")
+        if base == want_base and all(token in modifiers for token in want):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class RuleMessage:
+    """One message of Nsight Compute's own rules. `speedup` in percent as ncu estimates it, `scope` global, local or empty."""
+
+    rule: str
+    title: str
+    text: str
+    kind: Literal["ok", "optimization", "warning", "error", "none"]
+    speedup: float | None = None
+    scope: str = ""
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a profile came from. `range_index`/`action_index` are its place in the file: the key of a launch, never its name."""
+
+    file: str
+    range_index: int
+    action_index: int
+    ncu_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.range_index}.{self.action_index}"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the ladder knows of a profiled launch: which rung, at what size, and how much of its work is useful.
+
+    `flops` and `compulsory_bytes` are for this one launch; None for launches that are not a rung's only launch.
+    """
+
+    family: str
+    rung: str
+    size: str
+    dtype: str
+    dims: Mapping[str, int]
+    parameters: Mapping[str, int]
+    launch_index: int = 0
+    launch_count: int = 1
+    flops: float | None = None
+    compulsory_bytes: float | None = None
+    repeat: int = 1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One kernel launch as the report holds it."""
+
+    origin: Origin
+    device: Device
+    launch: Launch
+    readings: Mapping[str, Reading]
+    """By short name; every registry metric has one (see Presence)."""
+    stalls: StallStack | None
+    mix: InstructionMix
+    instructions: tuple[Instruction, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Source text by file name as embedded in the report."""
+    rules: tuple[RuleMessage, ...] = ()
+    context: Context | None = None
+
+    def __repr__(self) -> str:
+        """Which launch it is: all of its data would be megabytes."""
+        duration = "no duration" if self.duration_us is None else f"{self.duration_us:.4g} us"
+        return f"<Profile of {self.launch.function or self.launch.kernel!r}, {duration}, {self.launch.status}, from {self.origin.file!r}>"
+
+    def reading(self, name: str) -> Reading:
+        return self.readings.get(name) or Reading(name, None, "", Presence.NOT_COLLECTED)
+
+    def value(self, name: str) -> float | None:
+        """The metric's value in the registry's unit, or None where it is not present."""
+        return self.reading(name).value
+
+    @property
+    def duration_us(self) -> float | None:
+        return self.value("duration")
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """PC samples by stall reason over all instructions."""
+        totals: dict[str, int] = {}
+        for instruction in self.instructions:
+            for reason, n in instruction.samples.items():
+                totals[reason] = totals.get(reason, 0) + n
+        return totals
+
+
+def finite(value: float | None) -> float | None:
+    """None for None, NaN and infinities."""
+    return value if value is not None and math.isfinite(value) else None

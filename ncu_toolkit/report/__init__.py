@@ -1,0 +1,1 @@
+"""All that knows .ncu-rep files: framing, reading, redaction."""

@@ -1,0 +1,198 @@
+"""The outer framing of a report file, checked before the profiler's own module is trusted with it.
+
+A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-prefixed block header (a protobuf message) that declares
+how many sources, results and range results follow in its payload and how long that payload is; each of those is length-prefixed too.
+The module loads most damaged files as fewer launches without a word, so the lengths and counts are compared here with the file's size.
+Learnt from real files of ncu 2020.3 to 2025.3; a file that does not fit is reported with the offset at which it stops making sense.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncu_toolkit.core.errors import InputProblem
+
+MAGIC = b"NVR\0"
+_LFS = b"version https://git-lfs"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_ZIP = b"PK\x03\x04"
+_GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
+# field numbers of a block header
+_SOURCES, _RESULTS, _SESSION, _PAYLOAD, _RANGE_RESULTS = 1, 2, 3, 5, 7
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: byte offset of its length prefix, its header's raw bytes, and the (offset, length) of each message in its payload."""
+
+    offset: int
+    header: bytes
+    sources: tuple[tuple[int, int], ...]
+    results: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Framing:
+    """What the file declares. `problem` is empty when all of it fits the file's size, else where and how it does not."""
+
+    size: int
+    blocks: tuple[Block, ...]
+    problem: str = ""
+    intact_bytes: int = 0
+
+    @property
+    def declared_launches(self) -> int:
+        return sum(len(block.results) for block in self.blocks)
+
+
+class Malformed(Exception):
+    """A length or tag that cannot be read; internal."""
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A protobuf varint and the offset after it."""
+    value = shift = 0
+    size = len(data)
+    while True:
+        if at >= size or shift > 63:
+            raise Malformed("a number runs past the end")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Top-level protobuf fields of a message as (number, integer or bytes)."""
+    at, end = 0, len(data)
+    while at < end:
+        # most tags and lengths are one byte; a call for each would be half of what checking a report costs
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = read_varint(data, at - 1)
+        number, wire = tag >> 3, tag & 7
+        if number == 0:
+            raise Malformed("field number 0")
+        if wire == 0:
+            value, at = read_varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            if at < end and data[at] < 0x80:
+                length = data[at]
+                at += 1
+            else:
+                length, at = read_varint(data, at)
+        elif wire == 1:
+            length = 8
+        elif wire == 5:
+            length = 4
+        else:
+            raise Malformed(f"wire type {wire}")
+        if at + length > end:
+            raise Malformed("a field runs past the end of its message")
+        yield number, data[at : at + length]
+        at += length
+
+
+def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:
+    if at + 4 > end:
+        raise Malformed("a length prefix is cut off")
+    (length,) = struct.unpack_from("<I", data, at)
+    if at + 4 + length > end:
+        raise Malformed(f"a message of {length} bytes runs past the end")
+    return at + 4, int(length)
+
+
+def parse(data: bytes) -> Framing:
+    """Walk the framing of a report. Never raises: a file that stops fitting gets `problem` and the blocks before it."""
+    blocks: list[Block] = []
+    at = 4
+    try:
+        start, length = _prefixed(data, at, len(data))
+        list(fields(data[start : start + length]))
+        at = start + length
+        while at < len(data):
+            start, length = _prefixed(data, at, len(data))
+            if length == 0:
+                raise Malformed("a block has no header")
+            header = data[start : start + length]
+            integers = {number: value for number, value in fields(header) if isinstance(value, int)}
+            cursor = start + length
+            end = cursor + integers.get(_PAYLOAD, 0)
+            if end > len(data):
+                raise Malformed(f"the block declares {integers.get(_PAYLOAD, 0)} bytes, {len(data) - cursor} are left")
+            groups: list[list[tuple[int, int]]] = [[], []]
+            for group, number in ((0, _SOURCES), (1, _RESULTS), (1, _RANGE_RESULTS)):
+                for _ in range(integers.get(number, 0)):
+                    message, size = _prefixed(data, cursor, end)
+                    groups[group].append((message, size))
+                    cursor = message + size
+            if cursor != end:
+                raise Malformed(f"{end - cursor} bytes of the block belong to nothing it declares")
+            blocks.append(Block(at, header, tuple(groups[0]), tuple(groups[1])))
+            at = end
+    except Malformed as error:
+        return Framing(len(data), tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at)
+    if not blocks:
+        return Framing(len(data), (), f"the file ends after its header, at offset {at}", at)
+    return Framing(len(data), tuple(blocks), "", at)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The report's bytes; `.xz` is unpacked.
+
+    Raises:
+        InputProblem: missing, a directory, unreadable, empty, or not a report, saying what it looks like instead.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a FIFO would be waited for, a device may never end
+            raise InputProblem(f"'{path}' is no regular file (a FIFO or a device, say)", "Write the report to a file first, and name that")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputProblem(f"no report at '{path}'", "Check the path; `ncu-toolkit report` works from the recordings in the package") from None
+    except IsADirectoryError:
+        raise InputProblem(f"'{path}' is a folder, not a report", "Name the .ncu-rep file in it") from None
+    except PermissionError:
+        raise InputProblem(f"no permission to read '{path}'", "Reports written under sudo belong to root: chown or chmod the file") from None
+    except OSError as error:
+        raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
+    if data.startswith(_XZ):
+        import lzma  # here: the Python inside Nsight Compute, which our rule runs in, cannot load its C part
+
+        try:
+            data = lzma.decompress(data)
+        except (lzma.LZMAError, EOFError) as error:
+            raise InputProblem(f"'{path}' is a damaged xz file: {error}", "Copy it again from where it was made") from None
+    refuse_strangers(path, data)
+    return data
+
+
+def refuse_strangers(path: Path, data: bytes) -> None:
+    """Raise InputProblem for anything that does not start like a report, naming what it is."""
+    if data.startswith(MAGIC):
+        return
+    if not data:
+        raise InputProblem(f"'{path}' is empty (0 bytes)", "ncu writes the report when the program ends; run it again and let it finish")
+    if data.startswith(_LFS):
+        raise InputProblem(f"'{path}' is a Git LFS pointer, not the report itself", "Run `git lfs pull` in its repository")
+    for magic, what in ((_ZSTD, "a zstd-compressed report (.ncu-repz)"), (_ZIP, "a zip archive"), (_GZIP, "a gzip file")):
+        if data.startswith(magic):
+            raise InputProblem(f"'{path}' is {what}, which cannot be read directly", "Unpack it, or save it as .ncu-rep from Nsight Compute")
+    head = data[:16]
+    if all(32 <= byte < 127 or byte in b"\r\n\t" for byte in head):
+        shown = head.decode("ascii").strip().replace("\n", " ")
+        raise InputProblem(f"'{path}' is text (it starts with '{shown}'), not a report", "Pass the .ncu-rep file itself, not its CSV or log")
+    raise InputProblem(
+        f"'{path}' does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})",
+        "It is damaged or another kind of file",
+    )

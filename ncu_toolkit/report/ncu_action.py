@@ -1,0 +1,187 @@
+"""One launch as NVIDIA's report module shows it -> Profile: in a file, and inside Nsight Compute while it applies its rules.
+
+Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard library's compiled modules (tests/test_ncu_rule.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
+from ncu_toolkit.report import ncu_rules, ncu_source
+from ncu_toolkit.report.ncu_source import CodeTexts
+
+
+def kernel_name(action: Any) -> str:
+    """Empty where its text is damaged."""
+    return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION) or "")
+
+
+def profile_of(action: Any, origin: Origin, code: CodeTexts | None, doubt: str, *, sources: bool = True) -> Profile:
+    names = frozenset(action.metric_names())
+    device = _device(action, names)
+    readings = {entry.name: _reading(action, names, entry, device.cc) for entry in registry.REGISTRY.values()}
+    launch = _launch(action, names, readings)
+    table, found = ncu_source.instructions(action, names, code, origin.action_index) if code is not None else ((), [])
+    if launch.function and launch.function not in launch.kernel:
+        found.append("its name and its demangled name differ")
+    doubts = "; ".join(filter(None, (doubt, *found[:2])))
+    if doubts:
+        before = "" if launch.complete else f"{launch.status}; "
+        launch = replace(launch, status=f"{before}damaged: {doubts}")
+    return Profile(
+        origin=origin,
+        device=device,
+        launch=launch,
+        readings=readings,
+        stalls=_stalls(readings),
+        mix=ncu_source.mix(action, names, table),
+        instructions=table,
+        sources=ncu_source.sources(action) if code is not None and sources else {},
+        rules=tuple(ncu_rules.messages_of(action)),
+    )
+
+
+def _number(action: Any, names: frozenset[str], name: str) -> float | None:
+    if name not in names:
+        return None
+    value = action.metric_by_name(name).value()
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _integer(action: Any, names: frozenset[str], name: str) -> int:
+    value = _number(action, names, name)
+    return int(value) if value is not None and math.isfinite(value) else 0
+
+
+def _text(action: Any, names: frozenset[str], name: str) -> str:
+    return str(action.metric_by_name(name).value()) if name in names else ""
+
+
+def _device(action: Any, names: frozenset[str]) -> Device:
+    def number(fact: str) -> int:
+        return _integer(action, names, registry.DEVICE_FACTS[fact])
+
+    return Device(
+        name=_text(action, names, registry.DEVICE_FACTS["name"]),
+        cc=(number("cc_major"), number("cc_minor")),
+        chip=_text(action, names, registry.DEVICE_FACTS["chip"]),
+        sm_count=number("sm_count") or _integer(action, names, registry.LAUNCH_FACTS["sm_count"]),
+        l2_bytes=number("l2_bytes"),
+        memory_bytes=number("memory_bytes"),
+        max_sm_hz=number("sm_khz") * 1e3,
+        max_memory_hz=number("memory_khz") * 1e3,
+        memory_bus_bits=number("bus_bits") or number("fb_bus_bits"),
+        max_warps_per_sm=number("max_warps"),
+        schedulers_per_sm=number("schedulers") or 4,
+        max_registers_per_sm=number("max_registers"),
+        max_shared_per_sm=number("max_shared"),
+    )
+
+
+def _reading(action: Any, names: frozenset[str], entry: registry.Metric, cc: tuple[int, int]) -> Reading:
+    for name in entry.ncu:
+        if name not in names:
+            continue
+        found = action.metric_by_name(name)
+        raw = found.value()
+        if not isinstance(raw, int | float):
+            continue
+        if not math.isfinite(raw):
+            return Reading(entry.name, None, entry.unit, Presence.UNDEFINED)
+        value = float(raw) * _factor(entry, name, found.unit())
+        if registry.over_elapsed(entry, name):
+            part = _active_part(action, names)
+            if not part:
+                continue
+            value /= part
+        return Reading(entry.name, value, entry.unit, Presence.PRESENT)
+    presence = Presence.NOT_COLLECTED if cc == (0, 0) or entry.available_on(cc) else Presence.NOT_AVAILABLE
+    return Reading(entry.name, None, entry.unit, presence)
+
+
+def _active_part(action: Any, names: frozenset[str]) -> float | None:
+    """Mean part of the time in which an SM had work; None where the report does not say."""
+    active, elapsed = (
+        next((value for name in registry.REGISTRY[short].ncu if (value := _number(action, names, name))), None)
+        for short in ("sm_active_cycles", "sm_cycles")
+    )
+    return min(1.0, active / elapsed) if active and elapsed else None
+
+
+def _factor(entry: registry.Metric, name: str, unit: str) -> float:
+    if entry.unit == "fraction":
+        return 0.01 if unit == "%" or "pct" in name else 1.0
+    converted = registry.CONVERSIONS.get(unit)
+    return converted[1] if converted is not None and converted[0] == entry.unit else 1.0
+
+
+def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading]) -> Launch:
+    def number(fact: str) -> int:
+        return _integer(action, names, registry.LAUNCH_FACTS[fact])
+
+    grid = (number("grid_x"), number("grid_y"), number("grid_z"))
+    block = (number("block_x"), number("block_y"), number("block_z"))
+    if not any(grid):
+        grid = (number("grid_size"), 1, 1)
+    if not any(block):
+        block = (number("block_size"), 1, 1)
+    function = str(action.name(action.NameBase_FUNCTION) or "")
+    return Launch(
+        kernel=kernel_name(action),
+        function=function,
+        grid=grid,
+        block=block,
+        registers=number("registers"),
+        shared_static=number("shared_static"),
+        shared_dynamic=number("shared_dynamic"),
+        shared_driver=number("shared_driver"),
+        shared_config=number("shared_config"),
+        cluster=number("cluster"),
+        stream=number("stream"),
+        nvtx=_nvtx(action),
+        status=_status(function, names, readings, grid),
+    )
+
+
+def _status(function: str, names: frozenset[str], readings: Mapping[str, Reading], grid: tuple[int, int, int]) -> str:
+    if not names:
+        return "incomplete: the report holds no metrics for this launch; the file is damaged or profiling was stopped"
+    if registry.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
+        return "incomplete: the launch was not finished when profiling ended (no grid size, no duration): a crash, a time-out or an interrupt"
+    if readings["duration"].presence is Presence.UNDEFINED:
+        return "incomplete: its duration is not a number, as after a launch that failed under the profiler"
+    if readings["duration"].value == 0:
+        return "incomplete: its duration is 0"
+    if not function:
+        return "incomplete: the launch has no name; the file is damaged"
+    return "complete"
+
+
+def _nvtx(action: Any) -> tuple[str, ...]:
+    state = action.nvtx_state()
+    if state is None:
+        return ()
+    ranges: list[str] = []
+    for identifier in state.domains():
+        domain = state.domain_by_id(identifier)
+        ranges.extend(str(name) for name in domain.push_pop_ranges())
+    return tuple(ranges)
+
+
+def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
+    reasons = [(reason, readings[f"stall_{reason}"].value) for reason in registry.STALL_REASONS]
+    present = [(reason, value) for reason, value in reasons if value is not None]
+    if not present:
+        return None
+    present.sort(key=lambda item: -item[1])
+    return StallStack(tuple(present), readings["warp_latency"].value)
+
+
+def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
+    """One launch as the profiler holds it while it applies its rules: the same object as in a file, but for what rules have said."""
+    return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, "")

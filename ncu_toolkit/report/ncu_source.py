@@ -1,0 +1,293 @@
+"""The per-instruction part of a launch: counters and samples at each SASS instruction, its text, source lines and the instruction mix.
+
+Most of the time of a load goes here, so each thing is read once: correlation ids that several tables share, and the text of machine code
+that several launches run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit.core.cache import replace_file
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.model import Instruction, InstructionMix
+from ncu_toolkit.report.messages import Code
+
+#: Not a count, so a total of 0 does not say that every instance is 0.
+_NOT_ADDITIVE: Final = frozenset({"live_registers"})
+#: Bytes of an instruction from Volta on.
+_INSTRUCTION: Final = 16
+_LANES: Final = 32
+#: What the module says of code that it cannot read.
+_NO_TEXT: Final = ("", "N/A")
+#: A number of more than 32 bits: the absolute address that a branch goes to, where it is near the code.
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
+#: Below this an address could be taken for an ordinary operand: such code is asked for anew in each launch.
+_LOWEST_BASE: Final = 1 << 32
+#: How far from the code's start an address may be.
+_REACH: Final = 1 << 28
+#: Around the distance of an address in a text that is kept; no SASS holds this character.
+_MARK: Final = "\x01"
+_DISTANCE: Final = re.compile(f"{_MARK}(-?[0-9]+){_MARK}")
+#: What a kept file says it is; another number for whatever changes in it.
+_FORMAT: Final = 1
+#: Bytes of texts kept in all; 25 launches take about 2 MB.
+KEPT_BYTES: Final = 64 << 20
+
+
+#: An instruction's text, and the source file and line that it was made from ("" and 0 where that is not known).
+Line = tuple[str, str, int]
+
+
+@dataclass
+class CodeTexts:
+    """SASS text and source line by machine code and place in it. Disassembling is what costs most; launches of one kernel share it, and so do
+    reports.
+
+    Both depend on the code and on nothing else but where the code was loaded: addresses in a text are kept as distances from there. That gave
+    the same in all 84 573 lines that came again, at other addresses or in other reports (docs/decisions/07-what-reading-costs.md).
+    """
+
+    codes: Mapping[int, Code | None] = field(default_factory=dict)
+    """The code of each launch by its place in the file; None where that is not known."""
+    folder: Path | None = None
+    """Where lines are kept from one report to the next, for the module that makes them; None where they are not."""
+    _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
+    _new: set[bytes] = field(default_factory=set)
+    written: int = 0
+
+    def lines(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[Line]:
+        """Text, file and line of the instruction at each address."""
+        if code is None or code.base is None or code.base < _LOWEST_BASE:
+            return [_asked(action, address) for address in addresses]
+        base, known = code.base, self._known(code)
+        found = []
+        for address in addresses:
+            kept = known.get(address - base)
+            if kept is not None:
+                found.append((_placed(kept[0], base), kept[1], kept[2]) if _MARK in kept[0] else kept)
+                continue
+            line = _asked(action, address)
+            found.append(line)
+            text = _ADDRESS.sub(lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", line[0])
+            if _placed(text, base) == line[0] and all(abs(int(far)) < _REACH for far in _DISTANCE.findall(text)):
+                known[address - base] = (text, *line[1:])
+                self._new.add(code.digest)
+        return found
+
+    def _known(self, code: Code) -> dict[int, Line]:
+        known = self._lines.get(code.digest)
+        if known is None:
+            known = self._lines[code.digest] = _read_lines(self._file(code))
+        return known
+
+    def _file(self, code: Code | None) -> Path | None:
+        return self.folder / f"{code.digest.hex()}.json" if self.folder is not None and code is not None and code.embedded else None
+
+    def complete(self) -> bool:
+        """Whether every launch's code that is in the report was kept from another; what is not in it has no text as a rule."""
+        return all(path.is_file() for code in self.codes.values() if (path := self._file(code)) is not None)
+
+    def keep(self, code: Code | None) -> None:
+        """Keep the lines of a code, which was read without a doubt, for other reports. A folder that cannot be written to is no loss."""
+        path = self._file(code)
+        if code is None or path is None or code.digest not in self._new:
+            return
+        self._new.discard(code.digest)
+        known = self._lines[code.digest]
+        if not any(text in _NO_TEXT for text, _, _ in known.values()):
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # what runs on somebody's GPU is nobody else's business
+                replace_file(path, json.dumps({"format": _FORMAT, "lines": [(place, *line) for place, line in known.items()]}).encode())
+                self.written += 1
+
+
+def _asked(action: Any, address: int) -> Line:
+    info = action.source_info(address)
+    text = str(action.sass_by_pc(address) or "").strip()
+    return (text, str(info.file_name()), int(info.line())) if info is not None else (text, "", 0)
+
+
+def _placed(kept: str, base: int) -> str:
+    """A kept text as it reads where the code is loaded at `base`."""
+    return _DISTANCE.sub(lambda distance: hex(base + int(distance[1])), kept)
+
+
+def _read_lines(path: Path | None) -> dict[int, Line]:
+    """Kept lines by place; none where the file is not there or not whole."""
+    try:
+        kept = json.loads(path.read_bytes()) if path is not None else {}
+        if kept.get("format") != _FORMAT:
+            return {}
+        return {int(place): (str(text), str(file), int(line)) for place, text, file, line in kept["lines"]}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def trim(folder: Path) -> None:
+    """Drop the oldest of the kept files below a folder until KEPT_BYTES are left."""
+    with contextlib.suppress(OSError):
+        files = sorted(((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")), reverse=True)
+        left = KEPT_BYTES
+        for _, size, path in files:
+            left -= size
+            if left < 0:
+                path.unlink(missing_ok=True)
+
+
+class _Tables:
+    """Instance tables of one launch by address."""
+
+    def __init__(self, action: Any, names: frozenset[str]) -> None:
+        self._action, self._names = action, names
+        self._ids: dict[tuple[int, int, int], list[int]] = {}
+        self.doubts: list[str] = []
+
+    def read(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
+        """Addresses and values of a metric's instances; both empty where it has none. Values are empty where all of them are 0."""
+        if name not in self._names:
+            return [], []
+        found = self._action.metric_by_name(name)
+        count = found.num_instances()
+        if count == 0 or not found.has_correlation_ids():
+            return [], []
+        ids = self._addresses(found.correlation_ids(), count)
+        if additive and found.has_value() and found.as_double() == 0:
+            return ids, []
+        values = list(map(found.as_double, range(count)))
+        if additive and found.has_value() and sum(values) != found.as_double():
+            self.doubts.append(f"{name} is {found.as_double():.0f}, and {sum(values):.0f} summed over its instructions")
+        return ids, values
+
+    def _addresses(self, ids: Any, count: int) -> list[int]:
+        # the profiler writes the tables of one pass for the same instructions, in ascending order: same ends and count, same table
+        key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
+        if key not in self._ids:
+            self._ids[key] = addresses = list(map(ids.as_uint64, range(count)))
+            if any(second <= first or (second - first) % _INSTRUCTION for first, second in itertools.pairwise(addresses)):
+                self.doubts.append("its instructions are not in order")
+        return self._ids[key]
+
+    def by_address(self, name: str, *, additive: bool = True) -> dict[int, float]:
+        ids, values = self.read(name, additive=additive)
+        return dict(zip(ids, values, strict=True)) if values else dict.fromkeys(ids, 0.0)
+
+
+def opcode_of(sass: str) -> str:
+    """Mnemonic with modifiers of a SASS line: `@!P0 LDG.E.128 R4, [R2]` gives `LDG.E.128`."""
+    words = sass.split()
+    while words and (words[0].startswith("@") or words[0] == "{"):
+        words = words[1:]
+    return words[0].rstrip(";") if words else ""
+
+
+def instructions(action: Any, names: frozenset[str], texts: CodeTexts, index: int) -> tuple[tuple[Instruction, ...], list[str]]:
+    """The instruction table of a launch in address order, empty where nothing was counted by instruction; and what in it does not fit together.
+
+    Addresses are relative to the first instruction: absolute ones differ between runs and say nothing.
+    """
+    tables = _Tables(action, names)
+    executed = tables.by_address(registry.SOURCE_METRICS["executed"])
+    addresses = set(executed)
+    samples = _samples(tables, not_issued=False, addresses=addresses)
+    if not addresses:
+        return (), tables.doubts
+    not_issued = _samples(tables, not_issued=True)
+    threads = tables.by_address(registry.SOURCE_METRICS["threads_on"]) or tables.by_address(registry.SOURCE_METRICS["threads"])
+    extras: dict[int, dict[str, float]] = {}
+    for short, name in registry.SOURCE_METRICS.items():
+        if short not in ("executed", "threads", "threads_on", "samples"):
+            for address, value in tables.by_address(name, additive=short not in _NOT_ADDITIVE).items():
+                extras.setdefault(address, {})[short] = value
+    ordered = sorted(addresses)
+    code = texts.codes.get(index)
+    if code is not None and code.base is not None and executed and ordered[0] != code.base:
+        tables.doubts.append("its instructions do not start where its function does")
+    rows = []
+    for row, (address, (sass, file, line)) in enumerate(zip(ordered, texts.lines(action, code, ordered), strict=True)):
+        rows.append(
+            Instruction(
+                index=row,
+                address=address - ordered[0],
+                sass=sass,
+                opcode=opcode_of(sass),
+                file=file,
+                line=line,
+                executed=int(executed[address]) if address in executed else None,
+                threads=int(threads[address]) if address in threads else None,
+                samples=samples.get(address, {}),
+                samples_not_issued=not_issued.get(address, {}),
+                counters=extras.get(address, {}),
+            )
+        )
+    if code is not None and code.embedded and any(row.sass in _NO_TEXT for row in rows):
+        tables.doubts.append("its machine code cannot be disassembled")
+    doubts = tables.doubts + _doubts(action, names, rows)
+    if not doubts:
+        texts.keep(code)
+    return tuple(rows), doubts
+
+
+def _doubts(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> list[str]:
+    """Counts of one instruction that contradict each other."""
+    found = []
+    total = registry.SOURCE_METRICS["samples"]
+    if total in names and (metric := action.metric_by_name(total)).has_value():
+        stored, summed = metric.as_double(), sum(row.sample_count for row in rows)
+        if stored != summed and summed:
+            found.append(f"{total} is {stored:.0f}, and {summed} summed over the stall reasons")
+    if any(row.executed is not None and row.threads is not None and row.threads > _LANES * row.executed for row in rows):
+        found.append("an instruction was executed by more lanes than its warps have")
+    if any(n > row.samples.get(reason, 0) for row in rows for reason, n in row.samples_not_issued.items()):
+        found.append("an instruction has more samples without issue than samples")
+    return found
+
+
+def _samples(tables: _Tables, *, not_issued: bool, addresses: set[int] | None = None) -> dict[int, dict[str, int]]:
+    """Samples by address and stall reason, zeros left out; every address that was sampled at is added to `addresses`."""
+    found: dict[int, dict[str, int]] = {}
+    for reason in registry.STALL_REASONS:
+        ids, values = tables.read(registry.sample_metric(reason, not_issued=not_issued))
+        if addresses is not None:
+            addresses.update(ids)
+        for address, value in zip(ids, values, strict=False):  # no values: all of them are 0
+            if value:
+                found.setdefault(address, {})[reason] = int(value)
+    return found
+
+
+def mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> InstructionMix:
+    """Executed instructions by opcode: joined from the per-instruction counts where they are there, else the profiler's own table."""
+    opcodes: dict[str, int] = {}
+    threads: dict[str, int] = {}
+    for row in table:
+        if row.executed is not None and row.opcode:
+            opcodes[row.opcode] = opcodes.get(row.opcode, 0) + row.executed
+        if row.threads is not None and row.opcode:
+            threads[row.opcode] = threads.get(row.opcode, 0) + row.threads
+    if not opcodes:
+        opcodes = _opcode_table(action, names, registry.OPCODE_METRIC)
+        threads = _opcode_table(action, names, registry.OPCODE_THREADS_METRIC)
+    return InstructionMix(opcodes, threads)
+
+
+def _opcode_table(action: Any, names: frozenset[str], name: str) -> dict[str, int]:
+    if name not in names:
+        return {}
+    found = action.metric_by_name(name)
+    if not found.num_instances() or not found.has_correlation_ids():
+        return {}
+    ids = found.correlation_ids()
+    return {str(ids.value(i)): int(found.value(i)) for i in range(found.num_instances())}
+
+
+def sources(action: Any) -> Mapping[str, str]:
+    """Source text by file name as embedded in the report."""
+    return {str(name): str(text) for name, text in action.source_files().items() if text}

@@ -1,0 +1,347 @@
+"""Runs on disk: one folder a run under reports/, written atomically, never overwritten; recordings shipped in the package have the same shape.
+
+run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (what was parsed), logs, and the pages beside them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.core.files import write_atomic as write_atomic  # part of what store offers
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.expressions import evaluate_int
+from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
+from ncu_toolkit.model.codec import document, from_plain, open_document
+from ncu_toolkit.model.run import Ceilings, Run, Skipped, marker
+from ncu_toolkit.report import checksums, reader
+
+MANIFEST: Final = "run.json"
+TIMINGS: Final = "timings.json"
+#: Timings of a few rungs over many sizes, from a run of `bench` of their own: its timings.json under this name, beside a recording.
+CURVE: Final = "curve.json"
+PROFILES: Final = "profiles.json.gz"
+RULES: Final = "rules.json"
+#: A launch that takes at least this fraction of its case's time carries the problem's useful work (the rest are finishing passes).
+MAIN_LAUNCH_SHARE: Final = 0.9
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """One case of a run and how it ended, with the reason.
+
+    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot run here), not run (it was not its turn yet
+    when the run ended).
+    """
+
+    family: str
+    rung: str
+    size: str
+    dtype: str
+    dims: Mapping[str, int]
+    parameters: Mapping[str, int]
+    state: str
+    message: str = ""
+    flops: float | None = None
+    compulsory_bytes: float | None = None
+    report: str = ""
+    """The report that holds its launches; empty where any of the run's may."""
+    source: str = ""
+    """Digest of the kernel's code (build.source_digest)."""
+
+    @property
+    def marker(self) -> str:
+        return marker(self.family, self.rung, self.size, self.dtype)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a ladder's run was asked for beside its cases: what `profile --resume` goes on with."""
+
+    timing: bool = True
+    cache_control: str = "all"
+    redact: bool = False
+    redact_source: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What run.json holds beside the data files."""
+
+    id: str
+    title: str
+    created: str
+    tool_version: str
+    device: Device | None
+    environment: Mapping[str, str]
+    commands: tuple[str, ...] = ()
+    cases: tuple[CaseRecord, ...] = ()
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    skipped: tuple[Skipped, ...] = ()
+    report_files: tuple[str, ...] = ()
+    costs: Mapping[str, float] = field(default_factory=dict)
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each raw report by its name, as hexadecimal digits."""
+    asked: Asked | None = None
+
+
+def write_json(path: Path, kind: str, payload: Any) -> None:
+    """Write a document with its schema, atomically."""
+    write_atomic(path, (json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path, kind: str) -> Any:
+    """The payload of a document.
+
+    Raises:
+        InputProblem: missing, not JSON, or another schema.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputProblem(f"no file '{path}'", "The run's folder is incomplete; make the run again") from None
+    except OSError as error:
+        raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputProblem(f"'{path}' is not JSON: {error}", "It was cut off or edited; make the run again") from None
+    return open_document(kind, data, str(path))
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and dashes: fit for a folder name whatever `text` is."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "run"
+
+
+def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
+    """A fresh folder `YYYYmmdd-HHMMSS-what` under `reports`; a number is added where two runs start in the same second.
+
+    Raises:
+        EnvironmentProblem: the folder cannot be made.
+    """
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    for attempt in range(100):
+        folder = reports / f"{stamp}-{slug(what)}{f'-{attempt + 1}' if attempt else ''}"
+        try:
+            reports.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            if not reports.is_dir():
+                raise EnvironmentProblem(f"'{reports}' is there already and is no folder", "Name another folder with --output") from None
+            continue
+        except OSError as error:
+            raise EnvironmentProblem(f"'{folder}' cannot be made: {error.strerror}", "Name another folder with --output") from None
+    raise EnvironmentProblem(f"'{reports}' already holds 100 runs of this second", "Try again")
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of a run in which nothing was measured."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def save(folder: Path, manifest: Manifest, timings: Iterable[Timing]) -> None:
+    """Write a run's manifest and timings into its folder."""
+    write_json(folder / TIMINGS, "timings", list(timings))
+    save_manifest(folder, manifest)
+
+
+def save_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write run.json with the checksums of the reports as they lie there now."""
+    sums = {name: checksums.digest(folder / name) for name in manifest.report_files if (folder / name).is_file()}
+    write_json(folder / MANIFEST, "run", replace(manifest, checksums=sums))
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """A run's manifest; raises InputProblem where it is missing or broken."""
+    return from_plain(Manifest, read_json(folder / MANIFEST, "run"), str(folder / MANIFEST))
+
+
+def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
+    """A run's timings; none where it has no such file. `name` may be CURVE."""
+    path = folder / name
+    if not path.is_file():
+        return ()
+    return tuple(from_plain(Timing, item, f"{path}[{i}]") for i, item in enumerate(read_json(path, "timings")))
+
+
+def load_run(folder: Path, *, live: bool) -> Run:
+    """A run with its profiles read from the raw reports and tied to their cases.
+
+    Raises:
+        InputProblem: a file of the run is missing or damaged.
+    """
+    manifest = load_manifest(folder)
+    profiles: list[Profile] = []
+    for name in manifest.report_files:
+        if Path(name).name != name:
+            raise InputProblem(f"'{folder / MANIFEST}' names a report outside its folder: '{name}'", "The manifest was edited; make the run again")
+        profiles.extend(reader.load_profiles(folder / name))
+    again = _superseded(profiles, manifest.cases)
+    if again:
+        known = {case.marker: case for case in manifest.cases}
+        profiles = [p for p in profiles if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)]
+    tied = _with_rules(folder, tie(profiles, manifest.cases))
+    timings = load_timings(folder)
+    device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
+    if tied and tied[0].device.name:
+        device = tied[0].device  # ncu knows more of the chip than the runtime does
+    lost = [
+        Skipped(f"{case.family}/{case.rung} at {case.size}", case.message or case.state)
+        for case in manifest.cases
+        if case.state not in ("profiled", "timed")
+    ]
+    environment = dict(manifest.environment)
+    versions = sorted({profile.origin.ncu_version for profile in tied if profile.origin.ncu_version})
+    if versions:
+        environment["Nsight Compute"] = ", ".join(versions)
+        environment.pop("ncu", None)  # what the reports themselves say
+    environment["ncu-toolkit"] = manifest.tool_version
+    return Run(
+        id=manifest.id,
+        title=manifest.title,
+        created=manifest.created,
+        live=live,
+        device=device,
+        environment=environment,
+        commands=manifest.commands,
+        profiles=tied,
+        timings=timings,
+        ceilings=manifest.ceilings,
+        skipped=(*manifest.skipped, *lost, *again),
+        report_files=manifest.report_files,
+        costs=manifest.costs,
+        curve=load_timings(folder, CURVE),
+    )
+
+
+def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profile, ...]:
+    """Give every profile the context of its case, found by the NVTX range it was launched in, in the report that the case names."""
+    by_marker = {case.marker: case for case in cases}
+    groups: dict[str, list[int]] = {}
+    for index, profile in enumerate(profiles):
+        name = next((name for name in profile.launch.nvtx if name in by_marker), None)
+        if name is not None and _holds(by_marker[name], profile):
+            groups.setdefault(name, []).append(index)
+    tied = list(profiles)
+    for name, indices in groups.items():
+        case = by_marker[name]
+        times = [profiles[i].duration_us or 0.0 for i in indices]
+        total = sum(times)
+        repeats = _repeats(case)
+        for position, i in enumerate(indices):
+            carries = total > 0 and times[position] >= MAIN_LAUNCH_SHARE * total
+            tied[i] = replace(
+                profiles[i],
+                context=Context(
+                    family=case.family,
+                    rung=case.rung,
+                    size=case.size,
+                    dtype=case.dtype,
+                    dims=dict(case.dims),
+                    parameters=dict(case.parameters),
+                    launch_index=position,
+                    launch_count=len(indices),
+                    flops=case.flops if carries else None,
+                    compulsory_bytes=case.compulsory_bytes if carries else None,
+                    repeat=repeats[position] if len(repeats) == len(indices) else 1,
+                ),
+            )
+    return tuple(tied)
+
+
+def _holds(case: CaseRecord, profile: Profile) -> bool:
+    """Whether a launch in a case's range is of the report that holds the case; a recording's reports are compressed under the same name."""
+    return case.report.removesuffix(".xz") in ("", profile.origin.file.removesuffix(".xz"))
+
+
+def _superseded(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Skipped, ...]:
+    """Launches of cases that were broken off and collected again: which report holds the ones that count."""
+    by_marker = {case.marker: case for case in cases}
+    found: dict[Skipped, None] = {}
+    for profile in profiles:
+        for name in profile.launch.nvtx:
+            case = by_marker.get(name)
+            if case is not None and not _holds(case, profile):
+                found[Skipped(f"{case.family}/{case.rung} at {case.size} in {profile.origin.file}", f"collected again in {case.report}")] = None
+    return tuple(found)
+
+
+def _repeats(case: CaseRecord) -> tuple[int, ...]:
+    """How often the rung launches each of its kernels, of which the profiler sees one; empty for a rung that is no longer here or has changed."""
+    try:
+        rung = find_rung(case.rung)
+        names = rung.names(case.dims, case.parameters, 1)
+        return tuple(evaluate_int(launch.repeat, names, where=f"{rung.label}: repeat") for launch in rung.launches)
+    except ToolkitError:
+        return ()
+
+
+def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
+    """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report module."""
+    text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / PROFILES, gzip.compress(text.encode(), mtime=0))
+
+
+def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
+    """Write the profiler's own rule messages by case and launch, from a run with its stock sections."""
+    rows = {
+        f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}": p.rules
+        for p in profiles
+        if p.context is not None
+    }
+    write_json(folder / RULES, "rules", rows)
+
+
+def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
+    """Profiles with the rule messages that were recorded apart from them, where there are any."""
+    path = folder / RULES
+    if not path.is_file():
+        return tuple(profiles)
+    rows = {key: tuple(from_plain(RuleMessage, item, f"{path}:{key}") for item in items) for key, items in read_json(path, "rules").items()}
+    return tuple(
+        replace(p, rules=rows.get(f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}", p.rules))
+        if p.context is not None
+        else p
+        for p in profiles
+    )
+
+
+def read_profiles(path: Path) -> tuple[Profile, ...]:
+    """Profiles from a profiles.json.gz; raises InputProblem where it is damaged."""
+    try:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+    except FileNotFoundError:
+        raise InputProblem(f"no file '{path}'") from None
+    except (OSError, EOFError, json.JSONDecodeError) as error:
+        raise InputProblem(f"'{path}' is damaged: {error}", "Make it again with `ncu-toolkit report`") from None
+    return tuple(from_plain(Profile, item, f"profile[{i}]") for i, item in enumerate(open_document("profiles", data, str(path))))
+
+
+def recordings_root() -> Path:
+    """The folder of recordings shipped in the package."""
+    return Path(__file__).resolve().parents[1] / "data" / "recordings"
+
+
+def recordings() -> tuple[Path, ...]:
+    """Folders of the shipped recordings, by name."""
+    root = recordings_root()
+    return tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
+
+
+def runs_under(reports: Path) -> tuple[tuple[Path, Manifest | ToolkitError], ...]:
+    """Every run folder under `reports`, oldest first, with its manifest or the error that keeps it from being read."""
+    found: list[tuple[Path, Manifest | ToolkitError]] = []
+    for path in sorted(reports.glob(f"*/{MANIFEST}")):
+        try:
+            found.append((path.parent, load_manifest(path.parent)))
+        except ToolkitError as error:
+            found.append((path.parent, error))
+    return tuple(found)

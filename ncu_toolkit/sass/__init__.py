@@ -1,0 +1,1 @@
+"""Machine code: instructions, registers, control flow, loops and what they cost."""

@@ -1,0 +1,104 @@
+"""Where the branches of a report's SASS lead: which instruction each of them names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass.operands import parts, split
+
+INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
+JUMPS: Final = INDIRECT | {"BRA", "JMP"}
+ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
+
+_BARRIER: Final = re.compile(r"\bB(\d+)\b")
+#: Bytes that a function starts at a multiple of (`.align 128` in nvdisasm's text).
+_ALIGNED: Final = 128
+_ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
+
+
+def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
+    """Indices of the instructions that each branch, call or BSSY names, by its own index. None where they cannot be told.
+
+    Reports give addresses from the start of the function and targets as absolute ones, and do not say how far apart the two are: see `_shift`. An
+    indirect branch is taken to go to all code that nothing else leads to, which is what the table of a switch holds.
+    """
+    if not rows or any(not row.opcode for row in rows):
+        return None
+    named: dict[int, int] = {}
+    for i, row in enumerate(rows):
+        # a call by absolute address leads out of the kernel: what it needs is not in these rows, and it is taken to return
+        if row.opcode.partition(".")[0] in ("BRA", "JMP", "BSSY", "CALL") and not row.opcode.startswith("CALL.ABS"):
+            match = _ABSOLUTE.search((split(row.sass) or [""])[-1])
+            if match is None:
+                return None
+            named[i] = int(match[1], 16)
+    by_address = {row.address: i for i, row in enumerate(rows)}
+    behind = [i + 1 for i, row in enumerate(rows[:-1]) if not falls_through(row)]
+    shift = _shift(rows, named, by_address, behind)
+    if shift is None:
+        return None
+    found: dict[int, tuple[int, ...]] = {i: (by_address[at - shift],) for i, at in named.items()}
+    reached = {i for ends in found.values() for i in ends}
+    alone = tuple(i for i in behind if i not in reached)
+    for i, row in enumerate(rows):
+        if row.opcode.partition(".")[0] in INDIRECT:
+            if not alone:
+                return None
+            found[i] = alone
+    return found
+
+
+def falls_through(row: Instruction) -> bool:
+    """Whether control may go on from an instruction to the next one."""
+    base = row.opcode.partition(".")[0]
+    if base not in JUMPS and base not in ENDS:
+        return True
+    guard, operands = parts(row.sass)
+    # a condition may also be an operand: `BRA.U UP0, …`, `BRA.DIV UR4, …`
+    return bool(guard) or (base in ("BRA", "JMP") and "," in operands)
+
+
+def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Mapping[int, int], behind: Sequence[int]) -> int | None:
+    """What to take from a target to get an address from the start. None where it cannot be told.
+
+    Targets may be offsets already, or two instructions say it (`_hints`). Else, as functions start at multiples of 128 bytes: of those starts from
+    which every target is one of the instructions, the one that explains most. Code behind an unconditional branch needs something that leads to it,
+    and a BSSY names what follows the BSYNC of its barrier.
+    """
+    if not named:
+        return 0
+    for shift in (0, *_hints(rows, named)):
+        if all(target - shift in by_address for target in named.values()):
+            return shift
+    low, high = min(named.values()), max(named.values())
+    last = rows[-1].address
+    joins = {i: found[1] for i, row in enumerate(rows) if row.opcode.startswith("BSSY") and (found := _BARRIER.search(row.sass))}
+    best, least, tied = None, -1, False
+    for shift in range(-(-(high - last) // _ALIGNED) * _ALIGNED, low + 1, _ALIGNED):
+        if any(target - shift not in by_address for target in named.values()):
+            continue
+        ends = {i: by_address[target - shift] for i, target in named.items()}
+        reached = set(ends.values())
+        score = sum(i in reached for i in behind)
+        for i, name in joins.items():
+            before = rows[ends[i] - 1] if ends[i] else None
+            score += bool(before and before.opcode.startswith("BSYNC") and (found := _BARRIER.search(before.sass)) and found[1] == name)
+        if score > least:
+            best, least, tied = shift, score, False
+        elif score == least:
+            tied = True
+    return None if tied else best
+
+
+def _hints(rows: Sequence[Instruction], named: Mapping[int, int]) -> list[int]:
+    """Shifts that the code itself tells: compilers end a function with a branch to itself, and a relative return names the kernel's start."""
+    found = []
+    own = next((i for i in range(len(rows) - 1, -1, -1) if not rows[i].opcode.startswith("NOP")), -1)
+    if own in named and not falls_through(rows[own]):
+        found.append(named[own] - rows[own].address)
+    returns = (_ABSOLUTE.search((split(row.sass) or [""])[-1]) for row in rows if row.opcode.startswith("RET.REL"))
+    found += [int(match[1], 16) - rows[0].address for match in returns if match][:1]
+    return found

@@ -1,0 +1,96 @@
+"""Which instructions may have written a register that another one reads: reaching definitions over the branches of a kernel's SASS.
+
+Where the branches cannot be followed (branches.py), code is taken as one straight line. A function that is called is left out of the flow: what it
+is given and what it returns is not followed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass import branches
+from ncu_toolkit.sass.branches import ENDS, JUMPS, falls_through
+from ncu_toolkit.sass.operands import parts
+
+
+class Graph:
+    """Basic blocks of one kernel and, on demand, the instructions whose write of a register may reach an instruction.
+
+    `writes` holds each instruction's written registers. A predicated instruction may leave a register as it was, so what came before it
+    reaches as well, unless the reader runs under the same predicate.
+    """
+
+    def __init__(self, rows: Sequence[Instruction], writes: Sequence[frozenset[int]]) -> None:
+        # Writers of each register in file order: looking through the instructions themselves takes quadratic time in straight code.
+        self._writers: dict[int, list[int]] = {}
+        for i, registers in enumerate(writes):
+            for register in registers:
+                self._writers.setdefault(register, []).append(i)
+        self._guards = [parts(row.sass)[0] for row in rows]
+        named = branches.targets(rows) or {}
+        self.targets = {i: ends for i, ends in named.items() if _base(rows[i]) in JUMPS}
+        """Indices of the instructions that each branch may go to, by the branch's index."""
+        self.known = bool(self.targets)
+        """Whether branch targets could be told; without them code is one straight line."""
+        starts = {0, *(end for ends in self.targets.values() for end in ends)}
+        starts.update(i + 1 for i, row in enumerate(rows) if _base(row) in (JUMPS | ENDS) and i + 1 < len(rows))
+        self._starts = sorted(start for start in starts if start < len(rows))
+        self._block_of = [0] * len(rows)
+        for block, start in enumerate(self._starts):
+            for i in range(start, self._starts[block + 1] if block + 1 < len(self._starts) else len(rows)):
+                self._block_of[i] = block
+        self._before: list[list[int]] = [[] for _ in self._starts]
+        for block in range(len(self._starts)):
+            last = self._last(block)
+            following = [self._block_of[end] for end in self.targets.get(last, ())]
+            if block + 1 < len(self._starts) and falls_through(rows[last]):
+                following.append(block + 1)
+            for successor in following:
+                self._before[successor].append(block)
+        self._entering: dict[tuple[int, int, str], frozenset[int]] = {}
+
+    def _last(self, block: int) -> int:
+        return (self._starts[block + 1] if block + 1 < len(self._starts) else len(self._block_of)) - 1
+
+    def reaching(self, index: int, register: int) -> frozenset[int]:
+        """Instructions whose write of `register` may be what `index` reads."""
+        block, guard = self._block_of[index], self._guards[index]
+        found, closed = self._within(block, index - 1, register, guard)
+        return found if closed else found | self._entry(block, register, guard)
+
+    def _within(self, block: int, last: int, register: int, guard: str) -> tuple[frozenset[int], bool]:
+        """Writers in a block from `last` back, and whether one among them hides what came before: unconditional, or under the reader's own guard."""
+        found = []
+        writers = self._writers.get(register, [])
+        for place in range(bisect_right(writers, last) - 1, -1, -1):
+            i = writers[place]
+            if i < self._starts[block]:
+                break
+            found.append(i)
+            if self._guards[i] in ("", guard):
+                return frozenset(found), True
+        return frozenset(found), False
+
+    def _entry(self, block: int, register: int, guard: str) -> frozenset[int]:
+        key = (block, register, guard)
+        if key not in self._entering:
+            found: set[int] = set()
+            seen: set[int] = set()
+            waiting = list(self._before[block])
+            while waiting:
+                at = waiting.pop()
+                if at in seen:
+                    continue
+                seen.add(at)
+                writers, closed = self._within(at, self._last(at), register, guard)
+                found |= writers
+                if not closed:
+                    waiting += self._before[at]
+            self._entering[key] = frozenset(found)
+        return self._entering[key]
+
+
+def _base(row: Instruction) -> str:
+    return row.opcode.split(".", 1)[0]

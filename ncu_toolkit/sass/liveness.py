@@ -1,0 +1,221 @@
+"""How many general registers hold a value that is still needed at each instruction: backward liveness over the control flow of a kernel's SASS.
+
+Two forms of code are read: rows of a report, whose branches name absolute addresses, and a disassembly, whose branches are resolved already. A
+predicated write leaves the old value alive, since it may not happen. Uniform registers (UR) and predicates are other register files and count
+nothing here. Counts are of 32-bit registers; a register that an instruction writes counts at it, needed later or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass import branches
+from ncu_toolkit.sass.branches import JUMPS, falls_through
+from ncu_toolkit.sass.operands import parts, registers
+
+_BARRIER: Final = re.compile(r"\bB(\d+)\b")
+_CALLS: Final = frozenset({"CALL"})
+#: The stack pointer: code that sets it keeps it to the end, by the calling convention.
+_STACK: Final = 1
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Live general registers a thread at each instruction, in the order of the instructions given."""
+
+    counts: tuple[int, ...]
+
+    @property
+    def peak(self) -> int:
+        """The most at any instruction; 0 for no code."""
+        return max(self.counts, default=0)
+
+    @property
+    def peak_index(self) -> int:
+        """The first instruction with the most; 0 for no code."""
+        return self.counts.index(self.peak) if self.counts else 0
+
+
+def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
+    """Live registers of a report's instructions. None where their text is not in the report, or where a branch cannot be followed."""
+    found = _RECENT.get(id(rows))
+    if found is None or found[0] is not rows:
+        targets = branches.targets(rows)
+        found = rows, None if targets is None else of_code(rows, targets)
+        _RECENT[id(rows)] = found
+        while len(_RECENT) > _REMEMBER:
+            del _RECENT[next(iter(_RECENT))]
+    return found[1]
+
+
+#: Live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so its id
+#: stays its own.
+_RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
+_REMEMBER: Final = 4
+
+
+def of_code(rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> Liveness:
+    """Live registers of code whose branch targets are known, as indices of rows by the index of the branch.
+
+    A subroutine within the code is summed up where it is called: what it reads before writing it, and what it always writes. Within it, what any
+    of its callers needs afterwards is live.
+    """
+    code = _Code(rows, targets)
+    reads: dict[int, int] = dict.fromkeys(code.entries, 0)
+    while True:
+        entering = code.solve(reads, {})
+        now = {entry: entering[entry] for entry in code.entries}
+        if now == reads:
+            break
+        reads = now
+    if code.entries:
+        needed = dict.fromkeys(code.returns, 0)
+        for entry, ends in code.entries.items():
+            for call in (i for i, e in code.calls.items() if e == entry and i + 1 < len(rows)):
+                for end in ends:
+                    needed[end] |= entering[call + 1]
+        entering = code.solve(reads, needed)
+    return Liveness(tuple((e | w).bit_count() for e, w in zip(entering, code.written, strict=True)))
+
+
+class _Code:
+    """Code laid out for the analysis: registers as bit masks, where control goes, and the subroutines that are called."""
+
+    def __init__(self, rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> None:
+        self._split = [parts(row.sass) for row in rows]
+        self._bases = [row.opcode.partition(".")[0] for row in rows]
+        self._targets = targets
+        self.written, self._read = [], []
+        for row, (_, operands) in zip(rows, self._split, strict=True):
+            out, into = registers(row.opcode, operands)
+            self.written.append(_mask(out))
+            self._read.append(_mask(into))
+        self._kept = [0 if guard else mask for (guard, _), mask in zip(self._split, self.written, strict=True)]
+        self._stack = _mask(frozenset((_STACK,))) if any(mask & (1 << _STACK) for mask in self.written) else 0
+        self._following = self._successors(rows)
+        self.calls: dict[int, int] = {}
+        """Entry of the subroutine by index of its call."""
+        self.entries: dict[int, tuple[int, ...]] = {}
+        """Returns of each subroutine by its entry."""
+        for i, base in enumerate(self._bases):
+            if base not in _CALLS or not targets.get(i):
+                continue
+            entry = targets[i][0]
+            ends = self.entries.get(entry) or self._ends(entry)
+            if ends:
+                self.entries[entry], self.calls[i] = ends, entry
+            else:  # without a return it is a jump: before CC 9.0 compilers leave a divergent region so
+                through = (i + 1,) if self._split[i][0] and i + 1 < len(rows) else ()
+                self._following[i] = tuple(sorted({entry, *through}))
+        self.returns = tuple(sorted({end for ends in self.entries.values() for end in ends}))
+        self._following = self._joined(self._following)
+        self._always = {entry: self._always_written(entry, ends) for entry, ends in self.entries.items()}
+
+    def solve(self, reads: Mapping[int, int], needed: Mapping[int, int]) -> list[int]:
+        """Masks of the registers live on entry to each instruction.
+
+        Args:
+            reads: what each subroutine reads, by its entry.
+            needed: what is live behind each return, by its index.
+        """
+        before: list[list[int]] = [[] for _ in self._bases]
+        for i, successors in enumerate(self._following):
+            for s in successors:
+                before[s].append(i)
+        entering = [0] * len(self._bases)
+        waiting = list(range(len(self._bases)))
+        queued = [True] * len(self._bases)
+        while waiting:
+            i = waiting.pop()
+            queued[i] = False
+            leaving = needed.get(i, 0) if self._following[i] else self._stack | needed.get(i, 0)
+            for s in self._following[i]:
+                leaving |= entering[s]
+            kept, read = self._kept[i], self._read[i]
+            if i in self.calls:
+                read |= reads[self.calls[i]]
+                kept |= 0 if self._split[i][0] else self._always[self.calls[i]]
+            now = read | (leaving & ~kept)
+            if now != entering[i]:
+                entering[i] = now
+                for p in before[i]:
+                    if not queued[p]:
+                        queued[p] = True
+                        waiting.append(p)
+        return entering
+
+    def _successors(self, rows: Sequence[Instruction]) -> list[tuple[int, ...]]:
+        """Where control goes from each instruction; calls and BSYNC as if they went on to the next."""
+        following: list[tuple[int, ...]] = []
+        for i, base in enumerate(self._bases):
+            found = set(self._targets.get(i, ())) if base in JUMPS else set()
+            if i + 1 < len(self._bases) and falls_through(rows[i]):
+                found.add(i + 1)
+            following.append(tuple(sorted(found)))
+        return following
+
+    def _ends(self, entry: int) -> tuple[int, ...]:
+        """The returns that are reached from an entry."""
+        seen, waiting = {entry}, [entry]
+        while waiting:
+            for s in self._following[waiting.pop()]:
+                if s not in seen:
+                    seen.add(s)
+                    waiting.append(s)
+        return tuple(sorted(i for i in seen if self._bases[i] == "RET"))
+
+    def _always_written(self, entry: int, ends: tuple[int, ...]) -> int:
+        """Registers that every way from an entry to a return writes."""
+        written = {entry: 0}
+        waiting = [entry]
+        while waiting:
+            i = waiting.pop()
+            after = written[i] | self._kept[i]
+            for s in self._following[i]:
+                now = after & written.get(s, after)
+                if now != written.get(s):
+                    written[s] = now
+                    waiting.append(s)
+        mask = -1
+        for end in ends:
+            mask &= written.get(end, -1)
+        return mask if ends else 0
+
+    def _joined(self, following: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """`following` with each BSYNC led to the targets of those BSSY of its barrier that may have run last before it."""
+        names = [
+            found[1] if base in ("BSSY", "BSYNC") and (found := _BARRIER.search(self._split[i][1])) else "" for i, base in enumerate(self._bases)
+        ]
+        setters = [i for i, base in enumerate(self._bases) if base == "BSSY" and names[i]]
+        bit = {i: 1 << n for n, i in enumerate(setters)}
+        alike = {name: sum(bit[i] for i in setters if names[i] == name) for name in set(names) if name}
+        reaching: dict[int, int] = {}
+        waiting = [*self.entries, 0] if setters else []
+        reaching.update(dict.fromkeys(waiting, 0))
+        while waiting:
+            i = waiting.pop()
+            after = reaching[i]
+            if self._bases[i] == "BSYNC" and names[i]:
+                held = after & alike[names[i]]
+                ends = {t for s in setters if held & bit[s] for t in self._targets.get(s, ())}
+                if ends:
+                    following[i] = tuple(sorted(ends))
+                after &= ~held
+            elif i in bit:
+                after = (after & ~alike[names[i]]) | bit[i]
+            for s in following[i]:
+                if s not in reaching or after & ~reaching[s]:
+                    reaching[s] = reaching.get(s, 0) | after
+                    waiting.append(s)
+        return following
+
+
+def _mask(numbers: frozenset[int]) -> int:
+    mask = 0
+    for n in numbers:
+        mask |= 1 << n
+    return mask

@@ -1,0 +1,299 @@
+"""Control flow of a disassembled function: basic blocks, natural loops, and what one iteration of a loop moves and computes.
+
+Everything here is read from the code alone. Predicated instructions count as executed; a loop whose body branches counts every path once, and says
+by `Loop.conditional` which of its instructions a pass may leave out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass.disassembly import (
+    ATOMICS,
+    BULK,
+    GLOBAL_LOADS,
+    GLOBAL_STORES,
+    LOCAL,
+    SHARED_LOADS,
+    SHARED_STORES,
+    Function,
+    SassInstruction,
+    access_bytes,
+    flops,
+)
+from ncu_toolkit.sass.liveness import Liveness, of_code
+from ncu_toolkit.sass.operands import registers
+
+#: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register allocation and spilling", 1982).
+LOOP_WEIGHT = 10
+#: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this is not written.
+PIPELINE_ROUNDS = 8
+
+_JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
+_ENDS = frozenset({"EXIT", "RET", "KILL"})
+
+
+@dataclass(frozen=True)
+class Block:
+    """A basic block: its instructions and the blocks that may follow, by index."""
+
+    index: int
+    instructions: tuple[SassInstruction, ...]
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A natural loop. `depth` is 1 for an outermost one; `innermost` says that no other loop lies within."""
+
+    header: int
+    """Address of the first instruction of its header."""
+    blocks: frozenset[int]
+    instructions: tuple[SassInstruction, ...]
+    """Its body in address order, inner loops included."""
+    depth: int
+    innermost: bool
+    conditional: frozenset[int] = frozenset()
+    """Addresses of the instructions that a pass can go around: their blocks do not dominate every branch back to the header."""
+
+    @cached_property
+    def mix(self) -> Counter[str]:
+        """Instructions of one iteration by opcode with modifiers."""
+        return Counter(i.opcode for i in self.instructions)
+
+    def count(self, pattern: str) -> int:
+        return sum(i.matches(pattern) for i in self.instructions)
+
+    def bytes_of(self, opcodes: Iterable[str]) -> int:
+        """Bytes one thread moves in an iteration with instructions of these base opcodes."""
+        wanted = set(opcodes)
+        return sum(access_bytes(i) for i in self.instructions if i.base in wanted)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one thread in an iteration."""
+        return sum(flops(i) for i in self.instructions)
+
+    @property
+    def global_bytes(self) -> int:
+        return self.bytes_of(GLOBAL_LOADS | GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"}))
+
+    @property
+    def shared_load_bytes(self) -> int:
+        return self.bytes_of(SHARED_LOADS)
+
+    @property
+    def shared_store_bytes(self) -> int:
+        return self.bytes_of(SHARED_STORES)
+
+    @property
+    def local_bytes(self) -> int:
+        return self.bytes_of(LOCAL)
+
+    @property
+    def bulk_copies(self) -> int:
+        """Copies whose size the code does not say (TMA); byte figures do not hold them."""
+        return sum(i.base in BULK for i in self.instructions)
+
+    @property
+    def flops_per_global_byte(self) -> float | None:
+        """Arithmetic per byte of global memory as requested, before any cache; None where the loop moves none, or moves it in bulk."""
+        return self.flops / self.global_bytes if self.global_bytes and not self.bulk_copies else None
+
+    @property
+    def flops_per_shared_byte(self) -> float | None:
+        """Arithmetic per byte loaded from shared memory; None where it loads none."""
+        return self.flops / self.shared_load_bytes if self.shared_load_bytes else None
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        return loads_in_flight(self.instructions)
+
+    @property
+    def source_lines(self) -> tuple[tuple[str, int, int], ...]:
+        """(file, line, instructions) of the body, most instructions first."""
+        counts = Counter((i.file, i.line) for i in self.instructions if i.file)
+        return tuple((file, line, n) for (file, line), n in counts.most_common())
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Most global loads, and most bytes, that one thread can have outstanding in a loop."""
+
+    loads: int
+    bytes: int
+
+
+def blocks_of(function: Function) -> tuple[Block, ...]:
+    """The basic blocks in address order; the first is the entry. A call is taken to return; an indirect branch goes where nvdisasm says."""
+    code = function.instructions
+    starts = {code[0].address} if code else set()
+    for i, instruction in enumerate(code):
+        starts.update(instruction.targets)
+        if (_is_jump(instruction) or instruction.base in _ENDS) and i + 1 < len(code):
+            starts.add(code[i + 1].address)
+    groups: list[list[SassInstruction]] = []
+    for instruction in code:
+        if instruction.address in starts:
+            groups.append([])
+        groups[-1].append(instruction)
+    index = {group[0].address: i for i, group in enumerate(groups)}
+    blocks = []
+    for i, group in enumerate(groups):
+        last = group[-1]
+        following = [index[t] for t in last.targets if t in index] if _is_jump(last) else []
+        if not _never_falls_through(last) and i + 1 < len(groups):
+            following.append(i + 1)
+        blocks.append(Block(i, tuple(group), tuple(dict.fromkeys(following))))
+    return tuple(blocks)
+
+
+def loops_of(function: Function) -> tuple[Loop, ...]:
+    """The natural loops reachable from the entry, by address of their header. Loops that share a header are one; irreducible cycles are none."""
+    blocks = blocks_of(function)
+    if not blocks:
+        return ()
+    dominators = _dominators(blocks)
+    predecessors: dict[int, list[int]] = {b.index: [] for b in blocks}
+    for block in blocks:
+        for s in block.successors:
+            predecessors[s].append(block.index)
+    bodies: dict[int, set[int]] = {}
+    always: dict[int, int] = {}
+    for block in blocks:
+        for header in block.successors:
+            if dominators.get(block.index, 0) >> header & 1:
+                bodies.setdefault(header, {header}).update(_body(header, block.index, predecessors, dominators))
+                always[header] = always.get(header, -1) & dominators[block.index]
+    loops = []
+    for header, body in sorted(bodies.items()):
+        depth = sum(body <= other for other in bodies.values())
+        innermost = not any(other < body for other in bodies.values())
+        instructions = tuple(i for index in sorted(body) for i in blocks[index].instructions)
+        conditional = frozenset(i.address for index in body if not always[header] >> index & 1 for i in blocks[index].instructions)
+        loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost, conditional))
+    return tuple(loops)
+
+
+def live_registers(function: Function) -> Liveness:
+    """Live general registers at each of the function's instructions."""
+    index = {i.address: n for n, i in enumerate(function.instructions)}
+    rows = [Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(function.instructions)]
+    return of_code(rows, {n: [index[t] for t in i.targets if t in index] for n, i in enumerate(function.instructions)})
+
+
+def hot_loops(function: Function) -> tuple[Loop, ...]:
+    """The innermost loops, those likely to take most time first: LOOP_WEIGHT ** depth times the instructions in the body."""
+    innermost = [loop for loop in loops_of(function) if loop.innermost]
+    return tuple(sorted(innermost, key=lambda loop: -len(loop.instructions) * LOOP_WEIGHT**loop.depth))
+
+
+def _is_jump(instruction: SassInstruction) -> bool:
+    return instruction.base in _JUMPS
+
+
+def _never_falls_through(instruction: SassInstruction) -> bool:
+    """An unconditional jump or end. A jump is conditional by its predicate or by an operand: `BRA.DIV UR4, …`, `BRA.U !UP0, …`, `BRA P1, …`."""
+    if instruction.predicate:
+        return False
+    if instruction.base in _ENDS or instruction.base in ("BRX", "JMX", "BRXU", "JMXU"):
+        return True
+    return instruction.base in ("BRA", "JMP") and "," not in instruction.operands
+
+
+def _dominators(blocks: Sequence[Block]) -> dict[int, int]:
+    """Dominators of each block reachable from the entry, as bits by index; by iteration to the fixed point in reverse post-order."""
+    order: list[int] = []
+    seen = {0}
+    stack = [(0, iter(blocks[0].successors))]
+    while stack:
+        node, successors = stack[-1]
+        following = next((s for s in successors if s not in seen), None)
+        if following is None:
+            order.append(node)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(blocks[following].successors)))
+    order.reverse()
+    predecessors: dict[int, list[int]] = {n: [] for n in order}
+    for n in order:
+        for s in blocks[n].successors:
+            predecessors[s].append(n)
+    dominators = dict.fromkeys(order, -1)
+    dominators[0] = 1
+    changed = True
+    while changed:
+        changed = False
+        for n in order[1:]:
+            meet = -1
+            for p in predecessors[n]:
+                meet &= dominators[p]
+            meet |= 1 << n
+            if meet != dominators[n]:
+                dominators[n], changed = meet, True
+    return dominators
+
+
+def _body(header: int, tail: int, predecessors: dict[int, list[int]], reachable: dict[int, int]) -> set[int]:
+    """Blocks from which `tail` is reached without passing `header`."""
+    body, waiting = {header, tail}, [tail]
+    while waiting:
+        node = waiting.pop()
+        if node == header:
+            continue
+        for p in predecessors[node]:
+            if p in reachable and p not in body:
+                body.add(p)
+                waiting.append(p)
+    return body
+
+
+def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
+    """Most global loads that one thread has outstanding at once, replaying a loop's body until a pipeline would be full.
+
+    A load to registers is outstanding until an instruction names one of its registers. Asynchronous copies (LDGSTS) are outstanding until
+    DEPBAR leaves fewer groups pending than theirs; with mbarriers in place of DEPBAR, only until the end of the iteration, since the code
+    does not say how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait sooner.
+    """
+    waiting: dict[int, tuple[frozenset[int], int]] = {}
+    groups: list[list[int]] = []
+    open_group: list[int] = []
+    waits_by_group = any(i.base == "DEPBAR" for i in body)
+    best_loads = best_bytes = 0
+    if not any(i.base in GLOBAL_LOADS for i in body):
+        return InFlight(0, 0)
+    operands = [registers(i.opcode, i.operands) for i in body]
+    touched = [written | read for written, read in operands]
+    for _ in range(PIPELINE_ROUNDS):
+        before = best_loads, best_bytes
+        if not waits_by_group:
+            groups, open_group = [], []
+        for at, instruction in enumerate(body):
+            if waiting:
+                for key in [k for k, (wanted, _) in waiting.items() if not wanted.isdisjoint(touched[at])]:
+                    del waiting[key]
+            if instruction.base == "LDGSTS":
+                open_group.append(access_bytes(instruction))
+            elif instruction.base == "LDGDEPBAR":
+                groups.append(open_group)
+                open_group = []
+            elif instruction.base == "DEPBAR":
+                kept = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
+                pending = int(kept[1], 16) if kept else 0
+                groups = groups[len(groups) - pending :] if pending < len(groups) else groups
+            elif instruction.base in GLOBAL_LOADS:
+                waiting[at] = (operands[at][0], access_bytes(instruction))
+            else:
+                continue
+            copies = [size for group in groups for size in group] + open_group
+            best_loads = max(best_loads, len(waiting) + len(copies))
+            best_bytes = max(best_bytes, sum(size for _, size in waiting.values()) + sum(copies))
+        if (best_loads, best_bytes) == before:
+            break  # a pipeline that no longer fills
+    return InFlight(best_loads, best_bytes)
