@@ -1,11 +1,13 @@
-"""What the toolkit costs, beside Nsight Compute's own sets and printed pages, in one run on one machine.
+"""What the toolkit costs, beside Nsight Compute's own sets and printed pages, in one run on one
+machine.
 
     python benchmarks/cost.py --output docs/data/cost.json [--budget 300]
 
-On the GPU: the same ladder under ncu with our set, `--set detailed` and `--set full`, in an order drawn anew for each repeat, and the program
-by itself. On the CPU: reading the report of our set, diagnosing and rendering it, beside `ncu --import` on the same file. Writes JSON and prints
-Markdown. `--report FILE` does the CPU side alone. What the budget leaves no time for is listed, not guessed.
-"""
+On the GPU: the same ladder under ncu with our set, `--set detailed` and `--set full`, in an order
+drawn anew for each repeat, and the program by itself. On the CPU: reading the report of our set,
+diagnosing and rendering it, beside `ncu --import` on the same file. Writes JSON and prints
+Markdown. `--report FILE` does the CPU side alone. What the budget leaves no time for is listed, not
+guessed."""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ SETS = (SET_NAME, "detailed", "full")
 LAUNCHES = 25
 SMALL = "512"
 FAMILY = "gemm_fp32"
-#: Asked in a process of its own, so that no context of ours is on the GPU while others are profiled.
+#: Asked in a process of its own, so that no context of ours is on the GPU while others are
+#: profiled.
 _FACTS = """
 import json
 from dataclasses import asdict
@@ -53,7 +56,8 @@ print(json.dumps({"gpu": gpu.device().name, "cc": gpu.device().cc, "environment"
 
 @dataclass
 class Series:
-    """Repeats of one thing: wall seconds each, and what else is known of it. `failed` says why there are none."""
+    """Repeats of one thing: wall seconds each, and what else is known of it. `failed` says why
+    there are none."""
 
     seconds: list[float] = field(default_factory=list)
     passes: list[int] = field(default_factory=list)
@@ -69,7 +73,8 @@ class Series:
 
 
 class Clock:
-    """Time that is left. `fits` asks whether something as long as it was the last time still has room."""
+    """Time that is left. `fits` asks whether something as long as it was the last time still has
+    room."""
 
     def __init__(self, budget: float, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._end = now, now() + budget
@@ -83,28 +88,47 @@ class Clock:
 
 
 def planned(size: str, cc: tuple[int, int]) -> list[PlannedCase]:
-    """Every rung of the FP32 ladder that the GPU can run at `size`, and at SMALL as many of the first ones as LAUNCHES asks for."""
+    """Every rung of the FP32 ladder that the GPU can run at `size`, and at SMALL as many of the
+    first ones as LAUNCHES asks for."""
     rungs = [rung for rung in find_family(FAMILY).rungs if not rung.unsupported_on(cc)]
     cases = [PlannedCase(FAMILY, rung.name, size, "float32") for rung in rungs]
-    return cases + [PlannedCase(FAMILY, rung.name, SMALL, "float32") for rung in rungs[: max(0, LAUNCHES - len(cases))]]
+    return cases + [
+        PlannedCase(FAMILY, rung.name, SMALL, "float32")
+        for rung in rungs[: max(0, LAUNCHES - len(cases))]
+    ]
 
 
 def environment() -> dict[str, str]:
     """The child's search path: this checkout first."""
-    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    return {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    }
 
 
-def under_ncu(ncu: collect.Ncu, set_name: str, cases: Sequence[PlannedCase], folder: Path, timeout: float) -> tuple[collect.Outcome, Path]:
-    """One run of the ladder under ncu with a set, its flags as the toolkit's own sessions give them."""
+def under_ncu(
+    ncu: collect.Ncu, set_name: str, cases: Sequence[PlannedCase], folder: Path, timeout: float
+) -> tuple[collect.Outcome, Path]:
+    """One run of the ladder under ncu with a set, its flags as the toolkit's own sessions give
+    them."""
     stem = f"{set_name}-{len(list(folder.glob('*.log')))}"
     plan = folder / f"{stem}-plan.json"
-    write_plan(Plan(tuple(cases), str(folder / f"{stem}.jsonl"), str(folder / f"{stem}.stop")), plan)
+    write_plan(
+        Plan(tuple(cases), str(folder / f"{stem}.jsonl"), str(folder / f"{stem}.stop")), plan
+    )
     folders = [session.section_folder()]
     if ncu.stock_sections is not None:
         folders.append(ncu.stock_sections)
     elif set_name != SET_NAME:
-        raise EnvironmentProblem(f"ncu's own section files are not found, and the set '{set_name}' is in them", "Set NCU to an installation")
-    request = collect.Request(folder / stem, (sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan)), tuple(folders), set_name=set_name)
+        raise EnvironmentProblem(
+            f"ncu's own section files are not found, and the set '{set_name}' is in them",
+            "Set NCU to an installation",
+        )
+    request = collect.Request(
+        folder / stem,
+        (sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan)),
+        tuple(folders),
+        set_name=set_name,
+    )
     outcome = collect.run(
         collect.argv(ncu, request), folder / stem, folder / f"{stem}.log", timeout=timeout,
         request_stop=(folder / f"{stem}.stop").touch, environment=environment(),
@@ -127,17 +151,24 @@ def timed(words: Sequence[str], timeout: float, **variables: str) -> float:
     """
     start = time.perf_counter()
     with subprocess.Popen(
-        list(words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment(), **variables}
+        list(words),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment(), **variables},
     ) as process:
         try:
             _, errors = process.communicate(timeout=max(1.0, timeout))
         except subprocess.TimeoutExpired:
             process.kill()
-            raise EnvironmentProblem(f"'{Path(words[0]).name}' took longer than {timeout:.0f} s") from None
+            raise EnvironmentProblem(
+                f"'{Path(words[0]).name}' took longer than {timeout:.0f} s"
+            ) from None
     seconds = time.perf_counter() - start
     if process.returncode:
         last = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing said"])[-1]
-        raise EnvironmentProblem(f"'{' '.join(map(str, words[1:4]))}' ended with {process.returncode}: {last}")
+        raise EnvironmentProblem(
+            f"'{' '.join(map(str, words[1:4]))}' ended with {process.returncode}: {last}"
+        )
     return seconds
 
 
@@ -152,18 +183,23 @@ json.dump({"seconds": seconds, "peak_mib": peak, "code": done.returncode, "said"
 """
 
 
-def measured(words: Sequence[str], folder: Path, timeout: float, **variables: str) -> tuple[float, float]:
+def measured(
+    words: Sequence[str], folder: Path, timeout: float, **variables: str
+) -> tuple[float, float]:
     """As `timed`, with the largest resident set in MiB of a process of it."""
     answer = folder / "measured.json"
     answer.unlink(missing_ok=True)
     timed([sys.executable, "-S", "-c", _MEASURED, str(answer), *words], timeout, **variables)
     found = json.loads(answer.read_text(encoding="utf-8"))
     if found["code"]:
-        raise EnvironmentProblem(f"'{Path(words[0]).name} {words[1]}' ended with {found['code']}: {found['said'].strip()}")
+        raise EnvironmentProblem(
+            f"'{Path(words[0]).name} {words[1]}' ended with {found['code']}: {found['said'].strip()}"
+        )
     return float(found["seconds"]), float(found["peak_mib"])
 
 
-#: How the names of those commands end that find the text of the kernels' code kept by a reading before; all others read it for the first time.
+#: How the names of those commands end that find the text of the kernels' code kept by a reading
+#: before; all others read it for the first time.
 KNOWN: Final = ", code known"
 
 
@@ -173,25 +209,53 @@ def cpu_commands(report: Path, ncu: str | None, folder: Path) -> dict[str, list[
     commands = {
         "analyze (text)": [*ours, "analyze", str(report)],
         "analyze (CSV)": [*ours, "analyze", str(report), "--format", "csv"],
-        "analyze (pages)": [*ours, "analyze", str(report), "--format", "html", "--output", str(folder / "pages")],
+        "analyze (pages)": [
+            *ours,
+            "analyze",
+            str(report),
+            "--format",
+            "html",
+            "--output",
+            str(folder / "pages"),
+        ],
         "--help": [*ours, "--help"],
     }
-    commands |= {f"{name}{KNOWN}": words for name, words in commands.items() if name.startswith("analyze")}
+    commands |= {
+        f"{name}{KNOWN}": words for name, words in commands.items() if name.startswith("analyze")
+    }
     if ncu is not None:
-        commands["ncu --import --page details"] = [ncu, "--import", str(report), "--page", "details"]
-        commands["ncu --import --page raw --csv"] = [ncu, "--import", str(report), "--page", "raw", "--csv"]
+        commands["ncu --import --page details"] = [
+            ncu,
+            "--import",
+            str(report),
+            "--page",
+            "details",
+        ]
+        commands["ncu --import --page raw --csv"] = [
+            ncu,
+            "--import",
+            str(report),
+            "--page",
+            "raw",
+            "--csv",
+        ]
     return commands
 
 
-def cpu_side(report: Path, ncu: str | None, repeats: int, clock: Clock, rng: random.Random) -> tuple[dict[str, Series], list[str]]:
-    """Every command `repeats` times, the order drawn anew for each repeat; and what there was no time for."""
+def cpu_side(
+    report: Path, ncu: str | None, repeats: int, clock: Clock, rng: random.Random
+) -> tuple[dict[str, Series], list[str]]:
+    """Every command `repeats` times, the order drawn anew for each repeat; and what there was no
+    time for."""
     found: dict[str, Series] = {}
     left_out = []
     with tempfile.TemporaryDirectory(prefix="cost-") as scratch:
         commands = cpu_commands(report, ncu, Path(scratch))
         known = Path(scratch) / "known"
         with contextlib.suppress(ToolkitError):  # said where it is timed
-            measured(commands["analyze (CSV)"], Path(scratch), clock.left, NCU_TOOLKIT_CACHE=str(known))
+            measured(
+                commands["analyze (CSV)"], Path(scratch), clock.left, NCU_TOOLKIT_CACHE=str(known)
+            )
         for repeat in range(repeats):
             for name in rng.sample(sorted(commands), len(commands)):
                 series = found.setdefault(name, Series())
@@ -202,7 +266,9 @@ def cpu_side(report: Path, ncu: str | None, repeats: int, clock: Clock, rng: ran
                     continue
                 try:
                     cache = known if name.endswith(KNOWN) else Path(tempfile.mkdtemp(dir=scratch))
-                    seconds, peak = measured(commands[name], Path(scratch), clock.left, NCU_TOOLKIT_CACHE=str(cache))
+                    seconds, peak = measured(
+                        commands[name], Path(scratch), clock.left, NCU_TOOLKIT_CACHE=str(cache)
+                    )
                 except ToolkitError as error:
                     series.failed = error.message
                     continue
@@ -219,9 +285,16 @@ def launches_in(report: Path) -> int:
 
 
 def gpu_side(
-    ncu: collect.Ncu, cases: Sequence[PlannedCase], folder: Path, repeats: int, clock: Clock, rng: random.Random, first: Callable[[Path], None]
+    ncu: collect.Ncu,
+    cases: Sequence[PlannedCase],
+    folder: Path,
+    repeats: int,
+    clock: Clock,
+    rng: random.Random,
+    first: Callable[[Path], None],
 ) -> tuple[dict[str, Series], list[str]]:
-    """The ladder with each set, and by itself, `repeats` times; `first` gets the first report of our set as soon as it is there."""
+    """The ladder with each set, and by itself, `repeats` times; `first` gets the first report of
+    our set as soon as it is there."""
     found = {name: Series() for name in ("alone", *SETS)}
     left_out = []
     alone(cases, folder, clock.left)  # builds what is not built yet; not counted
@@ -254,9 +327,17 @@ def gpu_side(
 
 def facts() -> dict[str, Any]:
     """GPU, driver, versions and clocks. Raises EnvironmentProblem where there is no GPU."""
-    done = subprocess.run([sys.executable, "-c", _FACTS], capture_output=True, text=True, env={**os.environ, **environment()}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _FACTS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment()},
+        check=False,
+    )
     if done.returncode:
-        raise EnvironmentProblem(f"the GPU cannot be asked: {(done.stderr.strip().splitlines() or ['nothing said'])[-1]}")
+        raise EnvironmentProblem(
+            f"the GPU cannot be asked: {(done.stderr.strip().splitlines() or ['nothing said'])[-1]}"
+        )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -278,14 +359,28 @@ def table(data: Mapping[str, Any]) -> str:
     profiling, reading = data.get("gpu_side"), data.get("cpu_side")
     if profiling:
         full = profiling["full"]["seconds"]
-        lines += ["| collected with | wall time | of `--set full` | passes a kernel | report |", "|---|---:|---:|---:|---:|"]
+        lines += [
+            "| collected with | wall time | of `--set full` | passes a kernel | report |",
+            "|---|---:|---:|---:|---:|",
+        ]
         names = {SET_NAME: f"ncu-toolkit (`--set {SET_NAME}`)", "alone": "the program by itself"}
         for name, series in profiling.items():
             seconds, passes = series["seconds"], series["passes"]
-            share = units.percent(statistics.median(seconds) / statistics.median(full)) if seconds and full else ""
-            shown = "" if not passes else f"{statistics.median(passes):g}" + (f" ({min(passes)} to {max(passes)})" if len(set(passes)) > 1 else "")
+            share = (
+                units.percent(statistics.median(seconds) / statistics.median(full))
+                if seconds and full
+                else ""
+            )
+            shown = (
+                ""
+                if not passes
+                else f"{statistics.median(passes):g}"
+                + (f" ({min(passes)} to {max(passes)})" if len(set(passes)) > 1 else "")
+            )
             size = units.si(series["report_bytes"], "B") if series["report_bytes"] else ""
-            lines.append(f"| {names.get(name, f'`--set {name}`')} | {spread(series)} | {share} | {shown} | {size} |")
+            lines.append(
+                f"| {names.get(name, f'`--set {name}`')} | {spread(series)} | {share} | {shown} | {size} |"
+            )
         lines.append("")
     if reading:
         what = f"reading a report of {data['launches']} launches ({units.si(data['report_bytes'], 'B')})"
@@ -293,7 +388,13 @@ def table(data: Mapping[str, Any]) -> str:
         for name in sorted(reading):
             series = reading[name]
             peak = units.si(series["peak_mib"] * 2**20, "B") if series["peak_mib"] else ""
-            command = f"`{name}`" if name.startswith("ncu ") else f"`ncu-toolkit {name}`" if name.startswith("-") else f"`ncu-toolkit` {name}"
+            command = (
+                f"`{name}`"
+                if name.startswith("ncu ")
+                else f"`ncu-toolkit {name}`"
+                if name.startswith("-")
+                else f"`ncu-toolkit` {name}"
+            )
             lines.append(f"| {command} | {spread(series)} | {peak} |")
         lines.append("")
     if data.get("left_out"):
@@ -319,12 +420,22 @@ def provenance(data: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("cost.json"), help="JSON file to write")
-    parser.add_argument("--budget", type=float, default=300.0, metavar="SECONDS", help="begin nothing that would not end within this time")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="begin nothing that would not end within this time",
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--size", default="1024")
-    parser.add_argument("--report", type=Path, help="measure only how long this report takes to read")
+    parser.add_argument(
+        "--report", type=Path, help="measure only how long this report takes to read"
+    )
     options = parser.parse_args(arguments)
     clock, rng = Clock(options.budget), random.Random(1)
     data: dict[str, Any] = {
@@ -348,13 +459,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.report is not None:
             read(options.report)
         elif ncu is None:
-            raise EnvironmentProblem("there is no ncu to profile with", "Use --report FILE to measure reading alone")
+            raise EnvironmentProblem(
+                "there is no ncu to profile with", "Use --report FILE to measure reading alone"
+            )
         else:
             data["machine"] = facts()
             cases = planned(options.size, tuple(data["machine"]["cc"]))
             data["cases"] = len(cases)
             with tempfile.TemporaryDirectory(prefix="cost-") as scratch:
-                found, missed = gpu_side(ncu, cases, Path(scratch), options.repeats, clock, rng, read)
+                found, missed = gpu_side(
+                    ncu, cases, Path(scratch), options.repeats, clock, rng, read
+                )
             data["gpu_side"] = {name: asdict(series) for name, series in found.items()}
             left_out.extend(missed)
     except ToolkitError as error:

@@ -1,8 +1,9 @@
-"""Rewrite the generated documents: command reference, bottleneck pages, metric table, ladder tables, figures of the README.
+"""Rewrite the generated documents: command reference, bottleneck pages, metric table, ladder
+tables, figures of the README.
 
-`python docs/generate.py` writes what has changed; `--check` writes nothing and ends with 1 where something has. Figures come from the
-recordings in the package; text outside the markers `<!-- generated: NAME -->` … `<!-- end: NAME -->` is left alone.
-"""
+`python docs/generate.py` writes what has changed; `--check` writes nothing and ends with 1 where
+something has. Figures come from the recordings in the package; text outside the markers `<!--
+generated: NAME -->` … `<!-- end: NAME -->` is left alone."""
 
 from __future__ import annotations
 
@@ -46,7 +47,10 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
-    for name, table in {**{name: made(recorded) for name, made in tables.items()}, "cost": cost_table()}.items():
+    for name, table in {
+        **{name: made(recorded) for name, made in tables.items()},
+        "cost": cost_table(),
+    }.items():
         text = between(text, name, table)
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
@@ -64,7 +68,8 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     }
 
 
-#: Slow kernels whose first recording led to a change of a rule or of the model (docs/calibration.md says which).
+#: Slow kernels whose first recording led to a change of a rule or of the model (docs/calibration.md
+#: says which).
 LED_TO_CHANGES = (
     "memory_latency", "async_copy_wait", "local_memory_traffic", "atomic_contention", "tensor_core_unused", "instruction_dependency",
     "low_occupancy", "tail_effect", "launch_overhead", "rectangular_tile", "gelu_unfused", "rgb_to_gray", "reduce_divergent", "reduce_sequential",
@@ -75,10 +80,18 @@ LED_TO_CHANGES = (
 
 def calibration_tables(runs: list[Run]) -> dict[str, str]:
     """The tables of docs/calibration.md by marker."""
-    found = calibrate.calibrate(calibrate.pairs(runs, [rung for family in load_families().values() for rung in family.rungs]))
+    found = calibrate.calibrate(
+        calibrate.pairs(
+            runs, [rung for family in load_families().values() for rung in family.rungs]
+        )
+    )
     changed = [o for o in found.outcomes if o.largest and o.pair.before in LED_TO_CHANGES]
     others = [o for o in found.outcomes if o not in changed]
-    smaller = [replace(o, largest=True, ranked=o.pair.achieved > NOISE) for o in found.outcomes if not o.largest]
+    smaller = [
+        replace(o, largest=True, ranked=o.pair.achieved > NOISE)
+        for o in found.outcomes
+        if not o.largest
+    ]
     halves = [
         ("led to no change", calibrate.score(others)),
         ("led to a change", calibrate.score(changed)),
@@ -92,7 +105,8 @@ def calibration_tables(runs: list[Run]) -> dict[str, str]:
 
 
 def between(text: str, name: str, content: str) -> str:
-    """`text` with what stands between a marker and its end replaced. Raises ValueError where the markers are not there exactly once."""
+    """`text` with what stands between a marker and its end replaced. Raises ValueError where the
+    markers are not there exactly once."""
     start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
     if text.count(start) != 1 or text.count(end) != 1:
         raise ValueError(f"the markers of '{name}' are not there exactly once")
@@ -116,10 +130,22 @@ def commands() -> str:
     for name in COMMANDS:
         command = cli.get_command(top, name)
         assert command is not None
-        context = click.Context(command, info_name=name, parent=top, terminal_width=110, max_content_width=top.max_content_width)
+        context = click.Context(
+            command,
+            info_name=name,
+            parent=top,
+            terminal_width=110,
+            max_content_width=top.max_content_width,
+        )
         lines += [f"## ncu-toolkit {name}\n", "```text", command.get_help(context), "```\n"]
         for part, inner in command.commands.items() if isinstance(command, click.Group) else ():
-            own = click.Context(inner, info_name=part, parent=context, terminal_width=110, max_content_width=top.max_content_width)
+            own = click.Context(
+                inner,
+                info_name=part,
+                parent=context,
+                terminal_width=110,
+                max_content_width=top.max_content_width,
+            )
             lines += [f"### ncu-toolkit {name} {part}\n", "```text", inner.get_help(own), "```\n"]
     return "\n".join(lines)
 
@@ -132,10 +158,18 @@ def metric_table() -> str:
         "Short names as reports, rules and kernel headers use them, with the profiler's own names in order of preference.\n",
     ]
     for group, entries in registry.GROUPS.items():
-        lines += [f"## {group.capitalize()}\n", "| name | what it is | unit | Nsight Compute | GPUs (CC) |", "|---|---|---|---|---|"]
+        lines += [
+            f"## {group.capitalize()}\n",
+            "| name | what it is | unit | Nsight Compute | GPUs (CC) |",
+            "|---|---|---|---|---|",
+        ]
         for metric in entries:
-            names = ", ".join(f"`{name}`" for name in metric.ncu) + (" (read, not collected)" if metric.name in registry.READ_ONLY else "")
-            lines.append(f"| `{metric.name}` | {metric.label}: {metric.meaning} | {metric.unit} | {names} | {_range(metric)} |")
+            names = ", ".join(f"`{name}`" for name in metric.ncu) + (
+                " (read, not collected)" if metric.name in registry.READ_ONLY else ""
+            )
+            lines.append(
+                f"| `{metric.name}` | {metric.label}: {metric.meaning} | {metric.unit} | {names} | {_range(metric)} |"
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -144,16 +178,28 @@ def _range(metric: registry.Metric) -> str:
     since, until = (".".join(map(str, cc)) for cc in (metric.since, metric.until))
     if metric.until >= (99, 0):
         return "all" if metric.since <= (7, 0) else f"from {since}"
-    return f"up to {until}" if metric.since <= (7, 0) else (since if since == until else f"{since} to {until}")
+    return (
+        f"up to {until}"
+        if metric.since <= (7, 0)
+        else (since if since == until else f"{since} to {until}")
+    )
 
 
 def rung_tables() -> str:
     """The ladders with their rungs, from the kernels' headers."""
     lines = []
     for family in load_families().values():
-        lines += [f"### {family.name}\n", "| | rung | what it is | compared with | removes | needs |", "|---|---|---|---|---|---|"]
+        lines += [
+            f"### {family.name}\n",
+            "| | rung | what it is | compared with | removes | needs |",
+            "|---|---|---|---|---|---|",
+        ]
         for rung in family.rungs:
-            needs = f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}a" if rung.arch_specific else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
+            needs = (
+                f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}a"
+                if rung.arch_specific
+                else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
+            )
             kind = "" if rung.kind == "step" else f" ({rung.kind})"
             lines.append(
                 f"| {rung.order:02d} | `{rung.name}` | {_cell(rung.title)}{kind} | {_code(rung.compared_with)} | {_code(rung.removes)} | {needs} |"
@@ -182,14 +228,22 @@ def ladder_table(runs: list[Run]) -> str:
             if last and last.baseline_us
             else ("100 %" if rung.kind == "baseline" else units.NOT_AVAILABLE)
         )
-        shown = " | ".join(units.duration(item.median_us) if item else units.NOT_AVAILABLE for item in timed)
-        lines.append(f"| `{rung.name}` | {_described(rung)} | {shown} | {rate} | {against} | {_verdict(run, rung)} |")
+        shown = " | ".join(
+            units.duration(item.median_us) if item else units.NOT_AVAILABLE for item in timed
+        )
+        lines.append(
+            f"| `{rung.name}` | {_described(rung)} | {shown} | {rate} | {against} | {_verdict(run, rung)} |"
+        )
     return "\n".join([*lines, "", _provenance(run, "gemm_fp32"), ""])
 
 
 def families_table(runs: list[Run]) -> str:
-    """One line for each recorded family: where it starts, where it ends, and the baseline beside it."""
-    lines = ["| ladder | rungs | size | first rung | best rung | | baseline | |", "|---|---:|---|---|---|---:|---|---:|"]
+    """One line for each recorded family: where it starts, where it ends, and the baseline beside
+    it."""
+    lines = [
+        "| ladder | rungs | size | first rung | best rung | | baseline | |",
+        "|---|---:|---|---|---|---:|---|---:|",
+    ]
     for name in load_families():
         try:
             run = _holding(runs, name)
@@ -197,26 +251,39 @@ def families_table(runs: list[Run]) -> str:
             continue
         problem = problem_for(name)
         rungs = {rung.name: rung for rung in find_family(name).rungs}
-        largest = max((t for t in run.timings if t.family == name), key=lambda t: t.compulsory_bytes).size
-        timed = {t.rung: t for t in run.timings if t.family == name and t.size == largest and t.rung in rungs}
+        largest = max(
+            (t for t in run.timings if t.family == name), key=lambda t: t.compulsory_bytes
+        ).size
+        timed = {
+            t.rung: t
+            for t in run.timings
+            if t.family == name and t.size == largest and t.rung in rungs
+        }
         baseline = timed.pop(problem.baseline, None)
         steps = [
             t
             for t in timed.values()
-            if rungs[t.rung].kind in ("step", "regression", "planted") and dict(rungs[t.rung].problem) == dict(rungs[next(iter(timed))].problem)
+            if rungs[t.rung].kind in ("step", "regression", "planted")
+            and dict(rungs[t.rung].problem) == dict(rungs[next(iter(timed))].problem)
         ]
         if name == "pathology" or len(steps) < 2:
-            lines.append(f"| {name} | {len(rungs)} | {largest} | pairs of a defect and its mending: see the report | | | | |")
+            lines.append(
+                f"| {name} | {len(rungs)} | {largest} | pairs of a defect and its mending: see the report | | | | |"
+            )
             continue
-        first, best = min(steps, key=lambda t: rungs[t.rung].order), min(steps, key=lambda t: t.median_us)
+        first, best = (
+            min(steps, key=lambda t: rungs[t.rung].order),
+            min(steps, key=lambda t: t.median_us),
+        )
         beside = f"`{baseline.rung}` | {_rate(baseline, problem.rate)}" if baseline else " | "
         ends = f"`{first.rung}` {_rate(first, problem.rate)} | `{best.rung}` | {_rate(best, problem.rate)}"
         lines.append(f"| {name} | {len(rungs)} | {largest} | {ends} | {beside} |")
     return "\n".join([*lines, ""])
 
 
-#: What the tops of the ladders were to reach: rung, size, what it is held against, and the least ratio. "copy" is the measured device copy;
-#: "mma" is 65% of what wgmma_persistent reaches in the same recording, the peak of mma.sync on Hopper.
+#: What the tops of the ladders were to reach: rung, size, what it is held against, and the least
+#: ratio. "copy" is the measured device copy; "mma" is 65% of what wgmma_persistent reaches in the
+#: same recording, the peak of mma.sync on Hopper.
 GOALS = (
     ("gemm_fp32", "register_blocked", "4096", "cublas", 1.05),
     ("gemm_fp32", "register_blocked", "8192", "cublas", 1.05),
@@ -230,13 +297,24 @@ GOALS = (
     ("elementwise", "rgb_to_gray_vectorized", "16384", "copy", 0.97),
 )
 #: A geometric mean over sizes with its least ratio, and the ratio that no size may fall below.
-MEAN_GOAL = ("gemm_fp32", "register_blocked", "cublas", tuple(str(1024 * i) for i in range(1, 9)), 1.05, 0.95)
+MEAN_GOAL = (
+    "gemm_fp32",
+    "register_blocked",
+    "cublas",
+    tuple(str(1024 * i) for i in range(1, 9)),
+    1.05,
+    0.95,
+)
 
 
 def goals_table(runs: list[Run]) -> str:
-    """The tops of the ladders beside what they are held against, with the spread of both, and whether the goal was reached."""
+    """The tops of the ladders beside what they are held against, with the spread of both, and
+    whether the goal was reached."""
     ceilings = with_best_ceilings({run.id: run for run in runs})
-    lines = ["| rung | size | rate | spread | beside | rate | spread | ratio | goal | |", "|---|---:|---:|---:|---|---:|---:|---:|---:|---|"]
+    lines = [
+        "| rung | size | rate | spread | beside | rate | spread | ratio | goal | |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---:|---|",
+    ]
     for family, name, size, against, goal in GOALS:
         run = _holding(runs, family)
         times, kind = _timings(run, family), problem_for(family).rate
@@ -250,8 +328,14 @@ def goals_table(runs: list[Run]) -> str:
             beside = f"65 % of `wgmma_persistent` | {units.si(held, 'FLOP/s')} | "
         else:
             assert theirs is not None
-            held = _of(theirs, kind) if ours.baseline_us is None else rate * ours.median_us / ours.baseline_us
-            beside = f"`{against}` | {units.si(held, rate_unit(kind))} | {units.percent(theirs.spread)}"
+            held = (
+                _of(theirs, kind)
+                if ours.baseline_us is None
+                else rate * ours.median_us / ours.baseline_us
+            )
+            beside = (
+                f"`{against}` | {units.si(held, rate_unit(kind))} | {units.percent(theirs.spread)}"
+            )
         ratio = rate / held
         lines.append(
             f"| `{name}` | {size} | {_rate(ours, kind)} | {units.percent(ours.spread)} | {beside} | {ratio:.4f} | {goal:.3f} | "
@@ -259,7 +343,11 @@ def goals_table(runs: list[Run]) -> str:
         )
     family, name, against, sizes, goal, least = MEAN_GOAL
     times = _timings(_holding(runs, family), family)
-    ratios = [baseline / timing.median_us for size in sizes if (timing := times[name, size]) and (baseline := timing.baseline_us)]
+    ratios = [
+        baseline / timing.median_us
+        for size in sizes
+        if (timing := times[name, size]) and (baseline := timing.baseline_us)
+    ]
     mean = math.prod(ratios) ** (1 / len(ratios))
     lines.append(
         f"| `{name}` | {sizes[0]} … {sizes[-1]}, {len(ratios)} sizes | | | `{against}` | | | {mean:.4f} (least {min(ratios):.3f}) | "
@@ -273,7 +361,8 @@ def _of(timing: Timing, kind: str) -> float:
 
 
 def cost_table(path: Path = DOCS / "data" / "cost.json") -> str:
-    """What the toolkit itself costs, from a run of benchmarks/cost.py; nothing where none is kept."""
+    """What the toolkit itself costs, from a run of benchmarks/cost.py; nothing where none is
+    kept."""
     if not path.is_file():
         return ""
     spec = importlib.util.spec_from_file_location("cost", ROOT / "benchmarks" / "cost.py")
@@ -287,7 +376,8 @@ def cost_table(path: Path = DOCS / "data" / "cost.json") -> str:
 
 
 def rung_figures(runs: list[Run]) -> str:
-    """Every rung with its source, the claim made there, and what was measured here at the largest size it was timed at."""
+    """Every rung with its source, the claim made there, and what was measured here at the largest
+    size it was timed at."""
     ceilings = with_best_ceilings({run.id: run for run in runs})
     lines = [
         "# Every rung: claim and measurement\n",
@@ -302,14 +392,22 @@ def rung_figures(runs: list[Run]) -> str:
         except LookupError:
             continue
         problem = problem_for(name)
-        roof = {"copy": ceilings[run.id].ceilings.copy, "fp32": ceilings[run.id].ceilings.fp32, "tensor": ceilings[run.id].ceilings.tensor}[
-            problem.roof
+        roof = {
+            "copy": ceilings[run.id].ceilings.copy,
+            "fp32": ceilings[run.id].ceilings.fp32,
+            "tensor": ceilings[run.id].ceilings.tensor,
+        }[problem.roof]
+        lines += [
+            f"## {name}\n",
+            "| rung | source | claim there | size | time | rate | of the baseline | of the roof | against the one before |",
         ]
-        lines += [f"## {name}\n", "| rung | source | claim there | size | time | rate | of the baseline | of the roof | against the one before |"]
         lines.append("|---|---|---|---|---:|---:|---:|---:|---:|")
         timed: dict[str, Timing] = {}
         for timing in run.timings:
-            if timing.family == name and (timing.rung not in timed or timing.compulsory_bytes >= timed[timing.rung].compulsory_bytes):
+            if timing.family == name and (
+                timing.rung not in timed
+                or timing.compulsory_bytes >= timed[timing.rung].compulsory_bytes
+            ):
                 timed[timing.rung] = timing
         lines += [_rung_line(rung, timed, problem.rate, roof) for rung in family.rungs]
         lines.append("")
@@ -319,7 +417,11 @@ def rung_figures(runs: list[Run]) -> str:
 def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | None) -> str:
     timing = timed.get(rung.name)
     source = rung.source
-    named = not source.device or source.device == "not stated" or all(part.strip() in source.claim for part in source.device.split(","))
+    named = (
+        not source.device
+        or source.device == "not stated"
+        or all(part.strip() in source.claim for part in source.device.split(","))
+    )
     claim = source.claim if named or not source.claim else f"{source.claim} ({source.device})"
     told = f"| `{rung.name}` | {source.document} | {claim} |"
     if timing is None:
@@ -328,7 +430,11 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
     share = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
     of_roof = units.percent(rate / roof) if roof and rate else ""
     before = timed.get(rung.compared_with)
-    step = units.ratio(before.median_us / timing.median_us) if before and before.size == timing.size else ""
+    step = (
+        units.ratio(before.median_us / timing.median_us)
+        if before and before.size == timing.size
+        else ""
+    )
     return f"{told} {timing.size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
 
 
@@ -338,7 +444,9 @@ def _rate(timing: Timing, kind: str) -> str:
 
 def _holding(runs: list[Run], family: str) -> Run:
     """The recording with the most timings of a family. Raises LookupError where there is none."""
-    counted = [(sum(timing.family == family for timing in run.timings), run.id, run) for run in runs]
+    counted = [
+        (sum(timing.family == family for timing in run.timings), run.id, run) for run in runs
+    ]
     count, _, run = max(counted, key=lambda item: item[:2], default=(0, "", None))
     if run is None or not count:
         raise LookupError(f"no recording holds timings of {family}")
@@ -346,9 +454,12 @@ def _holding(runs: list[Run], family: str) -> Run:
 
 
 def with_tops(run: Run) -> Run:
-    """The run with the tops of its ladders, and their library, as timed in the run of the curve, which is of few rungs taken in turns."""
+    """The run with the tops of its ladders, and their library, as timed in the run of the curve,
+    which is of few rungs taken in turns."""
     curve = {(t.family, t.rung, t.size, t.dtype): t for t in run.curve}
-    return replace(run, timings=tuple(curve.get((t.family, t.rung, t.size, t.dtype), t) for t in run.timings))
+    return replace(
+        run, timings=tuple(curve.get((t.family, t.rung, t.size, t.dtype), t) for t in run.timings)
+    )
 
 
 def _timings(run: Run, family: str) -> dict[tuple[str, str], Timing]:
@@ -356,21 +467,35 @@ def _timings(run: Run, family: str) -> dict[tuple[str, str], Timing]:
 
 
 def _verdict(run: Run, rung: Rung) -> str:
-    found: list[Profile] = [p for p in run.profiles if p.context is not None and (p.context.rung, p.context.size) == (rung.name, _SIZES[-1])]
+    found: list[Profile] = [
+        p
+        for p in run.profiles
+        if p.context is not None and (p.context.rung, p.context.size) == (rung.name, _SIZES[-1])
+    ]
     if not found:
         return ""
     primary = diagnose(max(found, key=lambda p: p.duration_us or 0.0)).primary
-    return f"[{primary.bottleneck}](docs/bottlenecks/{primary.bottleneck}.md)" + (" (good)" if primary.good else "")
+    return f"[{primary.bottleneck}](docs/bottlenecks/{primary.bottleneck}.md)" + (
+        " (good)" if primary.good else ""
+    )
 
 
 def _described(rung: Rung) -> str:
-    mark = {"regression": " (a regression, kept)", "planted": " (a planted defect)"}.get(rung.kind, "")
+    mark = {"regression": " (a regression, kept)", "planted": " (a planted defect)"}.get(
+        rung.kind, ""
+    )
     return _cell(rung.title) + ("" if rung.kind in rung.title else mark)
 
 
 def _provenance(run: Run, family: str) -> str:
-    facts = ", ".join(f"{label} {run.environment[label]}" for label in ("Driver", "CUDA runtime", "Nsight Compute") if label in run.environment)
-    caches = " and ".join(sorted({timing.cache for timing in run.timings if timing.family == family}))
+    facts = ", ".join(
+        f"{label} {run.environment[label]}"
+        for label in ("Driver", "CUDA runtime", "Nsight Compute")
+        if label in run.environment
+    )
+    caches = " and ".join(
+        sorted({timing.cache for timing in run.timings if timing.family == family})
+    )
     clocks = run.environment.get("Clocks", "not recorded").partition(";")[0]
     how = f"medians of unprofiled runs, {caches} L2, clocks {clocks}; verdicts from the profile"
     return f"Recorded {run.created[:10]} on one {run.device.name} ({facts}); {how}."
@@ -385,8 +510,13 @@ def _code(text: str) -> str:
 
 
 def stale(wanted: dict[Path, str]) -> list[Path]:
-    """Documents of `documents()` whose file differs from what would be written, and pages of bottlenecks that are gone."""
-    different = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    """Documents of `documents()` whose file differs from what would be written, and pages of
+    bottlenecks that are gone."""
+    different = [
+        path
+        for path, text in wanted.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
     return different + [path for path in (DOCS / "bottlenecks").glob("*.md") if path not in wanted]
 
 

@@ -1,4 +1,5 @@
-"""ncu-toolkit: build a ladder of CUDA kernels, profile it with Nsight Compute, and explain each step's bottleneck."""
+"""ncu-toolkit: build a ladder of CUDA kernels, profile it with Nsight Compute, and explain each
+step's bottleneck."""
 
 from typing import TYPE_CHECKING, Any
 

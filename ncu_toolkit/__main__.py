@@ -6,7 +6,8 @@ import sys
 
 
 def run() -> None:
-    """Run the command line. Ctrl-C is one line and exit code 130 from the first import on, not only once a command runs."""
+    """Run the command line. Ctrl-C is one line and exit code 130 from the first import on, not only
+    once a command runs."""
     try:
         from ncu_toolkit.cli import main
 

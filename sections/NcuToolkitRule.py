@@ -1,15 +1,17 @@
-"""ncu-toolkit's verdict inside Nsight Compute: the bottleneck, its predicted gain and what to change, on the details page and in ncu's output.
+"""ncu-toolkit's verdict inside Nsight Compute: the bottleneck, its predicted gain and what to
+change, on the details page and in ncu's output.
 
-An adapter: the diagnosis is that of `ncu-toolkit analyze`. It needs Python 3.11 and this file in its place, in a checkout or an installation of
-ncu-toolkit. Whatever goes wrong becomes one line of output; a rule that raises would clutter every profile.
-"""
+An adapter: the diagnosis is that of `ncu-toolkit analyze`. It needs Python 3.11 and this file in
+its place, in a checkout or an installation of ncu-toolkit. Whatever goes wrong becomes one line of
+output; a rule that raises would clutter every profile."""
 
 import os
 import sys
 
 import NvRules
 
-#: Findings beside the first that are shown, and the part of the time from which one is worth showing.
+#: Findings beside the first that are shown, and the part of the time from which one is worth
+#: showing.
 RUNNERS_UP = 2
 WORTH = 0.03
 
@@ -40,7 +42,12 @@ def apply(handle):
     try:
         _post(frontend, action)
     except Exception as error:
-        _tell(frontend, NvRules.MsgType.WARNING, f"No verdict from ncu-toolkit: {type(error).__name__}: {error}", "ncu-toolkit")
+        _tell(
+            frontend,
+            NvRules.MsgType.WARNING,
+            f"No verdict from ncu-toolkit: {type(error).__name__}: {error}",
+            "ncu-toolkit",
+        )
 
 
 def _post(frontend, action):
@@ -53,17 +60,35 @@ def _post(frontend, action):
 
     try:
         profile = profile_from_action(action)
-    except Exception as error:  # its instructions are the part that most depends on the profiler's version
+    except (
+        Exception
+    ) as error:  # its instructions are the part that most depends on the profiler's version
         profile = profile_from_action(action, instructions=False)
-        _tell(frontend, NvRules.MsgType.WARNING, f"Judged without its instructions: {type(error).__name__}: {error}", "ncu-toolkit")
+        _tell(
+            frontend,
+            NvRules.MsgType.WARNING,
+            f"Judged without its instructions: {type(error).__name__}: {error}",
+            "ncu-toolkit",
+        )
     diagnosis = diagnose(profile)
     first = diagnosis.primary
-    shown = [first, *(finding for finding in diagnosis.runners_up if finding.saved >= WORTH and not first.good)][: 1 + RUNNERS_UP]
+    shown = [
+        first,
+        *(finding for finding in diagnosis.runners_up if finding.saved >= WORTH and not first.good),
+    ][: 1 + RUNNERS_UP]
     for rank, finding in enumerate(shown):
         gains = finding.saved > 0 and not finding.good
-        kind = NvRules.MsgType.OPTIMIZATION if gains else NvRules.MsgType.OK if finding.good else NvRules.MsgType.NONE
+        kind = (
+            NvRules.MsgType.OPTIMIZATION
+            if gains
+            else NvRules.MsgType.OK
+            if finding.good
+            else NvRules.MsgType.NONE
+        )
         heading = title(finding.bottleneck)
-        message = _tell(frontend, kind, _words(finding), heading if rank == 0 else f"{heading} (runner-up)")
+        message = _tell(
+            frontend, kind, _words(finding), heading if rank == 0 else f"{heading} (runner-up)"
+        )
         if message is None:
             continue
         if gains:
@@ -87,7 +112,13 @@ def _focus(frontend, message, finding, action):
             name = next((name for name in entry.ncu if name in there), None)
             value = action.metric_by_name(name).value() if name is not None else None
             if isinstance(value, int | float):
-                frontend.focus_metric(message, name, float(value), NvRules.IFrontend.Severity_SEVERITY_DEFAULT, _plain(evidence.meaning))
+                frontend.focus_metric(
+                    message,
+                    name,
+                    float(value),
+                    NvRules.IFrontend.Severity_SEVERITY_DEFAULT,
+                    _plain(evidence.meaning),
+                )
 
 
 def _words(finding):
@@ -95,7 +126,11 @@ def _words(finding):
     if finding.saved > 0 and not finding.good:
         parts.append(finding.arithmetic[-1])
     parts.extend(finding.advice[:2])
-    lines = [f"{os.path.basename(place.file)}:{place.line}" for place in finding.locations if place.file and place.line]
+    lines = [
+        f"{os.path.basename(place.file)}:{place.line}"
+        for place in finding.locations
+        if place.file and place.line
+    ]
     if lines:
         parts.append(f"Look at {', '.join(dict.fromkeys(lines))}.")
     return " ".join(parts)
@@ -115,7 +150,8 @@ def _plain(text):
 
 
 def _home():
-    """The folder that holds the package: beside this file's folder in a checkout, above it in an installation; empty where neither."""
+    """The folder that holds the package: beside this file's folder in a checkout, above it in an
+    installation; empty where neither."""
     folder = os.path.dirname(os.path.abspath(__file__))
     for candidate in (os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
         if os.path.isfile(os.path.join(candidate, "ncu_toolkit", "__init__.py")):

@@ -1,4 +1,5 @@
-"""A headless Chromium driven over its debugging pipe: no driver package, no port, no network. Used by the browser tests.
+"""A headless Chromium driven over its debugging pipe: no driver package, no port, no network. Used
+by the browser tests.
 
 Tests skip, saying so, where no Chromium is installed; set CHROMIUM to name one that is not on PATH.
 """
@@ -45,7 +46,9 @@ def require_chromium() -> str:
     """Path of a Chromium; skips the test with the reason where there is none."""
     path = find_chromium()
     if path is None:
-        pytest.skip("no Chromium on PATH (install the package 'chromium', or set CHROMIUM): the browser tests were not run")
+        pytest.skip(
+            "no Chromium on PATH (install the package 'chromium', or set CHROMIUM): the browser tests were not run"
+        )
     return path
 
 
@@ -54,13 +57,25 @@ class Browser:
 
     def __init__(self, executable: str, timeout: float = 60) -> None:
         self.timeout = timeout
-        self.profile = tempfile.TemporaryDirectory(prefix="ncu-toolkit-chromium-", ignore_cleanup_errors=True)
+        self.profile = tempfile.TemporaryDirectory(
+            prefix="ncu-toolkit-chromium-", ignore_cleanup_errors=True
+        )
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        # Chromium reads commands on descriptor 3 and answers on 4. The shell moves the pipes there, by way of copies so that neither is overwritten.
+        # Chromium reads commands on descriptor 3 and answers on 4. The shell moves the pipes there,
+        # by way of copies so that neither is overwritten.
         shell = f'exec 8<&{to_browser} 9>&{from_browser}; exec 3<&8 4>&9; exec "$@"'
         self.process = subprocess.Popen(
-            ["bash", "-c", shell, "chromium", executable, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
+            [
+                "bash",
+                "-c",
+                shell,
+                "chromium",
+                executable,
+                *FLAGS,
+                f"--user-data-dir={self.profile.name}",
+                "about:blank",
+            ],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -72,7 +87,9 @@ class Browser:
         self._session = ""
         self.events: list[dict[str, Any]] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log", "Accessibility"):
             self._call(f"{domain}.enable")
 
@@ -118,15 +135,35 @@ class Browser:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
-    def open(self, url: str | Path, *, width: int = 1280, height: int = 900, scheme: str = "light", script: bool = True) -> None:
-        """Load a page and wait until it has loaded. `scheme` is what prefers-color-scheme answers."""
+    def open(
+        self,
+        url: str | Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        scheme: str = "light",
+        script: bool = True,
+    ) -> None:
+        """Load a page and wait until it has loaded. `scheme` is what prefers-color-scheme
+        answers."""
         self.events.clear()
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        self._call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self._call("Emulation.setScriptExecutionDisabled", value=not script)
         address = url.resolve().as_uri() if isinstance(url, Path) else url
         self._call("Page.navigate", url=address)
-        if address.partition("#")[0] != address and not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+        if address.partition("#")[0] != address and not any(
+            e.get("method") == "Page.loadEventFired" for e in self.events
+        ):
             return
         deadline = time.monotonic() + self.timeout
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
@@ -134,9 +171,13 @@ class Browser:
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression (awaited when it is a promise)."""
-        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
-            raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "exception"))
+            raise RuntimeError(
+                answer["exceptionDetails"].get("exception", {}).get("description", "exception")
+            )
         return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
@@ -150,7 +191,14 @@ class Browser:
     def press(self, key: str, code: int = 0, text: str = "") -> None:
         """One key press in the focused element."""
         extra: dict[str, Any] = {"windowsVirtualKeyCode": code} if code else {}
-        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **({"text": text} if text else {}), **extra)
+        self._call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key=key,
+            code=key,
+            **({"text": text} if text else {}),
+            **extra,
+        )
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, **extra)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
@@ -158,30 +206,56 @@ class Browser:
         options: dict[str, Any] = {}
         if whole:
             size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-            options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **options)["data"]))
+            options = {
+                "captureBeyondViewport": True,
+                "clip": {
+                    "x": 0,
+                    "y": 0,
+                    "width": size["width"],
+                    "height": size["height"],
+                    "scale": 1,
+                },
+            }
+        path.write_bytes(
+            base64.b64decode(self._call("Page.captureScreenshot", format="png", **options)["data"])
+        )
 
     def requests(self) -> list[str]:
-        """Addresses that left the page since `open`: asked for, and not stopped by the page's own policy."""
+        """Addresses that left the page since `open`: asked for, and not stopped by the page's own
+        policy."""
         self.evaluate("1")
         stopped = {
             event["params"]["requestId"]
             for event in self.events
-            if event.get("method") == "Network.loadingFailed" and event["params"].get("blockedReason") == "csp"
+            if event.get("method") == "Network.loadingFailed"
+            and event["params"].get("blockedReason") == "csp"
         }
-        asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        asked = [
+            event["params"]
+            for event in self.events
+            if event.get("method") == "Network.requestWillBeSent"
+        ]
         return [params["request"]["url"] for params in asked if params["requestId"] not in stopped]
 
     def complaints(self) -> list[str]:
-        """Errors that the page logged since `open`: exceptions, refused resources, policy violations."""
+        """Errors that the page logged since `open`: exceptions, refused resources, policy
+        violations."""
         self.evaluate("1")
         found = []
         for event in self.events:
             params = event.get("params", {})
             if event.get("method") == "Runtime.exceptionThrown":
-                found.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
-            elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+                found.append(
+                    params["exceptionDetails"].get("exception", {}).get("description", "exception")
+                )
+            elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] in (
+                "error",
+                "warning",
+            ):
                 found.append(params["entry"]["text"])
-            elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in (
+                "error",
+                "assert",
+            ):
                 found.append(str([argument.get("value") for argument in params["args"]]))
         return found

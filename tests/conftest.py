@@ -1,4 +1,5 @@
-"""Nothing that a test does depends on what was read on this machine before, or is left behind for what is read after it."""
+"""Nothing that a test does depends on what was read on this machine before, or is left behind for
+what is read after it."""
 
 from __future__ import annotations
 

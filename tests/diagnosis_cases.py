@@ -1,4 +1,5 @@
-"""Profiles from case files: metric values in, expected finding out. One JSON file a bottleneck in tests/cases/."""
+"""Profiles from case files: metric values in, expected finding out. One JSON file a bottleneck in
+tests/cases/."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from ncu_toolkit.model import (
 
 CASES = Path(__file__).parent / "cases"
 
-#: A launch in which nothing is busy and nothing waits, on a data-centre GPU: each case says what differs.
+#: A launch in which nothing is busy and nothing waits, on a data-centre GPU: each case says what
+#: differs.
 METRICS = {
     "duration": 1000.0,
     "sm_cycles": 1_700_000,
@@ -76,7 +78,13 @@ METRICS = {
     "block_limit_blocks": 32,
 }
 STALLS = {"selected": 1.0, "not_selected": 1.0, "wait": 1.0}
-OPCODES = {"LDG.E": 1_600_000, "STG.E": 800_000, "FFMA": 20_000_000, "IADD3": 3_000_000, "BRA": 1_000_000}
+OPCODES = {
+    "LDG.E": 1_600_000,
+    "STG.E": 800_000,
+    "FFMA": 20_000_000,
+    "IADD3": 3_000_000,
+    "BRA": 1_000_000,
+}
 
 
 def names() -> list[str]:
@@ -88,9 +96,18 @@ def read(name: str) -> dict[str, Any]:
 
 
 def build(case: Mapping[str, Any]) -> Profile:
-    """A profile from a case's `metrics`, `stalls`, `opcodes`, `instructions`, `device`, `launch` and `context`; null takes a default away."""
+    """A profile from a case's `metrics`, `stalls`, `opcodes`, `instructions`, `device`, `launch`
+    and `context`; null takes a default away."""
     values = {**METRICS, **case.get("metrics", {})}
-    device = Device(**{"name": "Test GPU", "cc": (9, 0), "sm_count": 132, "max_warps_per_sm": 64, **_tuples(case.get("device", {}))})
+    device = Device(
+        **{
+            "name": "Test GPU",
+            "cc": (9, 0),
+            "sm_count": 132,
+            "max_warps_per_sm": 64,
+            **_tuples(case.get("device", {})),
+        }
+    )
     readings = {name: _reading(name, values.get(name)) for name in registry.REGISTRY}
     stalls = case.get("stalls", STALLS)
     stack = None
@@ -102,7 +119,13 @@ def build(case: Mapping[str, Any]) -> Profile:
         origin=Origin("case.ncu-rep", 0, 0, "2025.3.1"),
         device=device,
         launch=Launch(
-            **{"kernel": "kernel(float*)", "function": "kernel", "grid": (10560, 1, 1), "block": (256, 1, 1), **_tuples(case.get("launch", {}))}
+            **{
+                "kernel": "kernel(float*)",
+                "function": "kernel",
+                "grid": (10560, 1, 1),
+                "block": (256, 1, 1),
+                **_tuples(case.get("launch", {})),
+            }
         ),
         readings=readings,
         stalls=stack,
@@ -112,16 +135,30 @@ def build(case: Mapping[str, Any]) -> Profile:
     )
 
 
-_CONTEXT: dict[str, Any] = {"family": "case", "rung": "case", "size": "1", "dtype": "", "dims": {}, "parameters": {}}
+_CONTEXT: dict[str, Any] = {
+    "family": "case",
+    "rung": "case",
+    "size": "1",
+    "dtype": "",
+    "dims": {},
+    "parameters": {},
+}
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
 
 
 def _reading(name: str, value: float | None) -> Reading:
     unit = registry.REGISTRY[name].unit
-    return Reading(name, None if value is None else float(value), unit, Presence.NOT_COLLECTED if value is None else Presence.PRESENT)
+    return Reading(
+        name,
+        None if value is None else float(value),
+        unit,
+        Presence.NOT_COLLECTED if value is None else Presence.PRESENT,
+    )
 
 
 def _instruction(index: int, row: Mapping[str, Any]) -> Instruction:

@@ -1,4 +1,5 @@
-"""A GPU that is none: NumPy in CuPy's place and Python functions in place of kernels, so that launching, profiling and sessions run on any machine.
+"""A GPU that is none: NumPy in CuPy's place and Python functions in place of kernels, so that
+launching, profiling and sessions run on any machine.
 
 A behaviour takes a launch's arguments by name and writes the outputs, as the kernel would.
 """
@@ -22,7 +23,8 @@ DEVICE = Device("Fake GPU", (9, 0), sm_count=132, l2_bytes=2**20, memory_bytes=2
 
 
 class FakeCupy:
-    """NumPy with the parts of CuPy's `cuda` that the launcher touches; `events` records profiler and NVTX calls and launches in order."""
+    """NumPy with the parts of CuPy's `cuda` that the launcher touches; `events` records profiler
+    and NVTX calls and launches in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -32,7 +34,9 @@ class FakeCupy:
         self.cuda = SimpleNamespace(
             function=SimpleNamespace(Module=lambda: SimpleNamespace(load=lambda data: None)),
             profiler=SimpleNamespace(start=lambda: note("start"), stop=lambda: note("stop")),
-            nvtx=SimpleNamespace(RangePush=lambda name: note(f"push {name}"), RangePop=lambda: note("pop")),
+            nvtx=SimpleNamespace(
+                RangePush=lambda name: note(f"push {name}"), RangePop=lambda: note("pop")
+            ),
         )
         self._pool = SimpleNamespace(free_all_blocks=lambda: None, free_bytes=lambda: 0)
 
@@ -48,7 +52,9 @@ class FakeBound:
 
     cupy: FakeCupy
 
-    def __init__(self, module: Any, geometry: Any, arguments: Any, static_shared: int, who: str) -> None:
+    def __init__(
+        self, module: Any, geometry: Any, arguments: Any, static_shared: int, who: str
+    ) -> None:
         self.repeat, self._kernel = geometry.repeat, geometry.kernel
         self._arguments = dict(zip(geometry.args, arguments, strict=True))
 
@@ -67,7 +73,9 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
     monkeypatch.setattr(cuda, "free_bytes", lambda: fake.free)
     monkeypatch.setattr(cuda, "synchronize", lambda what: fake.events.append("sync"))
     monkeypatch.setattr(cuda, "environment", lambda: {"GPU": DEVICE.name})
-    monkeypatch.setattr(nvcc, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code, entries={}))
+    monkeypatch.setattr(
+        nvcc, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code, entries={})
+    )
     monkeypatch.setattr(launch, "_Bound", FakeBound)
     FakeBound.cupy = fake
     return fake

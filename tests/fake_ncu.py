@@ -1,9 +1,10 @@
-"""An ncu that is none, for ladders: plays the program under it as well, and writes its report when it ends, as ncu does.
+"""An ncu that is none, for ladders: plays the program under it as well, and writes its report when
+it ends, as ncu does.
 
-In the folder $FAKE_NCU lie `base.ncu-rep`, from which reports are cut, and what it is to do: `at`, a marker, and `what` happens there: hang,
-crash (the program ends with 139), kill (ncu itself), say:TEXT (ncu says TEXT and ends with 1), cut (the report loses its end). `ran` collects the
-markers of all cases it began.
-"""
+In the folder $FAKE_NCU lie `base.ncu-rep`, from which reports are cut, and what it is to do: `at`,
+a marker, and `what` happens there: hang, crash (the program ends with 139), kill (ncu itself),
+say:TEXT (ncu says TEXT and ends with 1), cut (the report loses its end). `ran` collects the markers
+of all cases it began."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ HERE = Path(os.environ["FAKE_NCU"])
 
 def main(words: list[str]) -> int:
     if words == ["--version"]:
-        print("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public-release)")
+        print(
+            "NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public-release)"
+        )
         return 0
     import ladder_report
     import recorded
@@ -28,7 +31,9 @@ def main(words: list[str]) -> int:
     recorded.report_bytes = lambda: (HERE / "base.ncu-rep").read_bytes()  # type: ignore[assignment]
     output = Path(words[words.index("--export") + 1] + ".ncu-rep")
     plan = read_plan(Path(words[-1]))
-    at, what = ((HERE / name).read_text() if (HERE / name).is_file() else "" for name in ("at", "what"))
+    at, what = (
+        (HERE / name).read_text() if (HERE / name).is_file() else "" for name in ("at", "what")
+    )
     progress, done, began, code, cut = Path(plan.progress), [], time.monotonic(), 0, False
     for index, case in enumerate(plan.cases):
         if Path(plan.stop).exists():

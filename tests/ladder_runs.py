@@ -1,4 +1,5 @@
-"""Ladders on a GPU that is none: what the tests of sessions, profiling and resuming share. Run as a program it is `ncu-toolkit` on that GPU."""
+"""Ladders on a GPU that is none: what the tests of sessions, profiling and resuming share. Run as a
+program it is `ncu-toolkit` on that GPU."""
 
 from __future__ import annotations
 
@@ -38,22 +39,45 @@ class Quiet:
         self.said.append(text)
 
 
-def chosen(*kernels: str, families: tuple[str, ...] = (), sizes: str | None = "64", dtype: str | None = None) -> tuple[Selection, ...]:
-    return select(kernels, families, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
+def chosen(
+    *kernels: str,
+    families: tuple[str, ...] = (),
+    sizes: str | None = "64",
+    dtype: str | None = None,
+) -> tuple[Selection, ...]:
+    return select(
+        kernels, families, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes
+    )
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
-    """The fake GPU with every rung of the FP32 ladder computing its product, and timings made up by a stand-in for the stopwatch."""
+    """The fake GPU with every rung of the FP32 ladder computing its product, and timings made up by
+    a stand-in for the stopwatch."""
     fake = fake_gpu.install(monkeypatch, folder)
     for rung in find_family("gemm_fp32").rungs:
         for spec in rung.launches:
             fake.behaviours[spec.kernel] = fake_gpu.product
 
-    def measure(ready: Any, baseline: Any, cache: str, seconds: float, tick: Any) -> dict[str, Timing]:
+    def measure(
+        ready: Any, baseline: Any, cache: str, seconds: float, tick: Any
+    ) -> dict[str, Timing]:
         for runnable in ready:
             tick(runnable.rung.name)
         return {
-            r.rung.name: Timing("gemm_fp32", r.rung.name, r.workspace.size.label, "float32", {}, {}, (1.0,), "warm", 1.0, 1.0, 0.0) for r in ready
+            r.rung.name: Timing(
+                "gemm_fp32",
+                r.rung.name,
+                r.workspace.size.label,
+                "float32",
+                {},
+                {},
+                (1.0,),
+                "warm",
+                1.0,
+                1.0,
+                0.0,
+            )
+            for r in ready
         }
 
     monkeypatch.setattr(timing, "measure_ladder", measure)
@@ -64,19 +88,25 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
 
 
 class Ncu:
-    """The stand-in of `fake_ncu.py` as the ncu of this test; `at` says at which case what happens."""
+    """The stand-in of `fake_ncu.py` as the ncu of this test; `at` says at which case what
+    happens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
         (folder / "base.ncu-rep").write_bytes(report_files.first_launches(6))
         path = folder / "ncu"
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).parent / "fake_ncu.py"}" "$@"\n')
+        path.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).parent / "fake_ncu.py"}" "$@"\n'
+        )
         path.chmod(0o755)
         monkeypatch.setenv("NCU", str(path))
         monkeypatch.setenv("FAKE_NCU", str(folder))
         here = Path(__file__).resolve().parent
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here.parent), str(here), os.environ.get("PYTHONPATH", "")]))
+        monkeypatch.setenv(
+            "PYTHONPATH",
+            os.pathsep.join([str(here.parent), str(here), os.environ.get("PYTHONPATH", "")]),
+        )
 
     def at(self, rung: str, what: str) -> None:
         (self.folder / "at").write_text(marker(rung))
@@ -89,7 +119,10 @@ class Ncu:
     @property
     def ran(self) -> list[str]:
         """The rungs that were begun, in order, over all runs."""
-        return [line.split("/")[1].split(":")[0] for line in (self.folder / "ran").read_text().splitlines()]
+        return [
+            line.split("/")[1].split(":")[0]
+            for line in (self.folder / "ran").read_text().splitlines()
+        ]
 
     @property
     def hangs(self) -> int:
@@ -107,5 +140,5 @@ if __name__ == "__main__":
     from ncu_toolkit.cli import main
 
     install(pytest.MonkeyPatch(), Path(sys.argv[1]))
-    setattr(profiling, "profile_all", partial(profiling.profile_all, part_seconds=float(sys.argv[2])))  # noqa: B010
+    profiling.profile_all = partial(profiling.profile_all, part_seconds=float(sys.argv[2]))
     main(sys.argv[3:])

@@ -1,7 +1,8 @@
-"""Damage reports on purpose and see what the reader says: every mutation should be reported or leave the results identical.
+"""Damage reports on purpose and see what the reader says: every mutation should be reported or
+leave the results identical.
 
-Run it as a program for the long version: `python tests/mutation.py --count 5000 --seed 1 REPORT…` prints counts by the part of the file that was hit.
-"""
+Run it as a program for the long version: `python tests/mutation.py --count 5000 --seed 1 REPORT…`
+prints counts by the part of the file that was hit."""
 
 from __future__ import annotations
 
@@ -31,7 +32,16 @@ from ncu_toolkit.report import checksums, framing, reader
 ROOT = Path(__file__).resolve().parent.parent
 
 #: Fields of a result message by what they hold, for counts by part.
-RESULT_PARTS = {5: "names", 6: "names", 7: "names", 13: "metrics", 15: "source ids", 17: "sections", 19: "rule messages", 21: "NVTX"}
+RESULT_PARTS = {
+    5: "names",
+    6: "names",
+    7: "names",
+    13: "metrics",
+    15: "source ids",
+    17: "sections",
+    19: "rule messages",
+    21: "NVTX",
+}
 SOURCE_PARTS = {4: "machine code", 8: "source text", 9: "function table"}
 
 
@@ -45,7 +55,8 @@ class Mutation:
 
 
 def parts(data: bytes) -> list[tuple[int, int, str]]:
-    """Stretches of the file as (start, end, part), in order, without overlap; what is between them is framing."""
+    """Stretches of the file as (start, end, part), in order, without overlap; what is between them
+    is framing."""
     found = []
     frame = framing.parse(data)
     for block in frame.blocks:
@@ -58,7 +69,9 @@ def parts(data: bytes) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
-def _fields(data: bytes, offset: int, length: int, names: dict[int, str]) -> list[tuple[int, int, str]]:
+def _fields(
+    data: bytes, offset: int, length: int, names: dict[int, str]
+) -> list[tuple[int, int, str]]:
     found = []
     at, end = offset, offset + length
     while at < end:
@@ -103,8 +116,11 @@ def part_at(stretches: Sequence[tuple[int, int, str]], offset: int) -> str:
     return "framing"
 
 
-def mutate(data: bytes, random: random.Random, stretches: Sequence[tuple[int, int, str]]) -> tuple[bytes, Mutation]:
-    """One mutation. Half of them hit a part chosen first, so that small parts are hit as often as large ones."""
+def mutate(
+    data: bytes, random: random.Random, stretches: Sequence[tuple[int, int, str]]
+) -> tuple[bytes, Mutation]:
+    """One mutation. Half of them hit a part chosen first, so that small parts are hit as often as
+    large ones."""
     kind = random.choice(
         (
             "flip a bit",
@@ -155,7 +171,13 @@ def _mutate_block(data: bytes, kind: str, random: random.Random) -> tuple[bytes,
     edges = [*(block.offset for block in blocks), len(data)]
     pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
     index = random.randrange(len(pieces))
-    name = "results" if blocks[index].results else "sources" if blocks[index].sources else "session data"
+    name = (
+        "results"
+        if blocks[index].results
+        else "sources"
+        if blocks[index].sources
+        else "session data"
+    )
     piece = pieces.pop(index) if kind != "repeat a block" else pieces[index]
     if kind != "drop a block":
         pieces.insert(random.randrange(len(pieces) + 1), piece)
@@ -163,14 +185,23 @@ def _mutate_block(data: bytes, kind: str, random: random.Random) -> tuple[bytes,
 
 
 def digest(report: reader.LoadedReport) -> str:
-    """Of everything the reader says, whatever the order of the launches: two that changed places are still the same launches."""
-    placed = (replace(profile, origin=replace(profile.origin, range_index=0, action_index=0)) for profile in report.profiles)
-    launches = sorted(repr([getattr(profile, field.name) for field in fields(profile)]) for profile in placed)
+    """Of everything the reader says, whatever the order of the launches: two that changed places
+    are still the same launches."""
+    placed = (
+        replace(profile, origin=replace(profile.origin, range_index=0, action_index=0))
+        for profile in report.profiles
+    )
+    launches = sorted(
+        repr([getattr(profile, field.name) for field in fields(profile)]) for profile in placed
+    )
     return hashlib.sha256(repr((launches, report.damage)).encode()).hexdigest()
 
 
-def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, with_checksum: bool) -> tuple[str, Mutation]:
-    """One mutation in a worker: "unchanged", "identical", "reported", "silent", or "broken" where the analysis of what was read cannot be shown."""
+def trial(
+    folder: str, source: str, seed: int, expected: str, incomplete: int, with_checksum: bool
+) -> tuple[str, Mutation]:
+    """One mutation in a worker: "unchanged", "identical", "reported", "silent", or "broken" where
+    the analysis of what was read cannot be shown."""
     data = Path(source).read_bytes()
     changed, mutation = mutate(data, random.Random(seed), _stretches(source))
     if changed == data:
@@ -180,18 +211,25 @@ def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, w
     path.write_bytes(changed)
     try:
         if with_checksum:
-            path.with_name(path.name + checksums.SUFFIX).write_text(f"{hashlib.sha256(data).hexdigest()}  {path.name}\n")
+            path.with_name(path.name + checksums.SUFFIX).write_text(
+                f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"
+            )
         try:
             report = reader.load_report(path)
         except ToolkitError:
             return "reported", mutation
         if digest(report) == expected:
             return "identical", mutation
-        # what a reader of the analysis is told: launches marked as damaged, and a file that does not say which ncu wrote it
+        # what a reader of the analysis is told: launches marked as damaged, and a file that does
+        # not say which ncu wrote it
         if not can_be_shown(path):
             return "broken", mutation
         marked = [profile for profile in report.profiles if not profile.launch.complete]
-        told = len(marked) > incomplete or any("damaged" in profile.launch.status for profile in marked) or not report.ncu_version
+        told = (
+            len(marked) > incomplete
+            or any("damaged" in profile.launch.status for profile in marked)
+            or not report.ncu_version
+        )
         return ("reported" if told else "silent"), mutation
     finally:
         shutil.rmtree(path.parent)
@@ -200,7 +238,9 @@ def trial(folder: str, source: str, seed: int, expected: str, incomplete: int, w
 def can_be_shown(path: Path) -> bool:
     """Whether every format shows what `analyze --allow-partial` makes of a report."""
     try:
-        read = analyze.read_file(str(path), analyze.Options(allow_partial=True, figures=True, profiles=True))
+        read = analyze.read_file(
+            str(path), analyze.Options(allow_partial=True, figures=True, profiles=True)
+        )
         analysis = analyze.Analysis((read,), analyze.Options(allow_partial=True))
         for form in ("text", "markdown", "brief", "json", "csv"):
             Console(file=io.StringIO(), width=100).print(render(analysis, form, None))
@@ -232,18 +272,33 @@ class Tally:
     broken: list[tuple[str, int, Mutation]]
 
 
-def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: bool, jobs: int = 0) -> Tally:
-    """`count` mutations over the sources in turn. A crash of the native module is a report: it costs one worker."""
+def campaign(
+    sources: Sequence[Path], count: int, seed: int, *, with_checksum: bool, jobs: int = 0
+) -> Tally:
+    """`count` mutations over the sources in turn. A crash of the native module is a report: it
+    costs one worker."""
     tally = Tally(Counter(), Counter(), Counter(), [], [])
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         known = {}
         for source in sources:
             report = reader.load_report(source)
-            known[source] = (digest(report), sum(not profile.launch.complete for profile in report.profiles))
+            known[source] = (
+                digest(report),
+                sum(not profile.launch.complete for profile in report.profiles),
+            )
         chosen = itertools.islice(itertools.cycle(sources), count)
-        tasks = [(folder, str(source), seed + i, *known[source], with_checksum) for i, source in enumerate(chosen)]
+        tasks = [
+            (folder, str(source), seed + i, *known[source], with_checksum)
+            for i, source in enumerate(chosen)
+        ]
         jobs = jobs or workers.default_jobs()
-        for done in workers.run("mutation:trial", tasks, jobs=jobs, timeout=120, label=lambda index: f"mutant {seed + index}"):
+        for done in workers.run(
+            "mutation:trial",
+            tasks,
+            jobs=jobs,
+            timeout=120,
+            label=lambda index: f"mutant {seed + index}",
+        ):
             if done.error is not None:
                 tally.outcomes["crashed"] += 1
                 continue
@@ -260,16 +315,29 @@ def campaign(sources: Sequence[Path], count: int, seed: int, *, with_checksum: b
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reports", nargs="*", type=Path, help="the first launches of the recording where none is named")
+    parser.add_argument(
+        "reports",
+        nargs="*",
+        type=Path,
+        help="the first launches of the recording where none is named",
+    )
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--checksum", action="store_true", help="with the original's SHA-256 beside each mutant")
+    parser.add_argument(
+        "--checksum", action="store_true", help="with the original's SHA-256 beside each mutant"
+    )
     parser.add_argument("--list", action="store_true", help="name each silent mutation")
     chosen = parser.parse_args()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        reports = chosen.reports or [_of_recording(Path(stack.enter_context(tempfile.TemporaryDirectory())))]
-        _show(chosen, started, campaign(reports, chosen.count, chosen.seed, with_checksum=chosen.checksum))
+        reports = chosen.reports or [
+            _of_recording(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        ]
+        _show(
+            chosen,
+            started,
+            campaign(reports, chosen.count, chosen.seed, with_checksum=chosen.checksum),
+        )
 
 
 def _of_recording(folder: Path) -> Path:
@@ -281,9 +349,12 @@ def _of_recording(folder: Path) -> Path:
 
 
 def _show(chosen: argparse.Namespace, started: float, tally: Tally) -> None:
-    """Print the counts; ends with 1 where a mutation went unseen beside a checksum, or cannot be shown."""
+    """Print the counts; ends with 1 where a mutation went unseen beside a checksum, or cannot be
+    shown."""
     how = "with" if chosen.checksum else "without"
-    print(f"{chosen.count} mutations, seed {chosen.seed}, {how} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s")
+    print(
+        f"{chosen.count} mutations, seed {chosen.seed}, {how} checksum: {dict(tally.outcomes)} in {time.monotonic() - started:.0f} s"
+    )
     for title, table in (("part", tally.by_part), ("kind", tally.by_kind)):
         print(f"{title:34} mutations  identical  reported  silent")
         for name in sorted({key for key, _ in table}):

@@ -1,7 +1,8 @@
-"""The shipped recordings as runs, for tests. Parsing them takes many seconds, so the result is kept between tests, workers and runs of pytest.
+"""The shipped recordings as runs, for tests. Parsing them takes many seconds, so the result is kept
+between tests, workers and runs of pytest.
 
-The copy is used only while the recording and every module that takes part in reading it are byte for byte what they were.
-"""
+The copy is used only while the recording and every module that takes part in reading it are byte
+for byte what they were."""
 
 from __future__ import annotations
 
@@ -79,7 +80,11 @@ def report_bytes() -> bytes:
 
 def profile(run: Run, rung: str, size: str) -> Profile:
     """The longest launch of a rung at a size."""
-    found = [p for p in run.profiles if p.context is not None and (p.context.rung, p.context.size) == (rung, size)]
+    found = [
+        p
+        for p in run.profiles
+        if p.context is not None and (p.context.rung, p.context.size) == (rung, size)
+    ]
     assert found, f"{run.id} holds no profile of {rung} at {size}"
     return max(found, key=lambda p: p.duration_us or 0.0)
 
@@ -94,5 +99,15 @@ def small_recording(folder: Path) -> Path:
     (folder / "profile.ncu-rep").write_bytes(whole[: blocks[first + 1].offset])
     manifest = store.load_manifest(FP32)
     timings = [timing for timing in store.load_timings(FP32) if timing.rung in ("naive", "cublas")]
-    store.save(folder, replace(manifest, id=folder.name, cases=manifest.cases[:1], report_files=("profile.ncu-rep",), skipped=()), timings)
+    store.save(
+        folder,
+        replace(
+            manifest,
+            id=folder.name,
+            cases=manifest.cases[:1],
+            report_files=("profile.ncu-rep",),
+            skipped=(),
+        ),
+        timings,
+    )
     return folder

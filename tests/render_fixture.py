@@ -1,4 +1,5 @@
-"""A made-up run for tests of the report: every figure here is invented, only plausible, and says so in its title. Never shipped."""
+"""A made-up run for tests of the report: every figure here is invented, only plausible, and says so
+in its title. Never shipped."""
 
 from __future__ import annotations
 
@@ -41,59 +42,138 @@ DEVICE = Device(
     max_shared_per_sm=233472,
 )
 
-#: rung -> (TFLOP/s at 4096, registers, theoretical occupancy, stall stack in cycles per instruction, LDS, LDS.128, STS, STS.128, LDGSTS in millions)
+#: rung -> (TFLOP/s at 4096, registers, theoretical occupancy, stall stack in cycles per
+#: instruction, LDS, LDS.128, STS, STS.128, LDGSTS in millions)
 RUNGS: dict[str, tuple[float, int, float, dict[str, float], tuple[float, ...]]] = {
-    "naive": (0.5, 32, 1.0, {"lg_throttle": 88.0, "long_scoreboard": 30.0, "wait": 1.2, "selected": 1.0}, (0, 0, 0, 0, 0)),
-    "coalesced": (6.2, 32, 1.0, {"long_scoreboard": 22.0, "lg_throttle": 6.5, "wait": 1.5, "selected": 1.0, "not_selected": 0.7}, (0, 0, 0, 0, 0)),
-    "b_transposed": (0.95, 32, 1.0, {"lg_throttle": 70.0, "long_scoreboard": 33.0, "selected": 1.0}, (0, 0, 0, 0, 0)),
-    "flat_index": (6.3, 32, 1.0, {"long_scoreboard": 21.5, "lg_throttle": 6.4, "wait": 1.6, "selected": 1.0}, (0, 0, 0, 0, 0)),
+    "naive": (
+        0.5,
+        32,
+        1.0,
+        {"lg_throttle": 88.0, "long_scoreboard": 30.0, "wait": 1.2, "selected": 1.0},
+        (0, 0, 0, 0, 0),
+    ),
+    "coalesced": (
+        6.2,
+        32,
+        1.0,
+        {
+            "long_scoreboard": 22.0,
+            "lg_throttle": 6.5,
+            "wait": 1.5,
+            "selected": 1.0,
+            "not_selected": 0.7,
+        },
+        (0, 0, 0, 0, 0),
+    ),
+    "b_transposed": (
+        0.95,
+        32,
+        1.0,
+        {"lg_throttle": 70.0, "long_scoreboard": 33.0, "selected": 1.0},
+        (0, 0, 0, 0, 0),
+    ),
+    "flat_index": (
+        6.3,
+        32,
+        1.0,
+        {"long_scoreboard": 21.5, "lg_throttle": 6.4, "wait": 1.6, "selected": 1.0},
+        (0, 0, 0, 0, 0),
+    ),
     "smem_tiled": (
         9.1,
         37,
         1.0,
-        {"mio_throttle": 20.4, "long_scoreboard": 7.0, "barrier": 6.1, "short_scoreboard": 3.2, "wait": 1.4, "selected": 1.0, "not_selected": 1.0},
+        {
+            "mio_throttle": 20.4,
+            "long_scoreboard": 7.0,
+            "barrier": 6.1,
+            "short_scoreboard": 3.2,
+            "wait": 1.4,
+            "selected": 1.0,
+            "not_selected": 1.0,
+        },
         (4295, 0, 268, 0, 0),
     ),
     "thread_tile_1d": (
         17.0,
         48,
         0.75,
-        {"mio_throttle": 7.9, "short_scoreboard": 3.9, "barrier": 2.2, "wait": 1.2, "selected": 1.0, "not_selected": 1.2},
+        {
+            "mio_throttle": 7.9,
+            "short_scoreboard": 3.9,
+            "barrier": 2.2,
+            "wait": 1.2,
+            "selected": 1.0,
+            "not_selected": 1.2,
+        },
         (2416, 0, 67, 0, 0),
     ),
     "mini_tile": (
         21.0,
         56,
         0.5,
-        {"short_scoreboard": 4.4, "mio_throttle": 4.1, "barrier": 1.6, "long_scoreboard": 1.1, "selected": 1.0, "not_selected": 1.1},
+        {
+            "short_scoreboard": 4.4,
+            "mio_throttle": 4.1,
+            "barrier": 1.6,
+            "long_scoreboard": 1.1,
+            "selected": 1.0,
+            "not_selected": 1.1,
+        },
         (1074, 0, 67, 0, 0),
     ),
     "thread_tile_2d": (
         25.9,
         120,
         0.25,
-        {"short_scoreboard": 2.1, "mio_throttle": 1.1, "wait": 0.9, "barrier": 0.8, "selected": 1.0, "not_selected": 0.6},
+        {
+            "short_scoreboard": 2.1,
+            "mio_throttle": 1.1,
+            "wait": 0.9,
+            "barrier": 0.8,
+            "selected": 1.0,
+            "not_selected": 0.6,
+        },
         (537, 0, 34, 0, 0),
     ),
     "vectorized": (
         31.4,
         124,
         0.25,
-        {"short_scoreboard": 1.3, "wait": 0.8, "barrier": 0.7, "math_pipe_throttle": 0.5, "selected": 1.0, "not_selected": 0.8},
+        {
+            "short_scoreboard": 1.3,
+            "wait": 0.8,
+            "barrier": 0.7,
+            "math_pipe_throttle": 0.5,
+            "selected": 1.0,
+            "not_selected": 0.8,
+        },
         (134, 134, 17, 17, 0),
     ),
     "conflict_free": (
         33.6,
         126,
         0.25,
-        {"wait": 0.8, "math_pipe_throttle": 0.9, "barrier": 0.6, "selected": 1.0, "not_selected": 0.9},
+        {
+            "wait": 0.8,
+            "math_pipe_throttle": 0.9,
+            "barrier": 0.6,
+            "selected": 1.0,
+            "not_selected": 0.9,
+        },
         (134, 134, 17, 17, 0),
     ),
     "warp_tiled": (
         36.3,
         128,
         0.25,
-        {"math_pipe_throttle": 1.1, "wait": 0.7, "barrier": 0.4, "selected": 1.0, "not_selected": 1.1},
+        {
+            "math_pipe_throttle": 1.1,
+            "wait": 0.7,
+            "barrier": 0.4,
+            "selected": 1.0,
+            "not_selected": 1.1,
+        },
         (134, 134, 17, 17, 0),
     ),
     "async_copy_broken": (
@@ -107,15 +187,36 @@ RUNGS: dict[str, tuple[float, int, float, dict[str, float], tuple[float, ...]]] 
         42.0,
         128,
         0.25,
-        {"math_pipe_throttle": 1.2, "wait": 0.6, "short_scoreboard": 0.3, "selected": 1.0, "not_selected": 1.2},
+        {
+            "math_pipe_throttle": 1.2,
+            "wait": 0.6,
+            "short_scoreboard": 0.3,
+            "selected": 1.0,
+            "not_selected": 1.2,
+        },
         (134, 134, 0, 0, 17),
     ),
-    "register_blocked": (51.2, 232, 0.125, {"math_pipe_throttle": 0.5, "wait": 0.4, "selected": 1.0, "not_selected": 0.6}, (101, 101, 0, 0, 12)),
-    "cublas": (50.8, 202, 0.125, {"math_pipe_throttle": 0.5, "wait": 0.5, "selected": 1.0, "not_selected": 0.5}, (101, 101, 0, 0, 12)),
+    "register_blocked": (
+        51.2,
+        232,
+        0.125,
+        {"math_pipe_throttle": 0.5, "wait": 0.4, "selected": 1.0, "not_selected": 0.6},
+        (101, 101, 0, 0, 12),
+    ),
+    "cublas": (
+        50.8,
+        202,
+        0.125,
+        {"math_pipe_throttle": 0.5, "wait": 0.5, "selected": 1.0, "not_selected": 0.5},
+        (101, 101, 0, 0, 12),
+    ),
 }
 SIZES = (512, 1024, 2048, 4096, 8192)
 PROFILED = (1024, 4096)
-SOURCE = "\n".join(["// invented source of a test fixture"] + [f"float line_{n} = a[{n}] * b[{n}];  // step {n}" for n in range(2, 60)])
+SOURCE = "\n".join(
+    ["// invented source of a test fixture"]
+    + [f"float line_{n} = a[{n}] * b[{n}];  // step {n}" for n in range(2, 60)]
+)
 
 
 def reading(name: str, value: float | None, presence: Presence = Presence.PRESENT) -> Reading:
@@ -131,9 +232,22 @@ def instructions(count: int = 160, file: str = "vectorized.cu") -> tuple[Instruc
     """A loop with a hot middle: samples follow a bell around two thirds of the way."""
     rows = []
     for n in range(count):
-        opcode = ("FFMA", "LDS.128", "FFMA", "FFMA", "IMAD.WIDE", "LDG.E.128", "STS.128", "BAR.SYNC")[n % 8]
+        opcode = (
+            "FFMA",
+            "LDS.128",
+            "FFMA",
+            "FFMA",
+            "IMAD.WIDE",
+            "LDG.E.128",
+            "STS.128",
+            "BAR.SYNC",
+        )[n % 8]
         heat = int(400 * math.exp(-(((n - 0.66 * count) / (0.08 * count + 1)) ** 2)))
-        samples = {"short_scoreboard": heat // 2, "wait": heat // 4, "selected": heat // 5} if heat else {}
+        samples = (
+            {"short_scoreboard": heat // 2, "wait": heat // 4, "selected": heat // 5}
+            if heat
+            else {}
+        )
         rows.append(
             Instruction(
                 n,
@@ -203,10 +317,17 @@ def profile(rung: str, size: int, action: int = 0) -> Profile:
         "passes": 14,
     }
     values |= {f"stall_{reason}": value for reason, value in stalls.items()}
-    readings = {name: Reading(name, None, entry.unit, Presence.NOT_COLLECTED) for name, entry in registry.REGISTRY.items()}
+    readings = {
+        name: Reading(name, None, entry.unit, Presence.NOT_COLLECTED)
+        for name, entry in registry.REGISTRY.items()
+    }
     readings |= {name: reading(name, float(value)) for name, value in values.items()}
-    readings["tensor_pipe_active"] = Reading("tensor_pipe_active", None, "fraction", Presence.UNDEFINED)
-    readings["fp16_pipe_active"] = Reading("fp16_pipe_active", None, "fraction", Presence.NOT_AVAILABLE)
+    readings["tensor_pipe_active"] = Reading(
+        "tensor_pipe_active", None, "fraction", Presence.UNDEFINED
+    )
+    readings["fp16_pipe_active"] = Reading(
+        "fp16_pipe_active", None, "fraction", Presence.NOT_AVAILABLE
+    )
     warp_ffma = size**3 // 32
     opcodes = {
         "FFMA": warp_ffma,
@@ -215,7 +336,13 @@ def profile(rung: str, size: int, action: int = 0) -> Profile:
         "LDG.E.128" if lds128 else "LDG.E": int(2e7 * scale),
         "BAR.SYNC": int(1e6 * scale) or 1,
     }
-    shared = {"LDS": lds - lds128, "LDS.128": lds128, "STS": sts - sts128, "STS.128": sts128, "LDGSTS.E.BYPASS.128": ldgsts}
+    shared = {
+        "LDS": lds - lds128,
+        "LDS.128": lds128,
+        "STS": sts - sts128,
+        "STS.128": sts128,
+        "LDGSTS.E.BYPASS.128": ldgsts,
+    }
     opcodes |= {name: int(n * 1e6 * scale) for name, n in shared.items() if n}
     context = Context(
         "gemm_fp32",
@@ -239,12 +366,22 @@ def profile(rung: str, size: int, action: int = 0) -> Profile:
             shared_static=8192 if lds else 0,
         ),
         readings=readings,
-        stalls=StallStack(tuple(sorted(stalls.items(), key=lambda item: -item[1])), sum(stalls.values()) * 1.002),
+        stalls=StallStack(
+            tuple(sorted(stalls.items(), key=lambda item: -item[1])), sum(stalls.values()) * 1.002
+        ),
         mix=InstructionMix(opcodes, {name: n * 32 for name, n in opcodes.items()}),
         instructions=instructions(),
         sources={"vectorized.cu": SOURCE},
         rules=(
-            RuleMessage("SOLBottleneck", "Bottleneck", "Invented message of a rule of the profiler.", "optimization", 12.5, "global", "SpeedOfLight"),
+            RuleMessage(
+                "SOLBottleneck",
+                "Bottleneck",
+                "Invented message of a rule of the profiler.",
+                "optimization",
+                12.5,
+                "global",
+                "SpeedOfLight",
+            ),
         ),
         context=context,
     )
@@ -272,27 +409,41 @@ def timing(rung: str, size: int) -> Timing:
         memory_clock_mhz=2619.0,
         power_w=504.0,
         temperature_c=54.0,
-        kernels=(f"invented_sgemm_{128 if size > 512 else 64}x64_kernel",) if rung == "cublas" else (),
+        kernels=(f"invented_sgemm_{128 if size > 512 else 64}x64_kernel",)
+        if rung == "cublas"
+        else (),
     )
 
 
 def run() -> Run:
     """The whole invented ladder."""
-    profiles = tuple(profile(rung, size, n) for n, (size, rung) in enumerate((s, r) for s in PROFILED for r in RUNGS))
+    profiles = tuple(
+        profile(rung, size, n)
+        for n, (size, rung) in enumerate((s, r) for s in PROFILED for r in RUNGS)
+    )
     return Run(
         id="20250101-000000-fixture",
         title="Test fixture: an invented FP32 matrix-product ladder",
         created="2025-01-01T12:00:00Z",
         live=False,
         device=DEVICE,
-        environment={"Driver": "580.00", "CUDA": "13.0", "Nsight Compute": "2025.3.1", "Clocks": "not locked", "ncu-toolkit": "0.0"},
+        environment={
+            "Driver": "580.00",
+            "CUDA": "13.0",
+            "Nsight Compute": "2025.3.1",
+            "Clocks": "not locked",
+            "ncu-toolkit": "0.0",
+        },
         commands=(
-            "ncu --clock-control none --import-source yes --section-folder sections --set ladder -o gemm_fp32 python -m ncu_toolkit.gpu.target plan.json",
+            "ncu --clock-control none --import-source yes --section-folder sections "
+            "--set ladder -o gemm_fp32 python -m ncu_toolkit.gpu.target plan.json",
         ),
         profiles=profiles,
         timings=tuple(timing(rung, size) for size in SIZES for rung in RUNGS),
         ceilings=Ceilings(copy=4.24e12, fp32=6.1e13, tensor=None),
-        skipped=(Skipped("triple_buffered at 8192", "an invented reason: the profiler was interrupted"),),
+        skipped=(
+            Skipped("triple_buffered at 8192", "an invented reason: the profiler was interrupted"),
+        ),
         report_files=("gemm_fp32.ncu-rep.xz",),
         costs={"build": 41.0, "allocation": 0.8, "initialisation": 1.9, "profiling": 212.0},
     )
@@ -343,14 +494,43 @@ def diagnosis(subject: Profile) -> Diagnosis:
         (Location("vectorized.cu", 24, 0x7F0500, "LDS.128 R1, [R2]", 0.61, "samples"),),
         good,
     )
-    second = Finding("low-occupancy", "Invented: few warps are resident.", "low", evidence[1:], 1.1, ("100 / 91 = 1.1",), ("Use fewer registers.",))
+    second = Finding(
+        "low-occupancy",
+        "Invented: few warps are resident.",
+        "low",
+        evidence[1:],
+        1.1,
+        ("100 / 91 = 1.1",),
+        ("Use fewer registers.",),
+    )
     considered = (
         Ruled(
             "warp-divergence",
             "ruled out",
             "32 of 32 lanes are active",
-            (Evidence("lanes_per_instruction", "Active lanes per instruction", 32.0, "lanes", "32 is full.", 24, "<", "ncu"),),
+            (
+                Evidence(
+                    "lanes_per_instruction",
+                    "Active lanes per instruction",
+                    32.0,
+                    "lanes",
+                    "32 is full.",
+                    24,
+                    "<",
+                    "ncu",
+                ),
+            ),
         ),
-        Ruled("tail-effect", "abstained", "the report does not hold what the rule needs", missing=("waves",)),
+        Ruled(
+            "tail-effect",
+            "abstained",
+            "the report does not hold what the rule needs",
+            missing=("waves",),
+        ),
     )
-    return Diagnosis((finding, second), considered, {"issue": 900.0, "fma": 2050.0, "shared": 1500.0, "dram": 130.0}, ("Invented note.",))
+    return Diagnosis(
+        (finding, second),
+        considered,
+        {"issue": 900.0, "fma": 2050.0, "shared": 1500.0, "dram": 130.0},
+        ("Invented note.",),
+    )

@@ -1,4 +1,5 @@
-"""Report files made from the shipped recording: its first launches, and as many launches as wanted, to see how things grow."""
+"""Report files made from the shipped recording: its first launches, and as many launches as wanted,
+to see how things grow."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def first_launches(count: int) -> bytes:
 
 
 def varint(value: int, width: int = 1) -> bytes:
-    """A protobuf varint, padded to at least `width` bytes so that a number can change without the message changing its length."""
+    """A protobuf varint, padded to at least `width` bytes so that a number can change without the
+    message changing its length."""
     out = bytearray()
     while value > 0x7F or len(out) < width - 1:
         out.append(value & 0x7F | 0x80)
@@ -61,17 +63,23 @@ def without(message: bytes, drop: Callable[[int, int | bytes], bool]) -> bytes:
 
 
 def many_launches(count: int, kinds: int = 1) -> bytes:
-    """A whole report of `count` launches: the recording's first one without its per-instruction tables, again and again under new call numbers.
+    """A whole report of `count` launches: the recording's first one without its per-instruction
+    tables, again and again under new call numbers.
 
-    They bear the names of `kinds` kernels by turns. Figures are the same for all: a report of so many launches of a real program is nowhere to
-    be had, and how long reading and showing take depends on how many there are, not on what they say.
-    """
+    They bear the names of `kinds` kernels by turns. Figures are the same for all: a report of so
+    many launches of a real program is nowhere to be had, and how long reading and showing take
+    depends on how many there are, not on what they say."""
     whole = first_launches(1)
     frame = framing.parse(whole)
     block = next(block for block in frame.blocks if block.results)
     (offset, length) = block.results[0]
     message = whole[offset : offset + length]
-    light = without(message, lambda number, value: number == messages.RESULT_METRIC and isinstance(value, bytes) and len(value) > 200)
+    light = without(
+        message,
+        lambda number, value: (
+            number == messages.RESULT_METRIC and isinstance(value, bytes) and len(value) > 200
+        ),
+    )
     light = without(light, lambda number, value: number == _CALL)
     plain_header = without(block.header, lambda number, value: number in (4, _PAYLOAD))
     first_header = without(block.header, lambda number, value: number == _PAYLOAD)
@@ -80,10 +88,15 @@ def many_launches(count: int, kinds: int = 1) -> bytes:
     for index in range(count):
         result = named[index % kinds] + varint(_CALL << 3) + varint(1000 + index, width=4)
         payload = struct.pack("<I", len(result)) + result
-        header = (first_header if index == 0 else plain_header) + varint(_PAYLOAD << 3) + varint(len(payload))
+        header = (
+            (first_header if index == 0 else plain_header)
+            + varint(_PAYLOAD << 3)
+            + varint(len(payload))
+        )
         pieces += [struct.pack("<I", len(header)), header, payload]
     made = b"".join(pieces)
-    # the one source's table of functions knows the first name only; without a table every launch fits it
+    # the one source's table of functions knows the first name only; without a table every launch
+    # fits it
     return made if kinds == 1 else _with_sources(made, _without_functions)
 
 
@@ -91,7 +104,11 @@ def _renamed(message: bytes, suffix: bytes) -> bytes:
     """A launch's message with `suffix` after each of its names."""
     parts = []
     for number, raw, value in raw_fields(message):
-        new = value + suffix if number in _NAMES and isinstance(value, bytes) and value and suffix else None
+        new = (
+            value + suffix
+            if number in _NAMES and isinstance(value, bytes) and value and suffix
+            else None
+        )
         parts.append(raw if new is None else _field(number, new))
     return b"".join(parts)
 
@@ -113,7 +130,11 @@ def _with_sources(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
             payload += struct.pack("<I", len(message)) + message
         for offset, length in block.results:
             payload += struct.pack("<I", length) + data[offset : offset + length]
-        header = without(block.header, lambda number, value: number == _PAYLOAD) + varint(_PAYLOAD << 3) + varint(len(payload))
+        header = (
+            without(block.header, lambda number, value: number == _PAYLOAD)
+            + varint(_PAYLOAD << 3)
+            + varint(len(payload))
+        )
         pieces += [struct.pack("<I", len(header)), header, payload]
         last = (block.results or block.sources)[-1]
         at = last[0] + last[1]
@@ -121,7 +142,8 @@ def _with_sources(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
 
 
 def long_kernel(instructions: int) -> bytes:
-    """A whole report of one launch with as many instructions as wanted: the recording's first, its code and its counts by instruction repeated."""
+    """A whole report of one launch with as many instructions as wanted: the recording's first, its
+    code and its counts by instruction repeated."""
     whole = first_launches(1)
     (source,) = messages.sources(whole, framing.parse(whole))
     (base,) = source.functions.values()
@@ -155,14 +177,21 @@ def _with_results(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
         start = block.results[0][0] - 4
         head = block.offset + 4 + len(block.header)
         messages_of = [change(data[offset : offset + length]) for offset, length in block.results]
-        payload = data[head:start] + b"".join(struct.pack("<I", len(message)) + message for message in messages_of)
-        header = without(block.header, lambda number, value: number == _PAYLOAD) + varint(_PAYLOAD << 3) + varint(len(payload))
+        payload = data[head:start] + b"".join(
+            struct.pack("<I", len(message)) + message for message in messages_of
+        )
+        header = (
+            without(block.header, lambda number, value: number == _PAYLOAD)
+            + varint(_PAYLOAD << 3)
+            + varint(len(payload))
+        )
         pieces += [data[at : block.offset], struct.pack("<I", len(header)), header, payload]
         at = block.results[-1][0] + block.results[-1][1]
     return b"".join([*pieces, data[at:]])
 
 
-# in a metric: its value and its instances; in an instance: its address and its value; a number that is a whole one
+# in a metric: its value and its instances; in an instance: its address and its value; a number that
+# is a whole one
 _VALUE, _ADDRESS, _COUNT, _WHOLE = 2, 1, 2, 5
 
 
@@ -171,14 +200,23 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _repeated(raw: bytes, metric: bytes, base: int, instructions: int) -> bytes:
-    """A metric's field with its instances by address repeated for a code of `instructions`, its total their sum; others as they are."""
+    """A metric's field with its instances by address repeated for a code of `instructions`, its
+    total their sum; others as they are."""
     entries: list[tuple[int, int]] = []
     kept = []
     for number, part, value in raw_fields(metric):
         if number == messages.METRIC_INSTANCE and isinstance(value, bytes):
-            pair = {n: {k: v for k, _, v in raw_fields(c)} for n, _, c in raw_fields(value) if isinstance(c, bytes)}
+            pair = {
+                n: {k: v for k, _, v in raw_fields(c)}
+                for n, _, c in raw_fields(value)
+                if isinstance(c, bytes)
+            }
             address, amount = pair.get(_ADDRESS, {}).get(_WHOLE), pair.get(_COUNT, {}).get(_WHOLE)
-            if not isinstance(address, int) or not isinstance(amount, int) or not base <= address < base + (1 << 20):
+            if (
+                not isinstance(address, int)
+                or not isinstance(amount, int)
+                or not base <= address < base + (1 << 20)
+            ):
                 return raw
             entries.append((address - base, amount))
         elif number != _VALUE:
@@ -187,16 +225,24 @@ def _repeated(raw: bytes, metric: bytes, base: int, instructions: int) -> bytes:
     entries = [(at, n) for at, n in entries if at < period]
     if not entries:
         return raw
-    found = [(at + period * turn, n) for turn in range(-(-instructions // _LENGTH)) for at, n in entries if at + period * turn < 16 * instructions]
+    found = [
+        (at + period * turn, n)
+        for turn in range(-(-instructions // _LENGTH))
+        for at, n in entries
+        if at + period * turn < 16 * instructions
+    ]
     total = _field(_VALUE, varint(_WHOLE << 3) + varint(sum(n for _, n in found)))
     instances = b"".join(
         _field(
             messages.METRIC_INSTANCE,
-            _field(_ADDRESS, varint(_WHOLE << 3) + varint(base + at)) + _field(_COUNT, varint(_WHOLE << 3) + varint(n)),
+            _field(_ADDRESS, varint(_WHOLE << 3) + varint(base + at))
+            + _field(_COUNT, varint(_WHOLE << 3) + varint(n)),
         )
         for at, n in found
     )
-    return _field(messages.RESULT_METRIC, b"".join(kept[:1]) + total + instances + b"".join(kept[1:]))
+    return _field(
+        messages.RESULT_METRIC, b"".join(kept[:1]) + total + instances + b"".join(kept[1:])
+    )
 
 
 #: Instructions of the recording's first kernel whose code is repeated.
@@ -204,7 +250,8 @@ _LENGTH = 256
 
 
 def _longer_code(elf: bytes, instructions: int) -> bytes:
-    """A cubin whose only kernel has its first _LENGTH instructions again and again, at the file's end, where section and symbol then point."""
+    """A cubin whose only kernel has its first _LENGTH instructions again and again, at the file's
+    end, where section and symbol then point."""
     data = bytearray(elf)
     (sections,) = struct.unpack_from("<Q", data, 0x28)
     (count,) = struct.unpack_from("<H", data, 0x3C)
@@ -226,14 +273,18 @@ def _longer_code(elf: bytes, instructions: int) -> bytes:
         kind, offset, length = section(index)[1], section(index)[4], section(index)[5]
         if kind == 2:  # SHT_SYMTAB
             for at in range(offset, offset + length, 24):
-                info, index_of = struct.unpack_from("<B", data, at + 4)[0], struct.unpack_from("<H", data, at + 6)[0]
+                info, index_of = (
+                    struct.unpack_from("<B", data, at + 4)[0],
+                    struct.unpack_from("<H", data, at + 6)[0],
+                )
                 if info & 0xF == 2 and index_of == text:  # STT_FUNC
                     struct.pack_into("<Q", data, at + 16, len(code))
     return bytes(data)
 
 
 def with_texts(data: bytes, replace: Callable[[bytes], bytes | None]) -> bytes:
-    """The report with its launches' names changed: `replace` gets each of the three names and gives another of any length, or None to keep it."""
+    """The report with its launches' names changed: `replace` gets each of the three names and gives
+    another of any length, or None to keep it."""
     frame = framing.parse(data)
     pieces, at = [], 0
     for block in frame.blocks:
@@ -245,10 +296,16 @@ def with_texts(data: bytes, replace: Callable[[bytes], bytes | None]) -> bytes:
             parts = []
             for number, raw, value in raw_fields(data[offset : offset + length]):
                 new = replace(value) if number in (5, 6, 7) and isinstance(value, bytes) else None
-                parts.append(raw if new is None else varint(number << 3 | 2) + varint(len(new)) + new)
+                parts.append(
+                    raw if new is None else varint(number << 3 | 2) + varint(len(new)) + new
+                )
             message = b"".join(parts)
             payload += struct.pack("<I", len(message)) + message
-        header = without(block.header, lambda number, value: number == _PAYLOAD) + varint(_PAYLOAD << 3) + varint(len(payload))
+        header = (
+            without(block.header, lambda number, value: number == _PAYLOAD)
+            + varint(_PAYLOAD << 3)
+            + varint(len(payload))
+        )
         pieces += [struct.pack("<I", len(header)), header, payload]
         at = block.results[-1][0] + block.results[-1][1]
     return b"".join([*pieces, data[at:]])

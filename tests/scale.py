@@ -1,9 +1,10 @@
-"""How reading, judging and showing a report grows: `python tests/scale.py 500 2000 10000 [--sass 50000]` prints times and peak memory.
+"""How reading, judging and showing a report grows: `python tests/scale.py 500 2000 10000 [--sass
+50000]` prints times and peak memory.
 
-Reports of so many launches are made from the shipped recording: its first launch without its per-instruction tables, under the names of many
-kernels by turns (report_files.many_launches), and that launch with its code and counts repeated (report_files.long_kernel). Where ncu is
-installed, `ncu --import --page raw --csv` reads the same files beside.
-"""
+Reports of so many launches are made from the shipped recording: its first launch without its
+per-instruction tables, under the names of many kernels by turns (report_files.many_launches), and
+that launch with its code and counts repeated (report_files.long_kernel). Where ncu is installed,
+`ncu --import --page raw --csv` reads the same files beside."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: Kernels that the launches are of: more kinds than the page lists.
 KINDS = 400
-#: One reading, and every format from it, in a process of its own. Peaks are of the largest process, children included.
+#: One reading, and every format from it, in a process of its own. Peaks are of the largest process,
+#: children included.
 _CHILD = """
 import json, resource, sys, tempfile, time
 from pathlib import Path
@@ -62,7 +64,9 @@ print(json.dumps([time.monotonic() - start, resource.getrusage(resource.RUSAGE_C
 
 def child(code: str, *words: str) -> str:
     """What a Python of this checkout prints."""
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
 
 
 def main(arguments: list[str]) -> None:
@@ -73,9 +77,17 @@ def main(arguments: list[str]) -> None:
     from ncu_toolkit.core.errors import EnvironmentProblem
     from ncu_toolkit.gpu.collect import find_ncu
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("launches", nargs="*", type=int, default=[500, 2000])
-    parser.add_argument("--sass", type=int, default=50_000, metavar="N", help="instructions of the report of one long kernel; 0 for none")
+    parser.add_argument(
+        "--sass",
+        type=int,
+        default=50_000,
+        metavar="N",
+        help="instructions of the report of one long kernel; 0 for none",
+    )
     parser.add_argument("--pages", action="store_true", help="write the pages too")
     options = parser.parse_args(arguments)
     try:
@@ -91,23 +103,41 @@ def main(arguments: list[str]) -> None:
         path = Path(folder) / "report.ncu-rep"
         for count in (*options.launches, *([0] if options.sass else []), -1):
             if count > 0:
-                name, data = f"{count} launches", report_files.many_launches(count, min(count, KINDS))
+                name, data = (
+                    f"{count} launches",
+                    report_files.many_launches(count, min(count, KINDS)),
+                )
             elif count == 0:
-                name, data = f"one of {options.sass} instructions", report_files.long_kernel(options.sass)
+                name, data = (
+                    f"one of {options.sass} instructions",
+                    report_files.long_kernel(options.sass),
+                )
             else:
                 name, data = "the recording", report_files.recorded.report_bytes()
             path.write_bytes(data)
             found = json.loads(child(_CHILD, str(path), "pages" if options.pages else ""))
             each = ""
             if count > 0:
-                if before is not None and count > before[0]:  # what a further launch adds: modules and buffers are there anyhow
+                if (
+                    before is not None and count > before[0]
+                ):  # what a further launch adds: modules and buffers are there anyhow
                     each = f"{(found['rendered'] - before[1]) / (count - before[0]):.3f} MiB"
                 before = count, found["rendered"]
-            pages = f"{found['pages']:.1f} s, {found['bytes'] / 2**20:.1f} MiB, peak {found['all']:.0f} MiB" if options.pages else ""
+            pages = (
+                f"{found['pages']:.1f} s, {found['bytes'] / 2**20:.1f} MiB, peak {found['all']:.0f} MiB"
+                if options.pages
+                else ""
+            )
             beside = "ncu not found here"
             if ncu is not None:
-                seconds, peak, code = json.loads(child(_NCU, ncu, "--import", str(path), "--page", "raw", "--csv"))
-                beside = f"{seconds:.2f} s, {found['launches'] / seconds:.0f} launches/s, {peak:.0f} MiB" if code == 0 else f"ended with {code}"
+                seconds, peak, code = json.loads(
+                    child(_NCU, ncu, "--import", str(path), "--page", "raw", "--csv")
+                )
+                beside = (
+                    f"{seconds:.2f} s, {found['launches'] / seconds:.0f} launches/s, {peak:.0f} MiB"
+                    if code == 0
+                    else f"ended with {code}"
+                )
             print(
                 f"| {name} | {len(data) / 2**20:.1f} MiB | {found['read']:.2f} s | {found['launches'] / found['read']:.0f} | "
                 f"{found['rendered']:.0f} MiB | {each} | {found['text']:.2f} s | {found['markdown']:.2f} s | {found['json']:.2f} s | "

@@ -26,8 +26,17 @@ def found(bottleneck: str, case: dict[str, Any]) -> Finding:
 
 def shared(opcodes: dict[str, int]) -> str:
     """Advice of the rule on shared-memory instructions for an executed mix."""
-    metrics = {"lsu_pipe_active": 0.9, "l1_data_pipe_active": 0.9, "issue_active": 0.4, "fma_pipe_active": 0.3}
-    return " ".join(found("shared-instruction-pressure", {"metrics": metrics, "stalls": QUEUE, "opcodes": opcodes}).advice)
+    metrics = {
+        "lsu_pipe_active": 0.9,
+        "l1_data_pipe_active": 0.9,
+        "issue_active": 0.4,
+        "fma_pipe_active": 0.3,
+    }
+    return " ".join(
+        found(
+            "shared-instruction-pressure", {"metrics": metrics, "stalls": QUEUE, "opcodes": opcodes}
+        ).advice
+    )
 
 
 def test_narrow_loads_and_one_result_a_thread() -> None:
@@ -58,7 +67,9 @@ def test_no_patch_where_nothing_is_multiplied() -> None:
     assert "shuffles" in text
 
 
-@pytest.mark.parametrize(("loads", "fused", "side"), [("LDS", 8, 2), ("LDS.64", 8, 1), ("LDS.128", 128, 8)])
+@pytest.mark.parametrize(
+    ("loads", "fused", "side"), [("LDS", 8, 2), ("LDS.64", 8, 1), ("LDS.128", 128, 8)]
+)
 def test_patch_side(loads: str, fused: int, side: float) -> None:
     profile = cases.build({"opcodes": {loads: 8, "FFMA": fused}})
     assert patch_side(profile) == pytest.approx(side)
@@ -66,8 +77,15 @@ def test_patch_side(loads: str, fused: int, side: float) -> None:
 
 def waiting(*code: str, at: int) -> dict[str, Any]:
     """Straight code whose long-scoreboard samples are all at one instruction."""
-    rows = [{"sass": sass, "executed": 1000, "samples": {"long_scoreboard": 500} if i == at else {}} for i, sass in enumerate(code)]
-    return {"instructions": rows, "stalls": {"selected": 1.0, "long_scoreboard": 20.0}, "metrics": {"issue_active": 0.1}}
+    rows = [
+        {"sass": sass, "executed": 1000, "samples": {"long_scoreboard": 500} if i == at else {}}
+        for i, sass in enumerate(code)
+    ]
+    return {
+        "instructions": rows,
+        "stalls": {"selected": 1.0, "long_scoreboard": 20.0},
+        "metrics": {"issue_active": 0.1},
+    }
 
 
 LOAD = "LDG.E R{}, [R{}.64]"
@@ -76,7 +94,9 @@ TWO = (LOAD.format(4, 2), LOAD.format(5, 6), "FADD R8, R8, R4", "FADD R8, R8, R5
 NINE = (*(LOAD.format(20 + i, 2) for i in range(9)), "FADD R8, R8, R20")
 
 
-@pytest.mark.parametrize(("code", "at", "expected"), [(ONE_BY_ONE, 3, 1.0), (TWO, 2, 2.0), (TWO, 3, 1.0), (NINE, 9, 9.0)])
+@pytest.mark.parametrize(
+    ("code", "at", "expected"), [(ONE_BY_ONE, 3, 1.0), (TWO, 2, 2.0), (TWO, 3, 1.0), (NINE, 9, 9.0)]
+)
 def test_loads_in_flight(code: tuple[str, ...], at: int, expected: float) -> None:
     assert loads_in_flight(cases.build(waiting(*code, at=at))) == expected
 
@@ -86,18 +106,29 @@ def test_loads_in_flight_are_not_known_without_samples() -> None:
 
 
 def test_memory_latency_counts_what_is_under_way() -> None:
-    one, two = (found("memory-latency", waiting(*code, at=at)) for code, at in ((ONE_BY_ONE, 3), (TWO, 2)))
+    one, two = (
+        found("memory-latency", waiting(*code, at=at)) for code, at in ((ONE_BY_ONE, 3), (TWO, 2))
+    )
     assert "before using the first" in one.advice[0]
-    assert "2.0 loads are under way already" in two.advice[0] or "2 loads are under way already" in two.advice[0]
+    assert (
+        "2.0 loads are under way already" in two.advice[0]
+        or "2 loads are under way already" in two.advice[0]
+    )
     assert not any("before using the first" in text for text in two.advice)
-    assert one.saved > two.saved, "four loads where there was one save more than four where there were two"
+    assert one.saved > two.saved, (
+        "four loads where there was one save more than four where there were two"
+    )
     names = [f.bottleneck for f in diagnose(cases.build(waiting(*NINE, at=9))).findings]
     assert "memory-latency" not in names
 
 
 def test_what_is_wide_is_not_to_be_widened() -> None:
     narrow = {"selected": 1.0, "long_scoreboard": 30.0}
-    case = {"stalls": narrow, "metrics": {"issue_active": 0.05}, "opcodes": {"LDG.E": 2_000_000, "STG.E.128": 500_000, "FFMA": 4_000_000}}
+    case = {
+        "stalls": narrow,
+        "metrics": {"issue_active": 0.05},
+        "opcodes": {"LDG.E": 2_000_000, "STG.E.128": 500_000, "FFMA": 4_000_000},
+    }
     assert found("narrow-access", case).advice[0].startswith("Load float4")
     case["opcodes"] = {"LDG.E": 2_000_000, "STG.E": 500_000, "FFMA": 4_000_000}
     assert found("narrow-access", case).advice[0].startswith("Load and store float4")

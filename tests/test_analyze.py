@@ -52,7 +52,11 @@ def whole(folder: Path) -> Analysis:
 def run(*arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command line."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
         main(list(arguments))
     return int(ended.value.code or 0), out.getvalue(), err.getvalue()
 
@@ -72,16 +76,38 @@ def test_repeats_are_grouped_with_their_spread(whole: Analysis) -> None:
     assert sizes == [1, 1, 4]
     repeats = next(group for group in whole.groups if len(group.launches) == 4)
     assert repeats.total_us == pytest.approx(4 * (repeats.median.duration_us or 0))
-    assert [group.total_us for group in whole.groups] == sorted((group.total_us for group in whole.groups), reverse=True)
+    assert [group.total_us for group in whole.groups] == sorted(
+        (group.total_us for group in whole.groups), reverse=True
+    )
 
 
-def launch_of(duration: float | None, bottleneck: str = "unknown", status: str = "complete") -> LaunchResult:
+def launch_of(
+    duration: float | None, bottleneck: str = "unknown", status: str = "complete"
+) -> LaunchResult:
     finding = Finding(bottleneck, "s", "high", (), 1.5, (), ())
-    return LaunchResult("f", "0.0", "k(int)", "k", "gpu", "sm_90", (1, 1, 1), (32, 1, 1), status, duration, Diagnosis((finding,)))
+    return LaunchResult(
+        "f",
+        "0.0",
+        "k(int)",
+        "k",
+        "gpu",
+        "sm_90",
+        (1, 1, 1),
+        (32, 1, 1),
+        status,
+        duration,
+        Diagnosis((finding,)),
+    )
 
 
 def test_spread_and_agreement_of_a_group() -> None:
-    group = Group((launch_of(10.0, "tail-effect"), launch_of(12.0, "tail-effect"), launch_of(11.0, "low-occupancy")))
+    group = Group(
+        (
+            launch_of(10.0, "tail-effect"),
+            launch_of(12.0, "tail-effect"),
+            launch_of(11.0, "low-occupancy"),
+        )
+    )
     assert group.times_us == (10.0, 11.0, 12.0)
     assert group.spread == pytest.approx(2 / 11)
     assert group.median.duration_us == 11.0
@@ -99,7 +125,9 @@ def test_folders_are_searched_and_files_named_once(folder: Path) -> None:
     compressed.write_bytes(b"\x28\xb5\x2f\xfd")
     files, _ = analyze.find_reports([folder / "broken"])
     compressed.unlink()
-    assert [file.name for file in files] == ["cut.ncu-rep", "later.ncu-repz"], "a kind that cannot be read is named, not left out"
+    assert [file.name for file in files] == ["cut.ncu-rep", "later.ncu-repz"], (
+        "a kind that cannot be read is named, not left out"
+    )
     (folder / "nothing").mkdir(exist_ok=True)
     _, empty = analyze.find_reports([folder / "nothing"])
     assert empty[0].status == "unreadable"
@@ -126,7 +154,12 @@ def test_a_broken_file_is_named_and_the_others_are_shown(folder: Path) -> None:
     document = json.loads(out)
     jsonschema.validate(document, analysis_json.schema())
     states = {Path(file["file"]).name: file["status"] for file in document["files"]}
-    assert states == {"two.ncu-rep": "complete", "many.ncu-rep": "complete", "cut.ncu-rep": "unreadable", "report.ncu-rep": "unreadable"}
+    assert states == {
+        "two.ncu-rep": "complete",
+        "many.ncu-rep": "complete",
+        "cut.ncu-rep": "unreadable",
+        "report.ncu-rep": "unreadable",
+    }
     assert len(document["launches"]) == 6
     cut = next(file for file in document["files"] if file["file"].endswith("cut.ncu-rep"))
     assert "offset" in cut["error"]
@@ -143,10 +176,14 @@ def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "brief", "markdown"])
-def test_an_incomplete_launch_is_an_input_error_unless_accepted(form: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_launch_is_an_input_error_unless_accepted(
+    form: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = analyze.analyze([folder / "two.ncu-rep"])
     (file,) = whole.files
-    half = dataclasses.replace(file.launches[0], status="incomplete: its duration is 0", duration_us=None)
+    half = dataclasses.replace(
+        file.launches[0], status="incomplete: its duration is 0", duration_us=None
+    )
 
     def incomplete(paths: object, options: analyze.Options, **named: object) -> Analysis:
         return Analysis((dataclasses.replace(file, launches=(half, *file.launches[1:])),), options)
@@ -155,29 +192,43 @@ def test_an_incomplete_launch_is_an_input_error_unless_accepted(form: str, folde
     code, out, err = run("analyze", "two.ncu-rep", "--format", form)
     assert code == EXIT_INPUT
     assert "coalesced" in out
-    assert form == "text" or (err.count("\n"), "(naive" in err, "is incomplete: its duration is 0" in err) == (1, True, True)
+    assert form == "text" or (
+        err.count("\n"),
+        "(naive" in err,
+        "is incomplete: its duration is 0" in err,
+    ) == (1, True, True)
     code, again, err = run("analyze", "two.ncu-rep", "--format", form, "--allow-partial")
     assert (code, err) == (0, "")
     assert form == "json" or again == out, "accepted, and said all the same"
 
 
-def test_a_broken_file_among_good_ones_is_an_input_error_unless_accepted(folder: Path, tmp_path: Path) -> None:
+def test_a_broken_file_among_good_ones_is_an_input_error_unless_accepted(
+    folder: Path, tmp_path: Path
+) -> None:
     broken = tmp_path / "text.ncu-rep"
     broken.write_text("just text in here")
     good = str(folder / "two.ncu-rep")
     assert run("analyze", good, str(broken))[0] == EXIT_INPUT
     code, out, _ = run("analyze", good, str(broken), "--allow-partial")
     assert (code, "is text" in " ".join(out.split())) == (0, True)
-    assert run("analyze", str(broken), "--allow-partial")[0] == EXIT_INPUT, "nothing is left to analyse"
+    assert run("analyze", str(broken), "--allow-partial")[0] == EXIT_INPUT, (
+        "nothing is left to analyse"
+    )
 
 
 def test_a_launch_that_contradicts_itself_is_not_judged(folder: Path, tmp_path: Path) -> None:
     data = (folder / "two.ncu-rep").read_bytes()
     path = tmp_path / "renamed.ncu-rep"
-    path.write_bytes(report_files.with_texts(data, lambda name: b"naivf" if name == b"naive" else None))
+    path.write_bytes(
+        report_files.with_texts(data, lambda name: b"naivf" if name == b"naive" else None)
+    )
     code, out, _ = run("analyze", str(path), "--format", "json")
     document = json.loads(out)
-    assert (code, document["files"][0]["status"], document["files"][0]["damage"]) == (EXIT_INPUT, "partial", "1 launch contradicts itself")
+    assert (code, document["files"][0]["status"], document["files"][0]["damage"]) == (
+        EXIT_INPUT,
+        "partial",
+        "1 launch contradicts itself",
+    )
     first, second = document["launches"]
     assert first["status"].startswith("damaged: ")
     assert first["diagnosis"]["bottleneck"] == "unknown"
@@ -203,9 +254,15 @@ def test_formats_name_the_kernels_and_what_is_missing(folder: Path, form: str) -
 
 
 def test_top_and_kernel_say_what_they_leave_out(folder: Path) -> None:
-    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "^coal", "--format", "json")
+    code, out, _ = run(
+        "analyze", str(folder / "two.ncu-rep"), "--kernel", "^coal", "--format", "json"
+    )
     document = json.loads(out)
-    assert (code, [launch["function"] for launch in document["launches"]], document["files"][0]["read_launches"]) == (0, ["coalesced"], 2)
+    assert (
+        code,
+        [launch["function"] for launch in document["launches"]],
+        document["files"][0]["read_launches"],
+    ) == (0, ["coalesced"], 2)
     code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--top", "1", "--format", "json")
     document = json.loads(out)
     assert (len(document["launches"]), document["omitted_launches"]) == (1, 1)
@@ -218,7 +275,9 @@ def test_top_and_kernel_say_what_they_leave_out(folder: Path) -> None:
 
 def test_a_filter_that_matches_nothing_is_an_error(folder: Path) -> None:
     for form in ("text", "json", "brief", "html"):
-        code, out, err = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "nothing_here", "--format", form)
+        code, out, err = run(
+            "analyze", str(folder / "two.ncu-rep"), "--kernel", "nothing_here", "--format", form
+        )
         assert code == EXIT_INPUT, "a typo in a filter does not pass CI"
         assert "no launch matches --kernel 'nothing_here'" in err
         assert form == "html" or out
@@ -242,25 +301,38 @@ def test_errors_are_said_where_text_goes_to_a_file(folder: Path, tmp_path: Path)
         (["--standalone", "--format", "json"], "--format json asks for something else"),
     ],
 )
-def test_requests_that_make_no_sense_are_refused(arguments: list[str], says: str, folder: Path) -> None:
+def test_requests_that_make_no_sense_are_refused(
+    arguments: list[str], says: str, folder: Path
+) -> None:
     code, _, err = run("analyze", str(folder / "two.ncu-rep"), *arguments)
     assert code == EXIT_USAGE
     assert says in err
 
 
-def test_an_empty_path_is_not_the_folder_one_works_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_path_is_not_the_folder_one_works_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    for command in (["analyze", ""], ["analyze", "two.ncu-rep", "-o", ""], ["baseline", "save", "x", ""], ["redact", "two.ncu-rep", ""]):
+    for command in (
+        ["analyze", ""],
+        ["analyze", "two.ncu-rep", "-o", ""],
+        ["baseline", "save", "x", ""],
+        ["redact", "two.ncu-rep", ""],
+    ):
         code, _, err = run(*command)
         assert code == EXIT_USAGE
         assert "an empty path names nothing" in err
 
 
-def test_progress_counts_the_files_of_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_the_files_of_a_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ncu_toolkit.cli import analyze as command
 
     told: list[int] = []
-    monkeypatch.setattr(command, "_progress", lambda count: told.append(count) or contextlib.nullcontext())
+    monkeypatch.setattr(
+        command, "_progress", lambda count: told.append(count) or contextlib.nullcontext()
+    )
     run("analyze", str(folder), "--format", "csv")
     assert told == [3]
 
@@ -273,13 +345,19 @@ def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
         sink = io.StringIO()
         Console(file=sink, width=width, color_system=None).print(views.text(whole))
         lines = sink.getvalue().splitlines()
-        start = next(i for i, line in enumerate(lines) if line.startswith("kernel ") and "time" in line)
+        start = next(
+            i for i, line in enumerate(lines) if line.startswith("kernel ") and "time" in line
+        )
         table = lines[start : start + 1 + len(whole.groups)]
         assert max(map(len, table)) <= width
         for line, cells in zip(table[1:], wanted, strict=True):
             assert cells[2] in line, "the time, with its unit"
             assert "…" not in line[20:] or width < 60, line
-        assert ("left out at this width: " in sink.getvalue()) == ("spread" not in lines[start]) == (width <= 100)
+        assert (
+            ("left out at this width: " in sink.getvalue())
+            == ("spread" not in lines[start])
+            == (width <= 100)
+        )
         assert all(heading in table[0] for heading in (("file", "median") if width >= 140 else ()))
 
 
@@ -290,13 +368,28 @@ def test_counts_have_their_noun(folder: Path) -> None:
 
 
 def test_pages(folder: Path, tmp_path: Path) -> None:
-    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--format", "html", "--output", str(tmp_path / "reports"))
+    code, out, _ = run(
+        "analyze",
+        str(folder / "two.ncu-rep"),
+        "--format",
+        "html",
+        "--output",
+        str(tmp_path / "reports"),
+    )
     assert code == 0
     page = Path(out.strip().removeprefix("Open "))
     assert page.is_file()
     assert "coalesced" in page.read_text(encoding="utf-8")
     alone = tmp_path / "alone.html"
-    code, _, _ = run("analyze", str(folder / "broken" / "cut.ncu-rep"), "--allow-partial", "--standalone", "--redact", "--output", str(alone))
+    code, _, _ = run(
+        "analyze",
+        str(folder / "broken" / "cut.ncu-rep"),
+        "--allow-partial",
+        "--standalone",
+        "--redact",
+        "--output",
+        str(alone),
+    )
     assert code == 0
     text = alone.read_text(encoding="utf-8")
     assert "incomplete:" in text
@@ -306,20 +399,36 @@ def test_pages(folder: Path, tmp_path: Path) -> None:
 
 def test_next_command_is_fit_for_a_shell(whole: Analysis) -> None:
     assert views.next_command(whole).startswith("ncu-toolkit analyze /")
-    odd = LaunchResult(**{**vars(launch_of(1.0)), "file": "a b;rm -rf $(x).ncu-rep", "function": "f<`id`>"})
+    odd = LaunchResult(
+        **{**vars(launch_of(1.0)), "file": "a b;rm -rf $(x).ncu-rep", "function": "f<`id`>"}
+    )
     told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
     assert told == "ncu-toolkit analyze 'a b;rm -rf $(x).ncu-rep' --top 1 --format html"
 
 
-@pytest.mark.parametrize("name", ["--format", "a\x1b[31mb", "caf\udce9 1.ncu-rep", "it's\\n\x07f0\u202e.ncu-rep", "é\u202e日本", "\n"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "--format",
+        "a\x1b[31mb",
+        "caf\udce9 1.ncu-rep",
+        "it's\\n\x07f0\u202e.ncu-rep",
+        "é\u202e日本",
+        "\n",
+    ],
+)
 def test_the_next_command_names_any_file(name: str, tmp_path: Path) -> None:
     """As bash reads it, it is the very file; nothing in it could move a terminal's cursor."""
     odd = LaunchResult(**{**vars(launch_of(1.0)), "file": name})
     told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
     assert told.isprintable()
-    words = told.removeprefix("ncu-toolkit analyze ").partition(" --kernel")[0].partition(" --top")[0]
+    words = (
+        told.removeprefix("ncu-toolkit analyze ").partition(" --kernel")[0].partition(" --top")[0]
+    )
     (tmp_path / name).write_bytes(b"found")
-    ended = subprocess.run(["bash", "-c", f"cat {words}"], cwd=tmp_path, capture_output=True, check=False)
+    ended = subprocess.run(
+        ["bash", "-c", f"cat {words}"], cwd=tmp_path, capture_output=True, check=False
+    )
     assert ended.stdout == b"found", ended.stderr
 
 
@@ -344,7 +453,16 @@ def crash(how: str) -> str:
 def test_a_crash_or_a_hang_costs_one_task() -> None:
     tasks = ["fine", "segfault", "print", "sleep", "raise", "refuse", "fine"]
     started = time.monotonic()
-    done = {d.index: d for d in workers.run("test_analyze:crash", [(t,) for t in tasks], jobs=2, timeout=4, label=lambda i: f"task {i}")}
+    done = {
+        d.index: d
+        for d in workers.run(
+            "test_analyze:crash",
+            [(t,) for t in tasks],
+            jobs=2,
+            timeout=4,
+            label=lambda i: f"task {i}",
+        )
+    }
     assert time.monotonic() - started < 30
     assert [done[i].value for i in (0, 2, 6)] == ["fine", "print", "fine"]
     messages = [str(done[i].error) for i in (1, 3, 4, 5)]
@@ -355,13 +473,22 @@ def test_a_crash_or_a_hang_costs_one_task() -> None:
 
 
 def test_the_error_of_a_worker_keeps_its_remedy() -> None:
-    (done,) = workers.run("ncu_toolkit.analysis.analyze:read_file", [("/no/such", Options())], jobs=1, timeout=60, label=str)
+    (done,) = workers.run(
+        "ncu_toolkit.analysis.analyze:read_file",
+        [("/no/such", Options())],
+        jobs=1,
+        timeout=60,
+        label=str,
+    )
     assert isinstance(done.error, InputProblem)
     assert done.error.remedy
 
 
-def test_time_and_memory_grow_with_the_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times the launches take no more than some five times as long, and a report read in parts leaves little behind in this process."""
+def test_time_and_memory_grow_with_the_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times the launches take no more than some five times as long, and a report read in parts
+    leaves little behind in this process."""
     taken = {}
     for count in (100, 400):
         path = tmp_path / f"{count}.ncu-rep"
@@ -373,7 +500,9 @@ def test_time_and_memory_grow_with_the_launches(tmp_path: Path, monkeypatch: pyt
     assert taken[400] < 6 * taken[100] + 0.5
     monkeypatch.setattr(shares, "PART_LAUNCHES", 150)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert analyze.read_file(str(path), Options(), jobs=2) == whole, "in parts or as a whole, the same comes out"
+    assert analyze.read_file(str(path), Options(), jobs=2) == whole, (
+        "in parts or as a whole, the same comes out"
+    )
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024 < 40, "MiB"
 
 
@@ -381,14 +510,18 @@ def test_parts() -> None:
     assert shares.parts([1] * 2500) == [(0, 1000), (1000, 2000), (2000, 2500)]
     assert shares.parts([]) == [(0, 0)]
     big = shares.PART_BYTES
-    assert shares.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], "a launch that is too large by itself is read by itself"
+    assert shares.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], (
+        "a launch that is too large by itself is read by itself"
+    )
 
 
 def test_shares_keep_code_together_and_are_even() -> None:
     unit = shares.SHARE_BYTES
     assert shares.even([unit] * 4, [b"a", b"b", b"a", b"b"], 2) == [[0, 2], [1, 3]]
     assert shares.even([unit] * 4, [None] * 4, 16) == [[0], [1], [2], [3]]
-    assert shares.even([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], "code of a launch that comes often is made by several"
+    assert shares.even([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], (
+        "code of a launch that comes often is made by several"
+    )
     assert shares.even([10, 20], [b"a", None], 8) == [[0, 1]], "too little to be worth a process"
     lengths = [(7 * i) % 11 * unit // 4 + 1 for i in range(50)]
     dealt = shares.even(lengths, [bytes([i % 7]) for i in range(50)], 4)
@@ -397,7 +530,9 @@ def test_shares_keep_code_together_and_are_even() -> None:
     assert max(sizes) < 1.25 * sum(sizes) / 4
 
 
-def test_a_file_read_by_several_processes_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_read_by_several_processes_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "five.ncu-rep"
     path.write_bytes(report_files.first_launches(5))
     alone = analyze.read_file(str(path), Options())
@@ -422,7 +557,9 @@ def test_real_reports() -> None:
     text = "\n".join(views.remarks(found))
     assert "nodeByPoint5" in text
     assert "one_d_vec" in text
-    merge = next(group for group in found.groups if "DeviceMergeSortMergeKernel" in group.median.function)
+    merge = next(
+        group for group in found.groups if "DeviceMergeSortMergeKernel" in group.median.function
+    )
     assert len(merge.launches) == 13
 
 

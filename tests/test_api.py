@@ -1,4 +1,5 @@
-"""The Python interface, the examples of its document, and `profile -- program` with an ncu that is a script."""
+"""The Python interface, the examples of its document, and `profile -- program` with an ncu that is
+a script."""
 
 from __future__ import annotations
 
@@ -47,16 +48,22 @@ def test_load_diagnose_and_frames(report: Path) -> None:
     frame = found.to_frame()
     assert list(frame["bottleneck"]) == [verdict.primary.bottleneck for verdict in verdicts]
     assert {"kernel", "duration", "predicted_speedup"} <= set(frame.columns)
-    assert len(found.to_frame("instructions")) == sum(len(profile.instructions) for profile in found)
+    assert len(found.to_frame("instructions")) == sum(
+        len(profile.instructions) for profile in found
+    )
     assert {"metric", "value", "presence"} <= set(found.to_frame("metrics").columns)
     quick = ncu_toolkit.load(str(report), instructions=False)
     assert quick[0].instructions == ()
     empty = quick.to_frame("instructions")
     assert len(empty) == 0
-    assert {"kernel", "sass", "samples", "source_file", "line"} <= set(empty.columns), "as the document's example uses them"
+    assert {"kernel", "sass", "samples", "source_file", "line"} <= set(empty.columns), (
+        "as the document's example uses them"
+    )
     assert list(empty.sort_values("samples").head(10)["sass"]) == []
     nothing = ncu_toolkit.analysis.api.Report("r", ())
-    assert {"kernel", "duration", "dram_utilization", "bottleneck"} <= set(nothing.to_frame().columns)
+    assert {"kernel", "duration", "dram_utilization", "bottleneck"} <= set(
+        nothing.to_frame().columns
+    )
     assert {"metric", "value"} <= set(nothing.to_frame("metrics").columns)
     with pytest.raises(ValueError, match="no table 'nope'"):
         found.to_frame("nope")  # type: ignore[call-overload]
@@ -81,7 +88,12 @@ class Calls:
         self.told.append(text)
 
     def library(self) -> api._Library:
-        return api._Library(lambda: self.note("start"), lambda: self.note("stop"), lambda name: self.note(f"push {name}"), lambda: self.note("pop"))
+        return api._Library(
+            lambda: self.note("start"),
+            lambda: self.note("stop"),
+            lambda name: self.note(f"push {name}"),
+            lambda: self.note("pop"),
+        )
 
 
 def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +108,9 @@ def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (outer(1), outer.__doc__) == (2, "Kept.")
     name = "test_ranges.<locals>.outer"
-    assert calls.told == ["start", f"push {name}", "push inner", "pop", "pop", "stop"], "the profiler starts once for nested ranges"
+    assert calls.told == ["start", f"push {name}", "push inner", "pop", "pop", "stop"], (
+        "the profiler starts once for nested ranges"
+    )
     calls.told.clear()
 
     @ncu_toolkit.profile("fails")
@@ -110,20 +124,35 @@ def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Calls()
-    profiler = types.SimpleNamespace(start=lambda: calls.note("start"), stop=lambda: calls.note("stop"))
-    nvtx = types.SimpleNamespace(RangePush=lambda name: calls.note(f"push {name}"), RangePop=lambda: calls.note("pop"))
+    profiler = types.SimpleNamespace(
+        start=lambda: calls.note("start"), stop=lambda: calls.note("stop")
+    )
+    nvtx = types.SimpleNamespace(
+        RangePush=lambda name: calls.note(f"push {name}"), RangePop=lambda: calls.note("pop")
+    )
     device = types.SimpleNamespace(synchronize=lambda: calls.note("wait"))
-    cuda = types.SimpleNamespace(is_available=lambda: True, profiler=profiler, nvtx=nvtx, Device=lambda: device)
+    cuda = types.SimpleNamespace(
+        is_available=lambda: True, profiler=profiler, nvtx=nvtx, Device=lambda: device
+    )
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with ncu_toolkit.profile("a"):
         calls.note("work")
     assert calls.told == ["start", "push a", "work", "pop", "wait", "stop"]
     calls.told.clear()
-    runtime = types.SimpleNamespace(cudaProfilerStart=lambda: calls.note("torch start"), cudaProfilerStop=lambda: calls.note("torch stop"))
-    torch_nvtx = types.SimpleNamespace(range_push=lambda name: calls.note(f"torch push {name}"), range_pop=lambda: calls.note("torch pop"))
+    runtime = types.SimpleNamespace(
+        cudaProfilerStart=lambda: calls.note("torch start"),
+        cudaProfilerStop=lambda: calls.note("torch stop"),
+    )
+    torch_nvtx = types.SimpleNamespace(
+        range_push=lambda name: calls.note(f"torch push {name}"),
+        range_pop=lambda: calls.note("torch pop"),
+    )
     torch_cuda = types.SimpleNamespace(
-        is_available=lambda: True, cudart=lambda: runtime, nvtx=torch_nvtx, synchronize=lambda: calls.note("torch wait")
+        is_available=lambda: True,
+        cudart=lambda: runtime,
+        nvtx=torch_nvtx,
+        synchronize=lambda: calls.note("torch wait"),
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=torch_cuda))
     with ncu_toolkit.profile("b"):
@@ -133,12 +162,24 @@ def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(not DOCUMENT.is_file(), reason="docs/python-api.md is not in this installation")
 def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
-    examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
+    examples = re.findall(
+        r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert len(examples) >= 3
     (tmp_path / "report.ncu-rep").write_bytes(report.read_bytes())
     for example in examples:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", example],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, f"{example}\n{done.stderr}"
 
 
@@ -147,7 +188,8 @@ def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def fake_ncu(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An ncu that runs the program, writes a report where it is told to, and says what the file `says` holds."""
+    """An ncu that runs the program, writes a report where it is told to, and says what the file
+    `says` holds."""
     path = tmp_path / "bin" / "ncu"
     path.parent.mkdir()
     path.write_text(
@@ -179,9 +221,17 @@ def fake_ncu(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
     selection = programs.Selection(kernel="na.*", skip=3, count=2, nvtx=("step/",))
-    done = programs.profile([sys.executable, "-c", "print('hello')"], selection, tmp_path / "reports", timeout=60)
+    done = programs.profile(
+        [sys.executable, "-c", "print('hello')"], selection, tmp_path / "reports", timeout=60
+    )
     words = (fake_ncu.parent / "words").read_text().splitlines()
-    for pair in (("--kernel-name", "regex:na.*"), ("--launch-skip", "3"), ("--launch-count", "2"), ("--nvtx-include", "step/"), ("--set", "ladder")):
+    for pair in (
+        ("--kernel-name", "regex:na.*"),
+        ("--launch-skip", "3"),
+        ("--launch-count", "2"),
+        ("--nvtx-include", "step/"),
+        ("--set", "ladder"),
+    ):
         assert words[words.index(pair[0]) + 1] == pair[1]
     assert "--profile-from-start" not in words
     assert done.problem is None
@@ -194,28 +244,45 @@ def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_profiled_before_a_crash_is_kept(fake_ncu: Path, tmp_path: Path) -> None:
-    done = programs.profile([sys.executable, "-c", "raise SystemExit(7)"], programs.Selection(), tmp_path / "reports", timeout=60)
+    done = programs.profile(
+        [sys.executable, "-c", "raise SystemExit(7)"],
+        programs.Selection(),
+        tmp_path / "reports",
+        timeout=60,
+    )
     assert isinstance(done.problem, KernelProblem)
     assert "exit code 7" in str(done.problem)
     assert len(store.load_run(done.folder, live=True).profiles) == 2
 
 
-def test_a_program_that_hangs_is_ended_with_its_children(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_hangs_is_ended_with_its_children(
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
     code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']); time.sleep(99)"
     started = time.monotonic()
-    done = programs.profile([sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=2)
+    done = programs.profile(
+        [sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=2
+    )
     assert time.monotonic() - started < 20
     assert isinstance(done.problem, EnvironmentProblem)
     assert "within 2 s" in str(done.problem)
     assert "fewer launches (--launch-count)" in str(done.problem)
     assert "rungs" not in str(done.problem), "a program has none"
-    assert len(store.load_run(done.folder, live=True).profiles) == 2, "ncu wrote its report when the program ended"
+    assert len(store.load_run(done.folder, live=True).profiles) == 2, (
+        "ncu wrote its report when the program ended"
+    )
 
 
 def test_end_programs_leaves_others_alone() -> None:
-    mine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], env={**os.environ, programs.TOKEN: "t-mine"})
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], env={**os.environ, programs.TOKEN: "t-other"})
+    mine = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(99)"],
+        env={**os.environ, programs.TOKEN: "t-mine"},
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(99)"],
+        env={**os.environ, programs.TOKEN: "t-other"},
+    )
     try:
         time.sleep(0.3)
         assert programs.end_programs("t-mine") == 1
@@ -231,17 +298,33 @@ def test_nothing_profiled_says_why(fake_ncu: Path, tmp_path: Path) -> None:
     (fake_ncu.parent / "says").write_text("==WARNING== No kernels were profiled.\n")
     selection = programs.Selection(kernel="zzz", ranges_only=True)
     with pytest.raises(UsageProblem) as refused:
-        programs.profile([sys.executable, "-c", "pass"], selection, tmp_path / "reports", timeout=60)
+        programs.profile(
+            [sys.executable, "-c", "pass"], selection, tmp_path / "reports", timeout=60
+        )
     assert "Only marked ranges" in str(refused.value)
     assert "'zzz'" in str(refused.value)
-    with pytest.raises(UsageProblem, match=r"no kernel was profiled\. What the program said is in "):
-        programs.profile([sys.executable, "-c", "pass"], programs.Selection(ranges_only=False), tmp_path / "reports", timeout=60)
+    with pytest.raises(
+        UsageProblem, match=r"no kernel was profiled\. What the program said is in "
+    ):
+        programs.profile(
+            [sys.executable, "-c", "pass"],
+            programs.Selection(ranges_only=False),
+            tmp_path / "reports",
+            timeout=60,
+        )
 
 
 @pytest.mark.parametrize(
-    ("command", "selection"), [((), programs.Selection()), (("./nothing",), programs.Selection()), (("true",), programs.Selection(kernel="("))]
+    ("command", "selection"),
+    [
+        ((), programs.Selection()),
+        (("./nothing",), programs.Selection()),
+        (("true",), programs.Selection(kernel="(")),
+    ],
 )
-def test_bad_requests_are_refused_before_a_folder_is_made(tmp_path: Path, command: tuple[str, ...], selection: programs.Selection) -> None:
+def test_bad_requests_are_refused_before_a_folder_is_made(
+    tmp_path: Path, command: tuple[str, ...], selection: programs.Selection
+) -> None:
     with pytest.raises(UsageProblem):
         programs.profile(command, selection, tmp_path / "reports", timeout=60)
     assert not (tmp_path / "reports").exists()
@@ -267,7 +350,12 @@ def test_interrupt(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Ctrl-C ends the program; the report is written and the run kept."""
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
     threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    done = programs.profile([sys.executable, "-c", "import time; time.sleep(99)"], programs.Selection(), tmp_path / "reports", timeout=60)
+    done = programs.profile(
+        [sys.executable, "-c", "import time; time.sleep(99)"],
+        programs.Selection(),
+        tmp_path / "reports",
+        timeout=60,
+    )
     assert done.interrupted
     assert len(store.load_run(done.folder, live=True).profiles) == 2
 
@@ -279,12 +367,25 @@ def test_the_kept_report_of_a_program_is_redacted(fake_ncu: Path, tmp_path: Path
     private.mkdir()
     script = private / "train.py"
     script.write_text("print('hello from', __file__)")
-    plain = programs.profile([sys.executable, str(script)], programs.Selection(), reports, timeout=60)
-    done = programs.profile([sys.executable, str(script)], programs.Selection(redact=True, redact_source=True), reports, timeout=60)
+    plain = programs.profile(
+        [sys.executable, str(script)], programs.Selection(), reports, timeout=60
+    )
+    done = programs.profile(
+        [sys.executable, str(script)],
+        programs.Selection(redact=True, redact_source=True),
+        reports,
+        timeout=60,
+    )
     marks = (str(tmp_path).encode(), b"blockIdx")
-    assert all(any(mark in path.read_bytes() for path in plain.folder.iterdir()) for mark in marks), "what is to go was there"
-    assert [path.name for path in done.folder.iterdir() for mark in marks if mark in path.read_bytes()] == []
-    before, after = (store.load_run(folder, live=True).profiles for folder in (plain.folder, done.folder))
+    assert all(
+        any(mark in path.read_bytes() for path in plain.folder.iterdir()) for mark in marks
+    ), "what is to go was there"
+    assert [
+        path.name for path in done.folder.iterdir() for mark in marks if mark in path.read_bytes()
+    ] == []
+    before, after = (
+        store.load_run(folder, live=True).profiles for folder in (plain.folder, done.folder)
+    )
     assert list(map(redact.figures, before)) == list(map(redact.figures, after))
     assert "hello from" in (done.folder / "profile.log").read_text()
     assert "train.py" in store.load_manifest(done.folder).commands[0]
@@ -293,26 +394,39 @@ def test_the_kept_report_of_a_program_is_redacted(fake_ncu: Path, tmp_path: Path
 def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> None:
     (fake_ncu.parent / "says").write_text("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL\n")
     with pytest.raises(EnvironmentProblem, match="another profiler holds") as refused:
-        programs.profile([sys.executable, "-c", "raise SystemExit(1)"], programs.Selection(), tmp_path / "reports", timeout=60)
+        programs.profile(
+            [sys.executable, "-c", "raise SystemExit(1)"],
+            programs.Selection(),
+            tmp_path / "reports",
+            timeout=60,
+        )
     assert "End it" in refused.value.remedy
     assert list((tmp_path / "reports").iterdir()) == []
 
 
 def test_what_a_program_prints_is_not_taken_for_ncus_words(fake_ncu: Path, tmp_path: Path) -> None:
     code = "print('Address already in use'); print('No space left on device')"
-    done = programs.profile([sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60)
+    done = programs.profile(
+        [sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60
+    )
     assert done.problem is None
 
 
-def test_a_disk_that_is_full(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full(
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the log of ncu, in a file of ours, and while the folder is made."""
     code = "import sys; sys.exit('OSError: [Errno 28] No space left on device')"
     (fake_ncu.parent / "says").write_text("==PROF== Connected\n")
     with pytest.raises(EnvironmentProblem, match="the disk is full") as full:
-        programs.profile([sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60)
+        programs.profile(
+            [sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60
+        )
     assert "Free space" in full.value.remedy
     monkeypatch.setattr(files.tempfile, "mkstemp", _full)
-    with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device") as full:
+    with pytest.raises(
+        EnvironmentProblem, match="cannot be written: No space left on device"
+    ) as full:
         store.write_atomic(tmp_path / "x", b"")
     assert "Free space" in full.value.remedy
     monkeypatch.setattr(store.Path, "mkdir", _full)

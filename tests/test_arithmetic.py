@@ -12,19 +12,41 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding
 
-STALLS = {"selected": 1.0, "not_selected": 1.0, "mio_throttle": 4.0, "long_scoreboard": 2.0, "barrier": 1.5, "lg_throttle": 0.5}
-ITEM = re.compile(r"([\d.]+)\u2009% of a warp's time, (?:of which ([\d.]+)\u2009% goes|which stays)")
+STALLS = {
+    "selected": 1.0,
+    "not_selected": 1.0,
+    "mio_throttle": 4.0,
+    "long_scoreboard": 2.0,
+    "barrier": 1.5,
+    "lg_throttle": 0.5,
+}
+ITEM = re.compile(
+    r"([\d.]+)\u2009% of a warp's time, (?:of which ([\d.]+)\u2009% goes|which stays)"
+)
 
 
 def told(removal: Removal, **metrics: float) -> tuple[str, ...]:
-    quiet = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
-    return time_model.build(cases.build({"metrics": {**quiet, **metrics}, "stalls": STALLS})).without(removal).arithmetic
+    quiet = {
+        name: 0.01
+        for name in cases.METRICS
+        if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"
+    }
+    return (
+        time_model.build(cases.build({"metrics": {**quiet, **metrics}, "stalls": STALLS}))
+        .without(removal)
+        .arithmetic
+    )
 
 
 @pytest.mark.parametrize(
     "removal",
     [
-        Removal("with fewer loads", stalls={"mio_throttle": 0.4}, loads={"l1_data": 0.5}, instructions=0.75),
+        Removal(
+            "with fewer loads",
+            stalls={"mio_throttle": 0.4},
+            loads={"l1_data": 0.5},
+            instructions=0.75,
+        ),
         Removal("with more warps", parallelism=2.0),
         Removal("with barriers gone", stalls={"barrier": 0.0}),
         Removal("spread evenly", balance=0.6),
@@ -33,20 +55,33 @@ def told(removal: Removal, **metrics: float) -> tuple[str, ...]:
 )
 def test_items_add_up_to_what_stays(removal: Removal) -> None:
     lines = told(removal, l1_data_pipe_active=0.6)
-    items = [(float(found[1]), float(found[2] or 0)) for line in lines if (found := ITEM.search(line))]
-    assert sum(share for share, _ in items) == pytest.approx(100, abs=0.5), "every reason is in one of the lines"
+    items = [
+        (float(found[1]), float(found[2] or 0)) for line in lines if (found := ITEM.search(line))
+    ]
+    assert sum(share for share, _ in items) == pytest.approx(100, abs=0.5), (
+        "every reason is in one of the lines"
+    )
     stays = float(re.search(r"Together ([\d.]+)", " ".join(lines))[1])  # type: ignore[index]
     assert sum(share * (1 - gone / 100) for share, gone in items) == pytest.approx(stays, abs=0.5)
 
 
 def test_each_item_says_why_it_goes() -> None:
-    lines = told(Removal("x", stalls={"mio_throttle": 0.4}, loads={"l1_data": 0.5}, instructions=0.75), l1_data_pipe_active=0.8)
-    assert "the part that the change takes away" in next(line for line in lines if line.startswith("mio throttle"))
+    lines = told(
+        Removal("x", stalls={"mio_throttle": 0.4}, loads={"l1_data": 0.5}, instructions=0.75),
+        l1_data_pipe_active=0.8,
+    )
+    assert "the part that the change takes away" in next(
+        line for line in lines if line.startswith("mio throttle")
+    )
     queue = next(line for line in lines if line.startswith("long scoreboard"))
     assert "the queue before the data stage of L1 and shared memory" in queue
     assert "with 50.0\u2009% less work there" in queue
-    assert "shrinks as the other waiting does" in next(line for line in lines if line.startswith("barrier"))
-    assert "25.0\u2009% of them go" in next(line for line in lines if line.startswith("Issuing and what goes with it"))
+    assert "shrinks as the other waiting does" in next(
+        line for line in lines if line.startswith("barrier")
+    )
+    assert "25.0\u2009% of them go" in next(
+        line for line in lines if line.startswith("Issuing and what goes with it")
+    )
     assert any("of work (50.0\u2009% less than now)" in line for line in lines)
 
 
@@ -62,12 +97,20 @@ def test_where_the_size_of_a_change_comes_from_is_told() -> None:
     assert finding.bottleneck == "shared-instruction-pressure"
     fewer = re.search(r"With ([\d.]+\u2009%) fewer", " ".join(finding.arithmetic))
     assert fewer is not None
-    assert any(fewer[1] in line and line.startswith(("Accesses move", "Doubling")) for line in finding.arithmetic)
+    assert any(
+        fewer[1] in line and line.startswith(("Accesses move", "Doubling"))
+        for line in finding.arithmetic
+    )
 
 
 def test_a_chain_of_launches_is_divided_in_view() -> None:
-    chain = {"metrics": {"duration": 800.0}, "context": {"launch_count": 8, "flops": None, "compulsory_bytes": None}}
-    finding = next(f for f in diagnose(cases.build(chain)).findings if f.bottleneck == "launch-overhead")
+    chain = {
+        "metrics": {"duration": 800.0},
+        "context": {"launch_count": 8, "flops": None, "compulsory_bytes": None},
+    }
+    finding = next(
+        f for f in diagnose(cases.build(chain)).findings if f.bottleneck == "launch-overhead"
+    )
     assert isinstance(finding, Finding)
     line = next(line for line in finding.arithmetic if "/ 8 =" in line)
     useful, each = re.search(r"\(([\d.]+)\u2009µs \+", line), re.search(r"/ 8 = ([\d.]+)", line)

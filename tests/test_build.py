@@ -1,4 +1,5 @@
-"""Building: flags, cache, ptxas's report, staging, and what is said when the machine or the code is at fault."""
+"""Building: flags, cache, ptxas's report, staging, and what is said when the machine or the code is
+at fault."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ def have(tool: str) -> bool:
     return True
 
 
-needs_nvcc = [pytest.mark.toolchain, pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'")]
+needs_nvcc = [
+    pytest.mark.toolchain,
+    pytest.mark.skipif(
+        not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'"
+    ),
+]
 
 HEADER = """\
 /*+++
@@ -54,7 +60,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "private-name" / "kernels"
     (folder / "common").mkdir(parents=True)
     (folder / "fam").mkdir()
-    (folder / "common" / "scale.cuh").write_text("#pragma once\n__device__ inline float scale(float x) { return 2.f * x; }\n")
+    (folder / "common" / "scale.cuh").write_text(
+        "#pragma once\n__device__ inline float scale(float x) { return 2.f * x; }\n"
+    )
     return folder
 
 
@@ -87,7 +95,10 @@ def test_resource_report_is_read_by_entry() -> None:
     assert [r.spills for r in nvcc.parse_resources(REPORT).values()] == [True, False]
 
 
-@pytest.mark.parametrize(("text", "cc"), [("sm_90", (9, 0)), ("sm_90a", (9, 0)), ("86", (8, 6)), ("8.9", (8, 9)), ("sm_120", (12, 0))])
+@pytest.mark.parametrize(
+    ("text", "cc"),
+    [("sm_90", (9, 0)), ("sm_90a", (9, 0)), ("86", (8, 6)), ("8.9", (8, 9)), ("sm_120", (12, 0))],
+)
 def test_architectures_are_read(text: str, cc: tuple[int, int]) -> None:
     assert nvcc.parse_arch(text) == cc
 
@@ -106,13 +117,17 @@ def test_targets(root: Path) -> None:
         nvcc.target_of(plain, "sm_75")
     hopper = rung_in(root, "b", header=HEADER.replace('"8.0"', '"9.0"\narch_specific = true'))
     assert nvcc.target_of(hopper, "sm_90") == "sm_90a"
-    with pytest.raises(UsageProblem, match=r"b needs compute capability 9\.0 exactly.*--arch sm_90a"):
+    with pytest.raises(
+        UsageProblem, match=r"b needs compute capability 9\.0 exactly.*--arch sm_90a"
+    ):
         nvcc.target_of(hopper, "sm_100")
 
 
 def test_no_nvcc_says_how_to_get_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([root]))
-    with pytest.raises(EnvironmentProblem, match=r"nvcc was not found.*pip install 'ncu-toolkit\[toolchain\]'"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"nvcc was not found.*pip install 'ncu-toolkit\[toolchain\]'"
+    ):
         nvcc.compile_rung(rung_in(root), "sm_80")
     assert toolchain.toolchain_description() == "no nvcc, no nvdisasm"
 
@@ -137,7 +152,9 @@ def test_tool_folders_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fake_nvcc(folder: Path, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script = folder / "nvcc"
-    script.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'release 11.0, V11.0.1' && exit 0\necho '{message}' >&2\nexit 1\n")
+    script.write_text(
+        f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'release 11.0, V11.0.1' && exit 0\necho '{message}' >&2\nexit 1\n"
+    )
     script.chmod(0o755)
     monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([folder]))
 
@@ -145,16 +162,37 @@ def fake_nvcc(folder: Path, message: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("message", "kind", "says"),
     [
-        ("nvcc fatal   : Unsupported gpu architecture 'compute_90'", EnvironmentProblem, r"nvcc 11\.0\.1 cannot compile for sm_90"),
+        (
+            "nvcc fatal   : Unsupported gpu architecture 'compute_90'",
+            EnvironmentProblem,
+            r"nvcc 11\.0\.1 cannot compile for sm_90",
+        ),
         ("gcc: No such file or directory", EnvironmentProblem, "no C\\+\\+ host compiler"),
-        ("nvcc fatal   : Failed to preprocess host compiler properties.", EnvironmentProblem, "Install g\\+\\+"),
-        ("error: -- unsupported GNU version! gcc versions later than 9", EnvironmentProblem, "host compiler here"),
-        ("ptxas error   : Entry function 'a' uses too much shared data", KernelProblem, r"01_a\.cu does not compile for sm_90: ptxas error"),
+        (
+            "nvcc fatal   : Failed to preprocess host compiler properties.",
+            EnvironmentProblem,
+            "Install g\\+\\+",
+        ),
+        (
+            "error: -- unsupported GNU version! gcc versions later than 9",
+            EnvironmentProblem,
+            "host compiler here",
+        ),
+        (
+            "ptxas error   : Entry function 'a' uses too much shared data",
+            KernelProblem,
+            r"01_a\.cu does not compile for sm_90: ptxas error",
+        ),
         ("", KernelProblem, "nvcc printed nothing"),
     ],
 )
 def test_failures_are_told_apart(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, kind: type[ToolkitError], says: str
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    message: str,
+    kind: type[ToolkitError],
+    says: str,
 ) -> None:
     rung = rung_in(root)
     fake_nvcc(tmp_path, message.replace("'", "'\\''"), monkeypatch)
@@ -179,14 +217,26 @@ class TestCompile:
         assert cubin.path.read_bytes()[:4] == b"\x7fELF"
         assert set(cubin.entries) == {"a"}
         assert 0 < cubin.entries["a"].registers <= 255
-        assert {"-arch=sm_80", "-lineinfo", "-std=c++17", "-O3", "-DBM=8", "-DELEM_FLOAT32=1"} <= set(cubin.flags)
+        assert {
+            "-arch=sm_80",
+            "-lineinfo",
+            "-std=c++17",
+            "-O3",
+            "-DBM=8",
+            "-DELEM_FLOAT32=1",
+        } <= set(cubin.flags)
         assert cubin.compiler == f"nvcc {toolchain.find_tool('nvcc').version}"
         assert (cubin.cached, cubin.warnings) == (False, ())
 
     def test_cache_follows_content(self, root: Path) -> None:
         first = nvcc.compile_rung(rung_in(root), "sm_80")
         again = nvcc.compile_rung(rung_in(root), "sm_80")
-        assert (again.cached, again.path, again.entries, again.flags) == (True, first.path, first.entries, first.flags)
+        assert (again.cached, again.path, again.entries, again.flags) == (
+            True,
+            first.path,
+            first.entries,
+            first.flags,
+        )
         assert again.command == first.command
         assert not nvcc.compile_rung(rung_in(root), "sm_80", {"BM": 5}).cached
         assert not nvcc.compile_rung(rung_in(root), "sm_86").cached
@@ -210,7 +260,12 @@ class TestCompile:
             "import sys; from pathlib import Path; from ncu_toolkit import build, ladder\n"
             "c = build.compile_rung(ladder.find_rung('a', Path(sys.argv[1])), 'sm_80'); print(c.path, c.entries['a'].registers)"
         )
-        runs = [subprocess.Popen([sys.executable, "-c", script, str(root)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        runs = [
+            subprocess.Popen(
+                [sys.executable, "-c", script, str(root)], stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(3)
+        ]
         answers = {run.communicate()[0] for run in runs}
         assert len(answers) == 1
         assert [run.returncode for run in runs] == [0, 0, 0]
@@ -219,7 +274,10 @@ class TestCompile:
     def test_compile_error_names_file_line_and_keeps_the_log(self, root: Path) -> None:
         with pytest.raises(KernelProblem) as caught:
             nvcc.compile_rung(rung_in(root, code=CODE.replace("+ BM", "+ MB")), "sm_80")
-        assert 'does not compile for sm_80: kernels/fam/01_a.cu(16): error: identifier "MB" is undefined' in caught.value.message
+        assert (
+            'does not compile for sm_80: kernels/fam/01_a.cu(16): error: identifier "MB" is undefined'
+            in caught.value.message
+        )
         assert "private-name" not in caught.value.message
         log = Path(caught.value.remedy.removeprefix("The full log is "))
         assert "MB" in log.read_text()
@@ -235,10 +293,19 @@ class TestCompile:
         assert nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage).cached
 
     def test_build_many_keeps_order_and_goes_on_after_a_failure(self, root: Path) -> None:
-        good, bad = rung_in(root), rung_in(root, "b", code='extern "C" __global__ void b(float* A) { oops }\n')
+        good, bad = (
+            rung_in(root),
+            rung_in(root, "b", code='extern "C" __global__ void b(float* A) { oops }\n'),
+        )
         seen: list[tuple[int, int]] = []
-        requests = [nvcc.BuildRequest(good, "sm_80"), nvcc.BuildRequest(bad, "sm_80"), nvcc.BuildRequest(good, "sm_75")]
-        outcomes = nvcc.build_many(requests, lambda done, total, _: seen.append((done, total)), jobs=2)
+        requests = [
+            nvcc.BuildRequest(good, "sm_80"),
+            nvcc.BuildRequest(bad, "sm_80"),
+            nvcc.BuildRequest(good, "sm_75"),
+        ]
+        outcomes = nvcc.build_many(
+            requests, lambda done, total, _: seen.append((done, total)), jobs=2
+        )
         assert seen == [(1, 3), (2, 3), (3, 3)]
         assert [o.request for o in outcomes] == requests
         assert outcomes[0].cubin is not None
@@ -257,9 +324,15 @@ class TestCompile:
         record = json.loads((cubin.path.parent / "report.json").read_text())
         assert record["entries"]["a"]["registers"] == cubin.entries["a"].registers
 
-    def test_the_packaged_compiler_works_by_itself(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_packaged_compiler_works_by_itself(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """pip's nvidia-cuda-nvcc, where it is installed, compiles without any toolkit elsewhere."""
-        packaged = [f for f in toolchain.tool_folders() if "site-packages" in str(f) and shutil.which("nvcc", path=str(f))]
+        packaged = [
+            f
+            for f in toolchain.tool_folders()
+            if "site-packages" in str(f) and shutil.which("nvcc", path=str(f))
+        ]
         if not packaged:
             pytest.skip("the toolchain packages are not installed here")
         monkeypatch.setattr(toolchain, "tool_folders", lambda: iter(packaged))

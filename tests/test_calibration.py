@@ -1,4 +1,5 @@
-"""The figures of docs/calibration.md are held: ranks and errors over every recorded pair, false alarms at roofs, the command and its gate."""
+"""The figures of docs/calibration.md are held: ranks and errors over every recorded pair, false
+alarms at roofs, the command and its gate."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is sh
 @cache
 def calibration() -> Calibration:
     steps = [rung for family in load_families().values() for rung in family.rungs]
-    return calibrate.calibrate(calibrate.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps))
+    return calibrate.calibrate(
+        calibrate.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps)
+    )
 
 
 def test_reach_is_held() -> None:
@@ -34,7 +37,8 @@ def test_reach_is_held() -> None:
 
 
 def test_every_ladder_by_itself_is_diagnosed() -> None:
-    """No family may hide behind another one: half of its ranks at least, and a median within 15 points."""
+    """No family may hide behind another one: half of its ranks at least, and a median within 15
+    points."""
     families = {o.pair.family for o in calibration().outcomes}
     for family in families:
         found = calibrate.score([o for o in calibration().outcomes if o.pair.family == family])
@@ -44,7 +48,10 @@ def test_every_ladder_by_itself_is_diagnosed() -> None:
 
 
 def test_ours_is_far_better_than_the_profilers_own() -> None:
-    ours, theirs = (calibrate.score([o for o in calibration().outcomes if o.ncu is not None], theirs=theirs) for theirs in (False, True))
+    ours, theirs = (
+        calibrate.score([o for o in calibration().outcomes if o.ncu is not None], theirs=theirs)
+        for theirs in (False, True)
+    )
     if not theirs.ranked:
         pytest.skip("no recording holds Nsight Compute's rule results")
     assert ours.first >= 1.5 * theirs.first
@@ -54,7 +61,8 @@ def test_ours_is_far_better_than_the_profilers_own() -> None:
 
 
 def test_no_false_alarm_at_a_roof() -> None:
-    """Kernels written to sit at a roof with useful work are called good; the tensor roof only where warp-level instructions can fill the pipe."""
+    """Kernels written to sit at a roof with useful work are called good; the tensor roof only where
+    warp-level instructions can fill the pipe."""
     for folder in recorded.FOLDERS:
         for profile in recorded.run_of(folder).profiles:
             context = profile.context
@@ -68,24 +76,41 @@ def test_no_false_alarm_at_a_roof() -> None:
 
 
 def test_what_was_fixed_is_not_found_again() -> None:
-    """The cause that a pair's fix removes is not what the fixed kernel is said to suffer from, unless more of the same would help on."""
+    """The cause that a pair's fix removes is not what the fixed kernel is said to suffer from,
+    unless more of the same would help on."""
     for folder in recorded.FOLDERS:
-        steps = {rung.name: rung for family in load_families().values() for rung in family.rungs if rung.removes and family.name == "pathology"}
+        steps = {
+            rung.name: rung
+            for family in load_families().values()
+            for rung in family.rungs
+            if rung.removes and family.name == "pathology"
+        }
         for profile in recorded.run_of(folder).profiles:
             if profile.context is not None and profile.context.rung in steps:
                 primary = diagnose(profile).primary
                 if primary.bottleneck == steps[profile.context.rung].removes:
-                    assert primary.saved < 0.25 or primary.bottleneck == "launch-overhead", profile.context.rung
+                    assert primary.saved < 0.25 or primary.bottleneck == "launch-overhead", (
+                        profile.context.rung
+                    )
 
 
-def _outcome(rank: int | None, saved: float | None, achieved: float = 0.5, before: str = "slow") -> Outcome:
+def _outcome(
+    rank: int | None, saved: float | None, achieved: float = 0.5, before: str = "slow"
+) -> Outcome:
     pair = next(o.pair for o in calibration().outcomes)
     pair = replace(pair, before=before, before_us=1.0, after_us=1.0 - achieved)
     return Outcome(pair, Guess(("x",), rank, saved), None)
 
 
 def test_scores_add_up() -> None:
-    found = calibrate.score([_outcome(1, 0.5), _outcome(2, 0.4), _outcome(None, None), replace(_outcome(3, 0.1), ranked=False)])
+    found = calibrate.score(
+        [
+            _outcome(1, 0.5),
+            _outcome(2, 0.4),
+            _outcome(None, None),
+            replace(_outcome(3, 0.1), ranked=False),
+        ]
+    )
     assert (found.cases, found.ranked, found.first, found.first_two) == (4, 3, 1, 2)
     assert found.median_error == pytest.approx(25.0)
     assert found.worst_error == pytest.approx(50.0)

@@ -1,4 +1,5 @@
-"""Causes that look alike, told apart by physics: what waits behind what, which remedy is there, and when a full unit is no roof."""
+"""Causes that look alike, told apart by physics: what waits behind what, which remedy is there, and
+when a full unit is no roof."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from ncu_toolkit.diagnosis.rules import barrier_imbalance
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Evidence, Finding
 
-QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
+QUIET = {
+    name: 0.01
+    for name in cases.METRICS
+    if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"
+}
 
 
 def named(**case: Any) -> list[str]:
@@ -23,14 +28,20 @@ def named(**case: Any) -> list[str]:
 
 
 HOT = {
-    "opcodes": {"LDG.E": 500_000, "ATOMG.E.ADD.STRONG.GPU": 500_000, "IMAD.WIDE": 1_000_000, "BRA": 500_000},
+    "opcodes": {
+        "LDG.E": 500_000,
+        "ATOMG.E.ADD.STRONG.GPU": 500_000,
+        "IMAD.WIDE": 1_000_000,
+        "BRA": 500_000,
+    },
     "stalls": {"selected": 1.0, "long_scoreboard": 12000.0, "lg_throttle": 400.0},
     "metrics": {"issue_active": 0.002, "instructions": 2_500_000},
 }
 
 
 def test_a_line_in_front_of_one_address_is_no_latency_of_loads() -> None:
-    """30,000 cycles an access with every unit idle, and sixteen million updates in under two million cycles."""
+    """30,000 cycles an access with every unit idle, and sixteen million updates in under two
+    million cycles."""
     found = named(**HOT)
     assert found[0] == "atomic-contention"
     assert "memory-latency" not in found
@@ -68,19 +79,38 @@ def test_few_warps_come_before_the_width_of_a_word() -> None:
 
 
 def test_with_all_warps_the_width_is_what_is_left() -> None:
-    full = {**FEW_WARPS, "metrics": {**FEW_WARPS["metrics"], "theoretical_occupancy": 1.0, "achieved_occupancy": 0.97, "block_limit_shared": 32}}
+    full = {
+        **FEW_WARPS,
+        "metrics": {
+            **FEW_WARPS["metrics"],
+            "theoretical_occupancy": 1.0,
+            "achieved_occupancy": 0.97,
+            "block_limit_shared": 32,
+        },
+    }
     assert named(**full)[0] == "narrow-access"
 
 
 def test_a_pipe_that_is_full_in_some_sms_is_no_roof() -> None:
-    metrics = {"fma_pipe_active": 0.85, "issue_active": 0.97, "waves": 1.01, "sm_active_cycles": 1_130_000, "achieved_occupancy": 0.75}
-    diagnosis = diagnose(cases.build({"metrics": {**QUIET, **metrics}, "opcodes": {"FFMA": 20_000_000, "LDG.E": 100_000}}))
+    metrics = {
+        "fma_pipe_active": 0.85,
+        "issue_active": 0.97,
+        "waves": 1.01,
+        "sm_active_cycles": 1_130_000,
+        "achieved_occupancy": 0.75,
+    }
+    diagnosis = diagnose(
+        cases.build(
+            {"metrics": {**QUIET, **metrics}, "opcodes": {"FFMA": 20_000_000, "LDG.E": 100_000}}
+        )
+    )
     assert diagnosis.primary.bottleneck == "tail-effect"
     assert not any(finding.good for finding in diagnosis.findings)
 
 
 def test_even_sms_are_no_imbalance() -> None:
-    """Warps that end early in SMs that all end together were issued first: with many waves, blocks cannot leave room for long either."""
+    """Warps that end early in SMs that all end together were issued first: with many waves, blocks
+    cannot leave room for long either."""
     metrics = {
         "achieved_occupancy": 0.5,
         "theoretical_occupancy": 1.0,
@@ -89,13 +119,24 @@ def test_even_sms_are_no_imbalance() -> None:
         "waves": 1.0,
     }
     assert "load-imbalance" not in named(metrics=metrics)
-    assert "load-imbalance" not in named(metrics={**metrics, "waves": 60.0, "sm_active_cycles_max": 1_850_000})
+    assert "load-imbalance" not in named(
+        metrics={**metrics, "waves": 60.0, "sm_active_cycles_max": 1_850_000}
+    )
 
 
 def test_four_chains_fill_a_gap_of_four() -> None:
-    """Three cycles of gap after each issue, two warps a scheduler: full chains bring issue slots to their bound."""
+    """Three cycles of gap after each issue, two warps a scheduler: full chains bring issue slots to
+    their bound."""
     metrics = {"issue_active": 0.5, "waves": 4.0}
-    diagnosis = diagnose(cases.build({"metrics": {**QUIET, **metrics}, "stalls": {"selected": 1.0, "wait": 3.0}, "opcodes": {"FFMA": 10_000_000}}))
+    diagnosis = diagnose(
+        cases.build(
+            {
+                "metrics": {**QUIET, **metrics},
+                "stalls": {"selected": 1.0, "wait": 3.0},
+                "opcodes": {"FFMA": 10_000_000},
+            }
+        )
+    )
     finding = next(f for f in diagnosis.findings if f.bottleneck == "instruction-dependency")
     assert finding.speedup == pytest.approx(time_model.ACHIEVABLE / 0.5, rel=1e-3)
 
@@ -103,37 +144,81 @@ def test_four_chains_fill_a_gap_of_four() -> None:
 def test_more_warps_do_not_shorten_queues() -> None:
     def gain(l1: float) -> float:
         metrics = {**QUIET, "issue_active": 0.05, "l1_data_pipe_active": l1}
-        model = time_model.build(cases.build({"metrics": metrics, "stalls": {"selected": 0.1, "short_scoreboard": 9.0}}))
+        model = time_model.build(
+            cases.build({"metrics": metrics, "stalls": {"selected": 0.1, "short_scoreboard": 9.0}})
+        )
         return model.without(Removal("more warps", parallelism=2.0)).speedup
 
     assert gain(0.05) == pytest.approx(2.0, rel=0.1)
     assert gain(0.4) < gain(0.05)
-    throttled = time_model.build(cases.build({"metrics": {**QUIET, "issue_active": 0.05}, "stalls": {"selected": 0.1, "lg_throttle": 9.0}}))
+    throttled = time_model.build(
+        cases.build(
+            {
+                "metrics": {**QUIET, "issue_active": 0.05},
+                "stalls": {"selected": 0.1, "lg_throttle": 9.0},
+            }
+        )
+    )
     assert throttled.without(Removal("more warps", parallelism=2.0)).speedup < 1.05
 
 
-def _finding(bottleneck: str, speedup: float, *, good: bool = False, confidence: Any = "high") -> Finding:
+def _finding(
+    bottleneck: str, speedup: float, *, good: bool = False, confidence: Any = "high"
+) -> Finding:
     return Finding(bottleneck, "", confidence, (), speedup, (), (), good=good)
 
 
 def test_order_is_by_saving_then_by_how_specific() -> None:
-    near = [_finding("memory-latency", 2.0), _finding("narrow-access", 1.97), _finding("low-occupancy", 2.02, confidence="medium")]
-    assert [f.bottleneck for f in ranked(near)] == ["narrow-access", "low-occupancy", "memory-latency"]
-    room = [_finding("grid-too-small", 2.02, confidence="medium"), _finding("memory-latency", 2.0), _finding("barrier-imbalance", 2.03)]
-    assert [f.bottleneck for f in ranked(room)] == ["memory-latency", "grid-too-small", "barrier-imbalance"]
-    assert [f.bottleneck for f in ranked([_finding("memory-latency", 2.0), _finding("grid-too-small", 1.97)])] == ["grid-too-small", "memory-latency"]
-    apart = [_finding("narrow-access", 1.5), _finding("memory-latency", 2.0), _finding("dram-bandwidth", 1.0, good=True)]
-    assert [f.bottleneck for f in ranked(apart)] == ["dram-bandwidth", "memory-latency", "narrow-access"]
+    near = [
+        _finding("memory-latency", 2.0),
+        _finding("narrow-access", 1.97),
+        _finding("low-occupancy", 2.02, confidence="medium"),
+    ]
+    assert [f.bottleneck for f in ranked(near)] == [
+        "narrow-access",
+        "low-occupancy",
+        "memory-latency",
+    ]
+    room = [
+        _finding("grid-too-small", 2.02, confidence="medium"),
+        _finding("memory-latency", 2.0),
+        _finding("barrier-imbalance", 2.03),
+    ]
+    assert [f.bottleneck for f in ranked(room)] == [
+        "memory-latency",
+        "grid-too-small",
+        "barrier-imbalance",
+    ]
+    assert [
+        f.bottleneck
+        for f in ranked([_finding("memory-latency", 2.0), _finding("grid-too-small", 1.97)])
+    ] == ["grid-too-small", "memory-latency"]
+    apart = [
+        _finding("narrow-access", 1.5),
+        _finding("memory-latency", 2.0),
+        _finding("dram-bandwidth", 1.0, good=True),
+    ]
+    assert [f.bottleneck for f in ranked(apart)] == [
+        "dram-bandwidth",
+        "memory-latency",
+        "narrow-access",
+    ]
 
 
 def test_wider_accesses_yield_where_they_only_take_threads_away() -> None:
-    """A loop with one load under way, narrow lanes, and a grid that runs all at once: loads ahead are surer than threads that move more."""
+    """A loop with one load under way, narrow lanes, and a grid that runs all at once: loads ahead
+    are surer than threads that move more."""
     late = _finding("memory-latency", 2.1)
     wave = Evidence("waves", "Waves", 0.4, "count", "", 1.0, "<", "")
     narrow = _finding("narrow-access", 2.2, confidence="medium")
     assert [f.bottleneck for f in ranked([narrow, late])] == ["narrow-access", "memory-latency"]
-    assert [f.bottleneck for f in ranked([replace(narrow, evidence=(wave,)), late])] == ["memory-latency", "narrow-access"]
-    assert [f.bottleneck for f in ranked([replace(narrow, evidence=(wave,), speedup=3.0), late])] == ["narrow-access", "memory-latency"]
+    assert [f.bottleneck for f in ranked([replace(narrow, evidence=(wave,)), late])] == [
+        "memory-latency",
+        "narrow-access",
+    ]
+    assert [
+        f.bottleneck for f in ranked([replace(narrow, evidence=(wave,), speedup=3.0), late])
+    ] == ["narrow-access", "memory-latency"]
 
 
 SHORT_BLOCKS = {
@@ -145,7 +230,8 @@ SHORT_BLOCKS = {
 
 
 def test_blocks_that_end_as_fast_as_they_start() -> None:
-    """A million blocks in little more than a million cycles, and SMs less than half full of them: nothing but fewer, longer blocks helps."""
+    """A million blocks in little more than a million cycles, and SMs less than half full of them:
+    nothing but fewer, longer blocks helps."""
     assert named(**SHORT_BLOCKS)[0] == "launch-overhead"
 
 
@@ -155,26 +241,52 @@ def test_as_many_blocks_that_keep_the_sms_full_do_not() -> None:
 
 
 def test_a_first_pass_and_its_rest_are_no_chain() -> None:
-    """Three launches, of which the first does nearly all: what it costs to start the others is not what the first loses."""
+    """Three launches, of which the first does nearly all: what it costs to start the others is not
+    what the first loses."""
     rest: dict[str, Any] = {"context": {"launch_count": 3}}
     assert named(**rest)[0] == "launch-overhead"
     assert "launch-overhead" not in named(context={"launch_count": 3, "compulsory_bytes": 1e9})
 
 
 def test_a_product_s_few_warps_are_by_design() -> None:
-    metrics = {"theoretical_occupancy": 0.25, "achieved_occupancy": 0.24, "block_limit_registers": 2, "registers_per_thread": 128, "waves": 4.0}
+    metrics = {
+        "theoretical_occupancy": 0.25,
+        "achieved_occupancy": 0.24,
+        "block_limit_registers": 2,
+        "registers_per_thread": 128,
+        "waves": 4.0,
+    }
     stalls = {"selected": 1.0, "long_scoreboard": 12.0}
-    tile = {"HMMA.16816.F32": 4_000_000, "LDS.128": 2_000_000, "LDG.E.128": 500_000, "IADD3": 3_000_000}
+    tile = {
+        "HMMA.16816.F32": 4_000_000,
+        "LDS.128": 2_000_000,
+        "LDG.E.128": 500_000,
+        "IADD3": 3_000_000,
+    }
     assert "low-occupancy" not in named(metrics=metrics, stalls=stalls, opcodes=tile)
-    assert "low-occupancy" in named(metrics=metrics, stalls=stalls, opcodes={"LDG.E": 4_000_000, "IADD3": 3_000_000})
+    assert "low-occupancy" in named(
+        metrics=metrics, stalls=stalls, opcodes={"LDG.E": 4_000_000, "IADD3": 3_000_000}
+    )
 
 
 def test_a_near_roof_is_not_called_good_where_more_can_be_had() -> None:
     metrics = {**QUIET, "l1_data_pipe_active": 0.75, "issue_active": 0.2}
     known = {"compulsory_bytes": 1e9}
-    near = diagnose(cases.build({"metrics": metrics, "context": known, "stalls": {"selected": 1.0, "not_selected": 4.0}}))
+    near = diagnose(
+        cases.build(
+            {"metrics": metrics, "context": known, "stalls": {"selected": 1.0, "not_selected": 4.0}}
+        )
+    )
     assert (near.primary.bottleneck, near.primary.good) == ("l1-bandwidth", True)
-    held_up = diagnose(cases.build({"metrics": metrics, "context": known, "stalls": {"selected": 1.0, "wait": 1.0, "barrier": 4.0}}))
+    held_up = diagnose(
+        cases.build(
+            {
+                "metrics": metrics,
+                "context": known,
+                "stalls": {"selected": 1.0, "wait": 1.0, "barrier": 4.0},
+            }
+        )
+    )
     assert held_up.primary.bottleneck == "barrier-imbalance"
     roof = next(f for f in held_up.findings if f.bottleneck == "l1-bandwidth")
     assert not roof.good
@@ -183,16 +295,23 @@ def test_a_near_roof_is_not_called_good_where_more_can_be_had() -> None:
 
 def test_a_feeling_yields_to_a_remedy_that_saves_nearly_as_much() -> None:
     close = [_finding("barrier-imbalance", 1.2), _finding("shared-instruction-pressure", 1.16)]
-    assert [f.bottleneck for f in ranked(close)] == ["shared-instruction-pressure", "barrier-imbalance"]
+    assert [f.bottleneck for f in ranked(close)] == [
+        "shared-instruction-pressure",
+        "barrier-imbalance",
+    ]
     far = [_finding("barrier-imbalance", 1.5), _finding("shared-instruction-pressure", 1.16)]
-    assert [f.bottleneck for f in ranked(far)] == ["barrier-imbalance", "shared-instruction-pressure"]
+    assert [f.bottleneck for f in ranked(far)] == [
+        "barrier-imbalance",
+        "shared-instruction-pressure",
+    ]
 
 
 LONE = 0x7F00
 
 
 def lone_part(entered: int) -> list[dict[str, Any]]:
-    """A block that waits at a barrier for the warps that a branch lets into a part of its own, in which most of the rest of the time goes."""
+    """A block that waits at a barrier for the warps that a branch lets into a part of its own, in
+    which most of the rest of the time goes."""
     lines = (
         ("S2R R0, SR_TID.X", 80, {}),
         (f"@P0 BRA 0x{LONE + 16 * 4:x}", 80, {}),
@@ -203,7 +322,10 @@ def lone_part(entered: int) -> list[dict[str, Any]]:
         ("EXIT", 80, {}),
         (f"BRA 0x{LONE + 16 * 7:x}", 0, {}),
     )
-    return [{"sass": sass, "executed": executed, "samples": samples} for sass, executed, samples in lines]
+    return [
+        {"sass": sass, "executed": executed, "samples": samples}
+        for sass, executed, samples in lines
+    ]
 
 
 WAITING: dict[str, Any] = {"stalls": {"selected": 1.0, "barrier": 12.0, "wait": 4.0}}
@@ -212,7 +334,14 @@ WAITING: dict[str, Any] = {"stalls": {"selected": 1.0, "barrier": 12.0, "wait": 
 def lone_fact(entered: int) -> float | None:
     finding = diagnose(cases.build({**WAITING, "instructions": lone_part(entered)})).findings[0]
     assert finding.bottleneck == "barrier-imbalance"
-    return next((evidence.value for evidence in finding.evidence if evidence.metric == barrier_imbalance.FEW), None)
+    return next(
+        (
+            evidence.value
+            for evidence in finding.evidence
+            if evidence.metric == barrier_imbalance.FEW
+        ),
+        None,
+    )
 
 
 def test_a_part_that_one_warp_of_eight_runs_is_named() -> None:

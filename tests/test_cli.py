@@ -1,4 +1,5 @@
-"""The command line from the outside: help, bad input, missing tools. One line on standard error, the right exit code, never a traceback."""
+"""The command line from the outside: help, bad input, missing tools. One line on standard error,
+the right exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Ended:
 
     @property
     def error(self) -> str:
-        """The one line that a failed command leaves on standard error; progress lines before it are not part of it."""
+        """The one line that a failed command leaves on standard error; progress lines before it are
+        not part of it."""
         lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1, self.err
         assert self.err.endswith(lines[0] + "\n"), "the error is the last thing said"
@@ -92,7 +94,11 @@ def test_every_option_says_what_it_does(run: Run, command: str) -> None:
     assert isinstance(cli, Commands)
     found = cli.get_command(None, command)  # type: ignore[arg-type]
     assert found is not None
-    bare = [option.name for option in found.params if isinstance(option, Option) and not option.help and option.name not in ("form", "timeout")]
+    bare = [
+        option.name
+        for option in found.params
+        if isinstance(option, Option) and not option.help and option.name not in ("form", "timeout")
+    ]
     assert not bare
 
 
@@ -107,8 +113,16 @@ def test_top_level_help_and_version(run: Run) -> None:
 
 BAD: list[tuple[str, str, int]] = [
     ("profle", "no command 'profle'; did you mean 'profile'?", EXIT_USAGE),
-    ("profile", "nothing to run. Name a --kernel or a --family: `ncu-toolkit list` shows them", EXIT_USAGE),
-    ("profile --kernel vectorised --size 64", "'vectorised'. Did you mean 'vectorized'?", EXIT_USAGE),
+    (
+        "profile",
+        "nothing to run. Name a --kernel or a --family: `ncu-toolkit list` shows them",
+        EXIT_USAGE,
+    ),
+    (
+        "profile --kernel vectorised --size 64",
+        "'vectorised'. Did you mean 'vectorized'?",
+        EXIT_USAGE,
+    ),
     ("bench --family gemm_fp23", "'gemm_fp23'. Did you mean 'gemm_fp32'?", EXIT_USAGE),
     ("profile --kernel naive,,coalesced", "empty entry", EXIT_USAGE),
     ("profile --kernel naive --size 0", "size '0': M = 0 is too small", EXIT_USAGE),
@@ -120,14 +134,22 @@ BAD: list[tuple[str, str, int]] = [
     ("profile --kernel naive --size 999999999999", "too large", EXIT_USAGE),
     ("profile --kernel naive --dtype float8", "no dtype 'float8'", EXIT_USAGE),
     ("profile --kernel naive --param BLOCK", "--param 'BLOCK' is not NAME=INTEGER", EXIT_USAGE),
-    ("profile --kernel naive,coalesced --param BLOCK=16", "--param goes with exactly one --kernel", EXIT_USAGE),
+    (
+        "profile --kernel naive,coalesced --param BLOCK=16",
+        "--param goes with exactly one --kernel",
+        EXIT_USAGE,
+    ),
     ("profile --kernel naive --timeout 0", "timeout", EXIT_USAGE),
     ("profile --no-such-option", "No such option", EXIT_USAGE),
     ("build --kernel nothing_like_it", "nothing_like_it", EXIT_USAGE),
     ("build --kernel naive --arch hopper", "hopper", EXIT_USAGE),
     ("build --kernel naive --param BLOCK=0", "naive does not take BLOCK = 0", EXIT_USAGE),
     ("static vectorized --param BM=-4", "vectorized does not take BM = -4", EXIT_USAGE),
-    ("build --kernel naive --param BLOCK=99999", "block x is 99999, CUDA takes 1 to 1024", EXIT_USAGE),
+    (
+        "build --kernel naive --param BLOCK=99999",
+        "block x is 99999, CUDA takes 1 to 1024",
+        EXIT_USAGE,
+    ),
     ("list --family nope", "'nope'", EXIT_USAGE),
     ("record --family gemm_fp32", "--output", EXIT_USAGE),
 ]
@@ -141,7 +163,14 @@ def test_bad_input(run: Run, cupy: FakeCupy, line: str, says: str, code: int) ->
     assert not Path("reports").exists(), "nothing was made for a request that cannot be carried out"
 
 
-@pytest.mark.parametrize("line", ["profile --kernel naive --size 64", "bench --kernel naive --size 64", "record --family gemm_fp32 --output rec"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "profile --kernel naive --size 64",
+        "bench --kernel naive --size 64",
+        "record --family gemm_fp32 --output rec",
+    ],
+)
 def test_no_cupy(run: Run, no_cupy: None, line: str) -> None:
     ended = run(*line.split())
     assert ended.code == EXIT_ENVIRONMENT
@@ -154,7 +183,9 @@ def test_bad_names_are_said_before_missing_tools(run: Run, no_cupy: None) -> Non
     assert run("profile", "--kernel", "vectorised").code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("count", [0, RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")])
+@pytest.mark.parametrize(
+    "count", [0, RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")]
+)
 def test_no_gpu(run: Run, monkeypatch: pytest.MonkeyPatch, count: int | Exception) -> None:
     def ask() -> int:
         if isinstance(count, Exception):
@@ -175,14 +206,20 @@ def test_no_ncu(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(collect.shutil, "which", lambda name: None)
     monkeypatch.delenv("NCU", raising=False)
     everywhere = collect.Path.glob
-    monkeypatch.setattr(collect.Path, "glob", lambda self, pattern: iter(()) if "nsight" in str(self) else everywhere(self, pattern))
+    monkeypatch.setattr(
+        collect.Path,
+        "glob",
+        lambda self, pattern: iter(()) if "nsight" in str(self) else everywhere(self, pattern),
+    )
     ended = run("profile", "--kernel", "naive", "--size", "64")
     assert ended.code == EXIT_ENVIRONMENT
     assert "ncu (Nsight Compute) is not on PATH" in ended.error
     assert "ncu-toolkit report" in ended.error
 
 
-def test_an_ncu_variable_that_leads_nowhere(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ncu_variable_that_leads_nowhere(
+    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NCU", "/nowhere/ncu")
     ended = run("profile", "--kernel", "naive", "--size", "64")
     assert ended.code == EXIT_ENVIRONMENT
@@ -197,7 +234,9 @@ def test_no_nvcc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'ncu-toolkit[toolchain]'" in ended.error
 
 
-def test_a_problem_that_does_not_fit_in_memory(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_that_does_not_fit_in_memory(
+    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ncu_toolkit.gpu import session, timing
 
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)
@@ -209,7 +248,9 @@ def test_a_problem_that_does_not_fit_in_memory(run: Run, cupy: FakeCupy, monkeyp
     assert "smaller --size" in ended.error
 
 
-def test_a_wrong_kernel_ends_with_its_own_code(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_kernel_ends_with_its_own_code(
+    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ncu_toolkit.gpu import session, timing
 
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)
@@ -227,7 +268,9 @@ def one_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_report_needs_neither_cupy_nor_a_gpu(run: Run, no_cupy: None, one_recording: Path) -> None:
+def test_the_report_needs_neither_cupy_nor_a_gpu(
+    run: Run, no_cupy: None, one_recording: Path
+) -> None:
     ended = run("report", "--output", "here")
     assert ended.code == EXIT_OK, ended.err
     assert Path("here/index.html").is_file()
@@ -237,9 +280,17 @@ def test_the_report_needs_neither_cupy_nor_a_gpu(run: Run, no_cupy: None, one_re
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(b"", "is empty (0 bytes)"), (None, "no report at"), (b"NVR\0cut", "is damaged"), (b"just text in here", "is text")]
+    ("content", "says"),
+    [
+        (b"", "is empty (0 bytes)"),
+        (None, "no report at"),
+        (b"NVR\0cut", "is damaged"),
+        (b"just text in here", "is text"),
+    ],
 )
-def test_runs_that_cannot_be_read_are_named_and_left_out(run: Run, no_cupy: None, one_recording: Path, content: bytes | None, says: str) -> None:
+def test_runs_that_cannot_be_read_are_named_and_left_out(
+    run: Run, no_cupy: None, one_recording: Path, content: bytes | None, says: str
+) -> None:
     bad = recorded.small_recording(Path("here") / "20260101-000000-bad")
     if content is None:
         (bad / "profile.ncu-rep").unlink()
@@ -252,7 +303,9 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(run: Run, no_cupy: None
     assert says in told or "is not what was recorded" in told
 
 
-def test_a_damaged_recording_is_an_input_problem(run: Run, no_cupy: None, one_recording: Path) -> None:
+def test_a_damaged_recording_is_an_input_problem(
+    run: Run, no_cupy: None, one_recording: Path
+) -> None:
     data = (one_recording / "profile.ncu-rep").read_bytes()
     (one_recording / "profile.ncu-rep").write_bytes(data[:-1])
     ended = run("report")
@@ -260,7 +313,9 @@ def test_a_damaged_recording_is_an_input_problem(run: Run, no_cupy: None, one_re
     assert "profile.ncu-rep" in ended.error
 
 
-def test_an_installation_without_recordings_says_so(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_installation_without_recordings_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(store, "recordings_root", lambda: tmp_path / "none")
     ended = run("report")
     assert ended.code == EXIT_ENVIRONMENT
@@ -272,14 +327,22 @@ def test_a_folder_of_reports_that_is_a_file(run: Run, tmp_path: Path) -> None:
     assert run("report").code == EXIT_USAGE
 
 
-def test_a_recording_that_was_cut_off_can_be_finished(run: Run, no_cupy: None, tmp_path: Path) -> None:
+def test_a_recording_that_was_cut_off_can_be_finished(
+    run: Run, no_cupy: None, tmp_path: Path
+) -> None:
     folder = recorded.small_recording(tmp_path / "small")
     before = store.load_run(folder, live=False)
     for name in ("stock.ncu-rep", "stock-plan.json", "profile-plan.json", "profile.log"):
         (folder / name).write_text("at /home/somebody")
     ended = run("record", "--finish", "--output", str(folder))
     assert ended.code == EXIT_OK, ended.error
-    assert {path.name for path in folder.iterdir()} <= {"profile.ncu-rep.xz", "run.json", "timings.json", "rules.json", "curve.json"}
+    assert {path.name for path in folder.iterdir()} <= {
+        "profile.ncu-rep.xz",
+        "run.json",
+        "timings.json",
+        "rules.json",
+        "curve.json",
+    }
     after = store.load_run(folder, live=False)
     assert [p.readings for p in after.profiles] == [p.readings for p in before.profiles]
     assert [p.context for p in after.profiles] == [p.context for p in before.profiles]
@@ -311,10 +374,17 @@ def test_the_list_as_text_names_every_rung(run: Run) -> None:
     ended = run("list", "--ideas")
     assert ended.code == EXIT_OK
     words = set(ended.out.split())
-    assert [rung for family in load_families().values() for rung in family.rung_names if rung not in words] == []
+    assert [
+        rung
+        for family in load_families().values()
+        for rung in family.rung_names
+        if rung not in words
+    ] == []
 
 
-def test_an_interrupt_is_one_line_too(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_one_line_too(
+    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ncu_toolkit.gpu import session
 
     def interrupt(*arguments: object) -> None:
@@ -335,16 +405,31 @@ def test_control_characters_do_not_reach_the_terminal(run: Run) -> None:
 def child(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path, **environment}
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, **environment},
     )
 
 
-HEAVY = ("pandas", "plotly", "ncu_report", "_ncu_report", "cupy", "numpy", "jinja2", "rich", "pygments")
+HEAVY = (
+    "pandas",
+    "plotly",
+    "ncu_report",
+    "_ncu_report",
+    "cupy",
+    "numpy",
+    "jinja2",
+    "rich",
+    "pygments",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    """Held by what is imported, which does not depend on how busy the machine is; 0.3 s of import time is the bound for a calm one."""
+    """Held by what is imported, which does not depend on how busy the machine is; 0.3 s of import
+    time is the bound for a calm one."""
     script = (
         "import sys\nfrom ncu_toolkit.cli import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit as ended:\n    assert not ended.code\n"
@@ -357,7 +442,8 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_help_is_quick() -> None:
-    """Import time as Python itself counts it, the best of three, so that one busy moment of the machine does not matter."""
+    """Import time as Python itself counts it, the best of three, so that one busy moment of the
+    machine does not matter."""
     times = []
     for _ in range(3):
         ended = child("-X", "importtime", "-c", "import ncu_toolkit.cli")
@@ -377,7 +463,9 @@ def test_errors_of_a_whole_process_have_no_traceback() -> None:
     assert debug.returncode != 0
 
 
-@pytest.mark.parametrize("line", ["list --format json", "list", "doctor", "--version", "--help", "profile --help"])
+@pytest.mark.parametrize(
+    "line", ["list --format json", "list", "doctor", "--version", "--help", "profile --help"]
+)
 def test_a_closed_pipe_is_no_error(line: str) -> None:
     path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(
@@ -395,7 +483,13 @@ def in_shell(line: str) -> subprocess.CompletedProcess[str]:
     """A shell's line, in which NT stands for the command."""
     path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
     words = line.replace("NT", f"{sys.executable} -m ncu_toolkit")
-    return subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    return subprocess.run(
+        ["bash", "-c", words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 @pytest.mark.parametrize("line", ["list", "list --format json", "--version", "doctor"])
@@ -441,10 +535,16 @@ def test_a_defect_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 # completion, versions, and how much is said
 
 
-def completed(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def completed(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
     """What bash is offered for the last of `words`, which may be empty."""
     parts = words.split(" ")
-    for name, value in (("_NCU_TOOLKIT_COMPLETE", "bash_complete"), ("COMP_WORDS", words), ("COMP_CWORD", str(len(parts) - 1))):
+    for name, value in (
+        ("_NCU_TOOLKIT_COMPLETE", "bash_complete"),
+        ("COMP_WORDS", words),
+        ("COMP_CWORD", str(len(parts) - 1)),
+    ):
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         main([])
@@ -465,11 +565,22 @@ def completed(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     ],
 )
 def test_shells_complete(
-    words: str, offered: list[str], run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    words: str,
+    offered: list[str],
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     folder = tmp_path / "reports" / "20260101-000000-half"
     folder.mkdir(parents=True)
-    store.save(folder, store.Manifest(folder.name, "t", "2026-01-01T00:00:00Z", "0", None, {}, asked=store.Asked()), [])
+    store.save(
+        folder,
+        store.Manifest(
+            folder.name, "t", "2026-01-01T00:00:00Z", "0", None, {}, asked=store.Asked()
+        ),
+        [],
+    )
     assert completed(words, monkeypatch, capsys) == offered
 
 
@@ -481,8 +592,20 @@ def test_the_completion_script(run: Run, shell: str) -> None:
 
 
 def test_versions_of_all_components(run: Run) -> None:
-    lines = dict(line.strip().split(" ", 1) for line in run("--version").out.replace("CUDA compiler", "nvcc").splitlines())
-    assert {"ncu-toolkit", "Python", "ncu-report", "ncu", "nvcc", "driver", "plotly", "pandas"} <= lines.keys()
+    lines = dict(
+        line.strip().split(" ", 1)
+        for line in run("--version").out.replace("CUDA compiler", "nvcc").splitlines()
+    )
+    assert {
+        "ncu-toolkit",
+        "Python",
+        "ncu-report",
+        "ncu",
+        "nvcc",
+        "driver",
+        "plotly",
+        "pandas",
+    } <= lines.keys()
     assert lines["Python"] == ".".join(map(str, sys.version_info[:3]))
     assert any(name.startswith("cupy") for name in lines)
 
@@ -490,7 +613,11 @@ def test_versions_of_all_components(run: Run) -> None:
 def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     from ncu_toolkit.gpu import session, timing
 
-    monkeypatch.setattr(session, "build_all", lambda selections, overrides, reporter, collected: reporter.note("a note"))
+    monkeypatch.setattr(
+        session,
+        "build_all",
+        lambda selections, overrides, reporter, collected: reporter.note("a note"),
+    )
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
     cupy.free = 1000
     words = ("bench", "--kernel", "naive", "--size", "64")
@@ -515,7 +642,9 @@ def test_verbose_shows_what_is_run(run: Run) -> None:
     assert not _log.logger.handlers, "nothing is left behind"
 
 
-def test_the_log_for_a_bug_report(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_log_for_a_bug_report(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from ncu_toolkit.ladder import catalogue
 
     def defect() -> None:
@@ -545,9 +674,13 @@ def test_the_log_for_a_bug_report(run: Run, monkeypatch: pytest.MonkeyPatch, tmp
     assert (ended.code, "cannot be written" in ended.error) == (EXIT_ENVIRONMENT, True)
 
 
-def test_what_ncu_said_is_in_the_log(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_ncu_said_is_in_the_log(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     ncu = tmp_path / "ncu"
-    ncu.write_text('#!/bin/sh\n[ "$1" = --version ] && { echo "Version 2025.3.1.0 (build 1)"; exit 0; }\necho "==ERROR== ERR_NVGPUCTRPERM"\nexit 1\n')
+    ncu.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && { echo "Version 2025.3.1.0 (build 1)"; exit 0; }\necho "==ERROR== ERR_NVGPUCTRPERM"\nexit 1\n'
+    )
     ncu.chmod(0o755)
     monkeypatch.setenv("NCU", str(ncu))
     ended = run("profile", "--log-file", "bug.log", "--", "true")
@@ -586,7 +719,9 @@ def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"\x1b[" not in shown(NO_COLOR="1")
 
 
-def test_out_of_memory_and_out_of_disk_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_and_out_of_disk_are_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(error: BaseException) -> Ended:
         def raising() -> None:
             raise error
@@ -595,12 +730,20 @@ def test_out_of_memory_and_out_of_disk_are_one_line(run: Run, monkeypatch: pytes
         return run("list")
 
     ended = fail(MemoryError())
-    assert (ended.code, "ran out of memory. End other programs" in ended.error) == (EXIT_ENVIRONMENT, True)
+    assert (ended.code, "ran out of memory. End other programs" in ended.error) == (
+        EXIT_ENVIRONMENT,
+        True,
+    )
     ended = fail(OSError(28, "No space left on device", "reports/x"))
-    assert (ended.code, "No space left on device: reports/x. Free space" in ended.error) == (EXIT_ENVIRONMENT, True)
+    assert (ended.code, "No space left on device: reports/x. Free space" in ended.error) == (
+        EXIT_ENVIRONMENT,
+        True,
+    )
 
 
-def test_a_refused_bench_leaves_no_folder(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_bench_leaves_no_folder(
+    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ncu_toolkit.gpu import session
 
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)

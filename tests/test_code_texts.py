@@ -38,17 +38,26 @@ class Module:
 
     def sass_by_pc(self, address: int) -> str:
         self.asked.append(address - self.base)
-        return self.texts[address - self.base].format(here=hex(self.base + 0x40), before=hex(self.base - 0x10))
+        return self.texts[address - self.base].format(
+            here=hex(self.base + 0x40), before=hex(self.base - 0x10)
+        )
 
     def source_info(self, address: int) -> Info | None:
         return Info() if address == self.base else None
 
 
-TEXTS = {0: "@!P0 BRA {here}", 16: "LDG.E R1, [R2]", 32: "MOV R1, 0xfffffff0", 48: "CALL.REL.NOINC {before}"}
+TEXTS = {
+    0: "@!P0 BRA {here}",
+    16: "LDG.E R1, [R2]",
+    32: "MOV R1, 0xfffffff0",
+    48: "CALL.REL.NOINC {before}",
+}
 
 
 def lines(texts: CodeTexts, module: Module, code: Code = CODE) -> list[ncu_source.Line]:
-    return texts.lines(module, replace(code, base=module.base), [module.base + place for place in module.texts])
+    return texts.lines(
+        module, replace(code, base=module.base), [module.base + place for place in module.texts]
+    )
 
 
 @pytest.mark.parametrize("base", [BASE, BASE + 0x7000, 0x1_0000_0000])
@@ -80,10 +89,13 @@ def test_an_address_that_could_be_something_else_is_asked_for_again(base: int, t
 
 @given(
     st.dictionaries(
-        st.integers(0, 1 << 20).map(lambda n: n * 16), st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), min_size=1)
+        st.integers(0, 1 << 20).map(lambda n: n * 16),
+        st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), min_size=1),
     )
 )
-def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: dict[int, str]) -> None:
+def test_any_text_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, texts: dict[int, str]
+) -> None:
     folder = tmp_path_factory.mktemp("texts")
     made = CodeTexts(folder=folder)
     expected = lines(made, Module(BASE, texts))
@@ -119,7 +131,18 @@ def test_what_is_missing_is_added(tmp_path: Path) -> None:
     assert not module.asked
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 0, "lines": []}', '{"format": 1}', '{"format": 1, "lines": [[0, "BAD"]]}', "\xff"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": 0, "lines": []}',
+        '{"format": 1}',
+        '{"format": 1, "lines": [[0, "BAD"]]}',
+        "\xff",
+    ],
+)
 def test_a_damaged_file_is_as_none(tmp_path: Path, damage: str) -> None:
     texts = CodeTexts(folder=tmp_path)
     expected = lines(texts, Module(BASE, TEXTS))
@@ -151,7 +174,9 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")
-def test_a_report_reads_the_same_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_reads_the_same_from_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     path = tmp_path / "three.ncu-rep"
     path.write_bytes(report_files.first_launches(3))
@@ -160,10 +185,14 @@ def test_a_report_reads_the_same_from_what_was_kept(tmp_path: Path, monkeypatch:
     assert len(kept) == 3
     asked: list[int] = []
     made = ncu_source._asked
-    monkeypatch.setattr(ncu_source, "_asked", lambda action, address: asked.append(address) or made(action, address))
+    monkeypatch.setattr(
+        ncu_source, "_asked", lambda action, address: asked.append(address) or made(action, address)
+    )
     assert reader.load_profiles(path) == first
     assert not asked
     content = json.loads(kept[0].read_bytes())
     content["lines"][0][1] = "CHANGED"
     kept[0].write_text(json.dumps(content), encoding="utf-8")
-    assert "CHANGED" in {row.sass for profile in reader.load_profiles(path) for row in profile.instructions}, "they are indeed what is read"
+    assert "CHANGED" in {
+        row.sass for profile in reader.load_profiles(path) for row in profile.instructions
+    }, "they are indeed what is read"

@@ -1,4 +1,5 @@
-"""Running ncu: its command line, what its sayings mean, and runs of a stand-in that succeeds, hangs, crashes or writes nothing."""
+"""Running ncu: its command line, what its sayings mean, and runs of a stand-in that succeeds,
+hangs, crashes or writes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from ncu_toolkit.gpu import collect
 from ncu_toolkit.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
 
 NCU = Ncu("ncu", "2025.3.1.0")
-PLAIN = Request(Path("out/profile"), ("python3", "-m", "ncu_toolkit.gpu.target", "plan.json"), (Path("sections"),))
+PLAIN = Request(
+    Path("out/profile"),
+    ("python3", "-m", "ncu_toolkit.gpu.target", "plan.json"),
+    (Path("sections"),),
+)
 
 
 def test_the_command_line_of_a_ladder() -> None:
@@ -53,27 +58,99 @@ SAYINGS = [
         "NVreg_RestrictProfilingToAdminUsers=0",
         EXIT_ENVIRONMENT,
     ),
-    ("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL", 1, "another profiler holds", "dcgmi profile --pause", EXIT_ENVIRONMENT),
-    ("==ERROR== Profiling failed because a resource was unavailable or busy", 1, "another profiler holds", "End it", EXIT_ENVIRONMENT),
-    ("==ERROR== Driver resource was unavailable. LibraryNotLoaded", 1, "another profiler holds|LibraryNotLoaded", "", EXIT_ENVIRONMENT),
-    ("==ERROR== Cuda driver is not compatible: LibraryNotLoaded", 9, "LibraryNotLoaded", "nvidia-smi", EXIT_ENVIRONMENT),
-    ("==ERROR== Unsupported GPU", 1, "does not support this GPU", "ncu --list-chips", EXIT_ENVIRONMENT),
-    ("CUDA driver version is insufficient for CUDA runtime version", 1, "driver is too old", "Update the driver", EXIT_ENVIRONMENT),
-    ("==ERROR== No devices were found", 1, "finds no CUDA GPU", "ncu-toolkit report", EXIT_ENVIRONMENT),
-    ("RuntimeError: no CUDA-capable device is detected", 1, "finds no CUDA GPU", "ncu-toolkit report", EXIT_ENVIRONMENT),
+    (
+        "==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL",
+        1,
+        "another profiler holds",
+        "dcgmi profile --pause",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "==ERROR== Profiling failed because a resource was unavailable or busy",
+        1,
+        "another profiler holds",
+        "End it",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "==ERROR== Driver resource was unavailable. LibraryNotLoaded",
+        1,
+        "another profiler holds|LibraryNotLoaded",
+        "",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "==ERROR== Cuda driver is not compatible: LibraryNotLoaded",
+        9,
+        "LibraryNotLoaded",
+        "nvidia-smi",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "==ERROR== Unsupported GPU",
+        1,
+        "does not support this GPU",
+        "ncu --list-chips",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "CUDA driver version is insufficient for CUDA runtime version",
+        1,
+        "driver is too old",
+        "Update the driver",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "==ERROR== No devices were found",
+        1,
+        "finds no CUDA GPU",
+        "ncu-toolkit report",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "RuntimeError: no CUDA-capable device is detected",
+        1,
+        "finds no CUDA GPU",
+        "ncu-toolkit report",
+        EXIT_ENVIRONMENT,
+    ),
     ("write error: No space left on device", 1, "disk is full", "--output", EXIT_ENVIRONMENT),
-    ("cudaErrorMemoryAllocation: out of memory", 1, "ran out of memory", "smaller --size", EXIT_ENVIRONMENT),
+    (
+        "cudaErrorMemoryAllocation: out of memory",
+        1,
+        "ran out of memory",
+        "smaller --size",
+        EXIT_ENVIRONMENT,
+    ),
     ("==ERROR== Could not find set ladder", 1, "section files", "sections/", EXIT_ENVIRONMENT),
     ("==WARNING== No kernels were profiled.", 0, "no kernel was profiled", "filter", EXIT_USAGE),
-    ("==ERROR== The application returned an error code (11).", 11, "ended with exit code 11", "log", EXIT_KERNEL),
+    (
+        "==ERROR== The application returned an error code (11).",
+        11,
+        "ended with exit code 11",
+        "log",
+        EXIT_KERNEL,
+    ),
     ("", -9, "signal 9 (SIGKILL)", "kept", EXIT_ENVIRONMENT),
-    ("==PROF== fine\n==ERROR== Something new happened\n", 1, "exit code 1: Something new happened", "log", EXIT_ENVIRONMENT),
+    (
+        "==PROF== fine\n==ERROR== Something new happened\n",
+        1,
+        "exit code 1: Something new happened",
+        "log",
+        EXIT_ENVIRONMENT,
+    ),
     ("", 3, "exit code 3", "log", EXIT_ENVIRONMENT),
 ]
 
 
-@pytest.mark.parametrize(("text", "code", "says", "remedy", "exit_code"), SAYINGS, ids=[f"{i}" for i in range(len(SAYINGS))])
-def test_what_ncu_says_is_named_with_a_remedy(text: str, code: int, says: str, remedy: str, exit_code: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "code", "says", "remedy", "exit_code"),
+    SAYINGS,
+    ids=[f"{i}" for i in range(len(SAYINGS))],
+)
+def test_what_ncu_says_is_named_with_a_remedy(
+    text: str, code: int, says: str, remedy: str, exit_code: int
+) -> None:
     problem = classify(text, code)
     assert problem is not None
     assert any(part in problem.message for part in says.split("|")), problem.message
@@ -88,14 +165,32 @@ def test_what_ncu_says_is_named_with_a_remedy(text: str, code: int, says: str, r
         ("Address already in use\n==PROF== fine", 0, None),
         ("a resource is busy\n==PROF== fine", 0, None),
         ("out of memory, trying less\n==PROF== fine", 0, None),
-        ("Address already in use\n==ERROR== The application returned an error code (1).", 1, "ended with exit code 1"),
-        ("torch.OutOfMemoryError: CUDA out of memory.\n==ERROR== The application returned an error code (1).", 1, "ran out of memory"),
-        ("==WARNING== No kernels were profiled.\n==ERROR== The application returned an error code (139).", 1, "ended with exit code 139"),
-        ("==ERROR== ERR_NVGPUCTRPERM\n==WARNING== No kernels were profiled.", 1, "ERR_NVGPUCTRPERM"),
+        (
+            "Address already in use\n==ERROR== The application returned an error code (1).",
+            1,
+            "ended with exit code 1",
+        ),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory.\n==ERROR== The application returned an error code (1).",
+            1,
+            "ran out of memory",
+        ),
+        (
+            "==WARNING== No kernels were profiled.\n==ERROR== The application returned an error code (139).",
+            1,
+            "ended with exit code 139",
+        ),
+        (
+            "==ERROR== ERR_NVGPUCTRPERM\n==WARNING== No kernels were profiled.",
+            1,
+            "ERR_NVGPUCTRPERM",
+        ),
         ("", -40, "signal 40"),
     ],
 )
-def test_what_the_program_says_is_told_from_what_ncu_says(text: str, code: int, says: str | None) -> None:
+def test_what_the_program_says_is_told_from_what_ncu_says(
+    text: str, code: int, says: str | None
+) -> None:
     problem = classify(text, code)
     assert (problem and says and says in problem.message) if says else problem is None, problem
 
@@ -125,7 +220,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     def make(body: str) -> Path:
         path = tmp_path / "ncu"
         parse = 'while [ $# -gt 0 ]; do [ "$1" = --export ] && out=$2; shift; done'
-        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "Version 2025.3.1.0 (build 1)"; exit 0; }}\n{parse}\n{body}\n')
+        path.write_text(
+            f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "Version 2025.3.1.0 (build 1)"; exit 0; }}\n{parse}\n{body}\n'
+        )
         path.chmod(0o755)
         return path
 
@@ -134,7 +231,13 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def start(path: Path, folder: Path, timeout: float = 20, **others: object) -> collect.Outcome:
     request = Request(folder / "profile", ("true",), (Path("sections"),))
-    return run(argv(Ncu(str(path), "2025.3.1.0"), request), folder / "profile", folder / "profile.log", timeout=timeout, **others)  # type: ignore[arg-type]
+    return run(
+        argv(Ncu(str(path), "2025.3.1.0"), request),
+        folder / "profile",
+        folder / "profile.log",
+        timeout=timeout,
+        **others,
+    )  # type: ignore[arg-type]
 
 
 def ended(pid_file: Path) -> bool:
@@ -173,7 +276,9 @@ def test_a_run_that_does_not_stop_is_killed_with_its_children(fake: Fake, tmp_pa
     asked: list[float] = []
     body = f'sleep 60 & echo $! > "{tmp_path}/child"; trap "" TERM INT; wait; sleep 60'
     began = time.monotonic()
-    outcome = start(fake(body), tmp_path, timeout=0.3, request_stop=lambda: asked.append(time.monotonic()))
+    outcome = start(
+        fake(body), tmp_path, timeout=0.3, request_stop=lambda: asked.append(time.monotonic())
+    )
     assert len(asked) == 1, "it is asked once, then killed"
     assert time.monotonic() - began < 10
     assert outcome.returncode == -9
@@ -200,12 +305,19 @@ def test_an_interrupt_lets_it_finish_and_a_second_one_does_not(fake: Fake, tmp_p
         return tick
 
     body = f'touch "{tmp_path}/started"; while [ ! -e "{tmp_path}/stop" ]; do sleep 0.02; done; echo x > "$out.ncu-rep"'
-    outcome = start(fake(body), tmp_path, tick=interrupting(1), request_stop=(tmp_path / "stop").touch)
+    outcome = start(
+        fake(body), tmp_path, tick=interrupting(1), request_stop=(tmp_path / "stop").touch
+    )
     assert (outcome.interrupted, outcome.problem) == (True, None)
     assert outcome.report is not None
     for name in ("started", "stop", "profile.ncu-rep"):
         (tmp_path / name).unlink()
-    outcome = start(fake(f'touch "{tmp_path}/started"; sleep 60'), tmp_path, tick=interrupting(2), request_stop=lambda: None)
+    outcome = start(
+        fake(f'touch "{tmp_path}/started"; sleep 60'),
+        tmp_path,
+        tick=interrupting(2),
+        request_stop=lambda: None,
+    )
     assert outcome.interrupted
     assert (outcome.returncode, outcome.report) == (-9, None)
 
@@ -216,7 +328,9 @@ def test_no_report_is_no_report(fake: Fake, tmp_path: Path) -> None:
     assert isinstance(outcome.problem, EnvironmentProblem)
 
 
-def test_ncu_is_found_where_it_is_said_to_be(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ncu_is_found_where_it_is_said_to_be(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = fake("true")
     monkeypatch.setenv("NCU", str(path))
     assert find_ncu() == Ncu(str(path), "2025.3.1.0")
@@ -245,4 +359,7 @@ def test_stock_sections_are_found_beside_the_binary(tmp_path: Path) -> None:
     (tmp_path / "sections" / "SpeedOfLight.section").touch()
     (tmp_path / "target" / "bin").mkdir(parents=True)
     (tmp_path / "target" / "bin" / "ncu").touch()
-    assert Ncu(str(tmp_path / "target" / "bin" / "ncu"), "2099.9.9.0").stock_sections == tmp_path / "sections"
+    assert (
+        Ncu(str(tmp_path / "target" / "bin" / "ncu"), "2099.9.9.0").stock_sections
+        == tmp_path / "sections"
+    )

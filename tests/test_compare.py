@@ -13,8 +13,15 @@ from ncu_toolkit.model import Profile
 POSITIVE = st.floats(0.1, 100.0)
 
 
-def profile(duration: float | None = 1000.0, stalls: dict[str, float] | None = None, **metrics: float | None) -> Profile:
-    return cases.build({"metrics": {"duration": duration, **metrics}, "stalls": cases.STALLS if stalls is None else stalls})
+def profile(
+    duration: float | None = 1000.0, stalls: dict[str, float] | None = None, **metrics: float | None
+) -> Profile:
+    return cases.build(
+        {
+            "metrics": {"duration": duration, **metrics},
+            "stalls": cases.STALLS if stalls is None else stalls,
+        }
+    )
 
 
 def test_parts_add_up_and_name_the_stall() -> None:
@@ -41,11 +48,28 @@ def test_what_figures_do_not_explain_is_the_residual() -> None:
     assert any("not explained" in line for line in compare(profile(1000.0), profile(500.0)).text)
 
 
-@given(t0=POSITIVE, t1=POSITIVE, n0=POSITIVE, n1=POSITIVE, w0=POSITIVE, w1=POSITIVE, a=POSITIVE, b=POSITIVE)
-def test_parts_always_add_up(t0: float, t1: float, n0: float, n1: float, w0: float, w1: float, a: float, b: float) -> None:
-    before = profile(t0, {"selected": 1.0, "wait": a, "barrier": b}, instructions=n0 * 1e6, active_warps=w0)
-    after = profile(t1, {"selected": 1.0, "wait": b, "barrier": a + 1}, instructions=n1 * 1e6, active_warps=w1)
-    assert sum(part.microseconds for part in attribute(before, after)) == pytest.approx(t1 - t0, abs=1e-6 * max(t0, t1))
+@given(
+    t0=POSITIVE,
+    t1=POSITIVE,
+    n0=POSITIVE,
+    n1=POSITIVE,
+    w0=POSITIVE,
+    w1=POSITIVE,
+    a=POSITIVE,
+    b=POSITIVE,
+)
+def test_parts_always_add_up(
+    t0: float, t1: float, n0: float, n1: float, w0: float, w1: float, a: float, b: float
+) -> None:
+    before = profile(
+        t0, {"selected": 1.0, "wait": a, "barrier": b}, instructions=n0 * 1e6, active_warps=w0
+    )
+    after = profile(
+        t1, {"selected": 1.0, "wait": b, "barrier": a + 1}, instructions=n1 * 1e6, active_warps=w1
+    )
+    assert sum(part.microseconds for part in attribute(before, after)) == pytest.approx(
+        t1 - t0, abs=1e-6 * max(t0, t1)
+    )
 
 
 def test_same_time_needs_no_explanation() -> None:
@@ -60,9 +84,17 @@ def test_missing_time_or_stalls() -> None:
 
 def test_warnings_speak_up() -> None:
     other = cases.build(
-        {"device": {"name": "Another GPU", "cc": [8, 0], "sm_count": 108}, "metrics": {"sm_clock": 1.2e9}, "context": {"size": "2048"}}
+        {
+            "device": {"name": "Another GPU", "cc": [8, 0], "sm_count": 108},
+            "metrics": {"sm_clock": 1.2e9},
+            "context": {"size": "2048"},
+        }
     )
-    result = compare(cases.build({"context": {"size": "1024"}}), other, ({"cache control": "all"}, {"cache control": "none"}))
+    result = compare(
+        cases.build({"context": {"size": "1024"}}),
+        other,
+        ({"cache control": "all"}, {"cache control": "none"}),
+    )
     text = " ".join(result.warnings)
     for word in ("Different GPUs", "SM clock", "sizes", "cache control differs"):
         assert word in text

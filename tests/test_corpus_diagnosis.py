@@ -1,4 +1,5 @@
-"""Verdicts on other people's reports, read by hand first: each expectation is what the figures in the report say."""
+"""Verdicts on other people's reports, read by hand first: each expectation is what the figures in
+the report say."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.report.reader import load_profiles
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
-pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")]
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(
+        not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here"
+    ),
+]
 
 
 @lru_cache
@@ -29,12 +35,15 @@ def test_every_launch_has_a_verdict() -> None:
         for profile in profiles(path.stem):
             diagnosis = diagnose(profile)
             assert diagnosis.findings, f"{path.name} {profile.origin.key}"
-            assert not any(ruled.reason.startswith(IMPOSSIBLE) for ruled in diagnosis.considered), f"{path.name} {profile.origin.key}"
+            assert not any(ruled.reason.startswith(IMPOSSIBLE) for ruled in diagnosis.considered), (
+                f"{path.name} {profile.origin.key}"
+            )
             assert all(1 <= finding.speedup < float("inf") for finding in diagnosis.findings)
 
 
 def test_optimizer_step_at_the_dram_roof_is_good() -> None:
-    """92% of DRAM's peak, four sectors a request, no local memory: an optimiser step that touches each parameter once."""
+    """92% of DRAM's peak, four sectors a request, no local memory: an optimiser step that touches
+    each parameter once."""
     for launch in range(4):
         primary = verdict("rtx3060ti-source-2024.3", launch).primary
         assert (primary.bottleneck, primary.good) == ("dram-bandwidth", True)
@@ -69,8 +78,13 @@ def test_incomplete_launches_are_not_called_slow() -> None:
 
 
 def test_basic_set_claims_no_usefulness() -> None:
-    """91% of DRAM or 99% of L1, with nothing to tell useful bytes from waste: not called good, and told what to collect."""
-    for name, launch in (("rtx3090-thrust", 2), ("gh200-basic-2025.2", 0), ("a10g-incomplete-last-launch", 0)):
+    """91% of DRAM or 99% of L1, with nothing to tell useful bytes from waste: not called good, and
+    told what to collect."""
+    for name, launch in (
+        ("rtx3090-thrust", 2),
+        ("gh200-basic-2025.2", 0),
+        ("a10g-incomplete-last-launch", 0),
+    ):
         diagnosis = verdict(name, launch)
         assert not diagnosis.primary.good
         assert any("--section" in advice for advice in diagnosis.primary.advice)

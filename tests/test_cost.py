@@ -1,4 +1,5 @@
-"""The measurement of the toolkit's own cost, with a stand-in for ncu; what is measured on a GPU needs one."""
+"""The measurement of the toolkit's own cost, with a stand-in for ncu; what is measured on a GPU
+needs one."""
 
 from __future__ import annotations
 
@@ -56,7 +57,12 @@ def ncu(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-FACTS = {"gpu": "Fake GPU", "cc": [9, 0], "environment": {"Driver": "580.1", "Clocks": "not locked"}, "clocks": {}}
+FACTS = {
+    "gpu": "Fake GPU",
+    "cc": [9, 0],
+    "environment": {"Driver": "580.1", "Clocks": "not locked"},
+    "clocks": {},
+}
 
 
 def run(cost: ModuleType, output: Path, *arguments: str) -> dict[str, object]:
@@ -66,7 +72,11 @@ def run(cost: ModuleType, output: Path, *arguments: str) -> dict[str, object]:
 
 
 def test_everything_in_one_run(
-    cost: ModuleType, ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cost: ModuleType,
+    ncu: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(cost, "facts", lambda: FACTS)
     monkeypatch.setattr(cost, "alone", lambda cases, folder, timeout: 0.1)
@@ -74,7 +84,12 @@ def test_everything_in_one_run(
     profiling, reading = data["gpu_side"], data["cpu_side"]
     assert isinstance(profiling, dict)
     assert isinstance(reading, dict)
-    assert {name: series["passes"] for name, series in profiling.items()} == {"alone": [], "ladder": [16], "detailed": [20], "full": [38]}
+    assert {name: series["passes"] for name, series in profiling.items()} == {
+        "alone": [],
+        "ladder": [16],
+        "detailed": [20],
+        "full": [38],
+    }
     assert all(len(series["seconds"]) == 2 for series in (*profiling.values(), *reading.values()))
     assert profiling["full"]["seconds"][0] > 0.2
     assert "ncu --import --page details" in reading
@@ -82,12 +97,24 @@ def test_everything_in_one_run(
     assert data["cases"] == 25
     assert data["left_out"] == []
     text = capsys.readouterr().out
-    for part in ("Fake GPU", "580.1", "2025.3.1.0", "| 38 |", "`--set full`", "peak memory", "clocks not locked"):
+    for part in (
+        "Fake GPU",
+        "580.1",
+        "2025.3.1.0",
+        "| 38 |",
+        "`--set full`",
+        "peak memory",
+        "clocks not locked",
+    ):
         assert part in text
-    assert str(tmp_path) not in (tmp_path / "cost.json").read_text(), "no path of this machine is kept"
+    assert str(tmp_path) not in (tmp_path / "cost.json").read_text(), (
+        "no path of this machine is kept"
+    )
 
 
-def test_no_time_is_said(cost: ModuleType, ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_time_is_said(
+    cost: ModuleType, ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cost, "facts", lambda: FACTS)
     monkeypatch.setattr(cost, "alone", lambda cases, folder, timeout: 0.1)
     data = run(cost, tmp_path / "cost.json", "--budget", "0.5")
@@ -100,7 +127,9 @@ def test_no_time_is_said(cost: ModuleType, ncu: Path, tmp_path: Path, monkeypatc
     assert "Left out for want of time" in cost.table(data)
 
 
-def test_without_ncu_only_reading_is_measured(cost: ModuleType, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ncu_only_reading_is_measured(
+    cost: ModuleType, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nowhere() -> None:
         raise cost.EnvironmentProblem("ncu is not here")
 

@@ -52,14 +52,21 @@ def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
     chart = library_curve(book_of(curve()), "gemm_fp32", "flop")
     assert chart is not None
     names = [trace["name"] for trace in chart.figure["data"]]
-    assert names == ["cublas", "register_blocked", "warp_tiled", "vectorized"], "three rungs, the fastest first; naive is left out"
-    assert chart.figure["layout"]["xaxis"]["type"] == chart.figure["layout"]["yaxis"]["type"] == "log"
+    assert names == ["cublas", "register_blocked", "warp_tiled", "vectorized"], (
+        "three rungs, the fastest first; naive is left out"
+    )
+    assert (
+        chart.figure["layout"]["xaxis"]["type"] == chart.figure["layout"]["yaxis"]["type"] == "log"
+    )
     assert chart.figure["layout"]["xaxis"]["ticktext"] == list(SIZES)
     assert chart.figure["data"][1]["y"] == pytest.approx([36, 40, 44, 48])
     assert [row[0].text for row in chart.table.rows] == list(SIZES)
     assert [row[3].value for row in chart.table.rows] == pytest.approx([0.9, 1.0, 1.1, 1.2])
     mean = (0.9 * 1.0 * 1.1 * 1.2) ** 0.25
-    assert f"register_blocked: ahead at 2 of 4 sizes, {mean:.2f}× cublas in their geometric mean (0.900× to 1.20×)" in chart.summary
+    assert (
+        f"register_blocked: ahead at 2 of 4 sizes, {mean:.2f}× cublas in their geometric mean (0.900× to 1.20×)"
+        in chart.summary
+    )
     bars = chart.figure["data"][0]["error_y"]
     assert bars["array"][0] == pytest.approx(40 / 0.984 - 40, rel=1e-3)
     assert bars["arrayminus"][0] == pytest.approx(40 - 40 / 1.016, rel=1e-3)
@@ -69,19 +76,32 @@ def test_labels_of_an_axis_keep_apart() -> None:
     sizes = (256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 16384)
     labels = apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])
     assert labels == ["256", "512", "1024", "2048", "", "4096", "", "", "", "8192", "", "16384"]
-    assert _decades([{"y": [0.7, 3.0]}, {"y": [41.0]}]) == pytest.approx([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50])
+    assert _decades([{"y": [0.7, 3.0]}, {"y": [41.0]}]) == pytest.approx(
+        [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
+    )
 
 
 def test_the_interleaved_baseline_counts_where_there_is_one() -> None:
-    rows = tuple(replace(t, baseline_us=2 * t.median_us) if t.rung == "register_blocked" else t for t in curve())
+    rows = tuple(
+        replace(t, baseline_us=2 * t.median_us) if t.rung == "register_blocked" else t
+        for t in curve()
+    )
     chart = library_curve(book_of(rows), "gemm_fp32", "flop")
     assert chart is not None
     assert [row[3].value for row in chart.table.rows] == pytest.approx([2.0] * 4)
 
 
 def test_too_few_sizes_make_no_curve() -> None:
-    assert library_curve(book_of(tuple(t for t in curve() if t.size in SIZES[:2])), "gemm_fp32", "flop") is None
-    assert library_curve(book_of(tuple(t for t in curve() if t.rung != "cublas")), "gemm_fp32", "flop") is None
+    assert (
+        library_curve(
+            book_of(tuple(t for t in curve() if t.size in SIZES[:2])), "gemm_fp32", "flop"
+        )
+        is None
+    )
+    assert (
+        library_curve(book_of(tuple(t for t in curve() if t.rung != "cublas")), "gemm_fp32", "flop")
+        is None
+    )
 
 
 def test_a_run_of_its_own_goes_before_the_run_s_timings() -> None:

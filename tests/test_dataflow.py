@@ -1,4 +1,5 @@
-"""Reaching definitions over SASS branches, and what is found with them: dependent loads, dead address arithmetic, waits behind copies."""
+"""Reaching definitions over SASS branches, and what is found with them: dependent loads, dead
+address arithmetic, waits behind copies."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ BASE = 0x7F00
 
 
 def flow(*lines: str, ends: bool = True) -> Flow:
-    """The flow of a function: `@N` in a line stands for the address of its N-th instruction; `ends` appends the branch to itself."""
+    """The flow of a function: `@N` in a line stands for the address of its N-th instruction; `ends`
+    appends the branch to itself."""
     texts = [*lines, "BRA `(.L_x_0) @" + str(len(lines))] if ends else [*lines]
     rows = []
     for i, text in enumerate(texts):
@@ -20,7 +22,13 @@ def flow(*lines: str, ends: bool = True) -> Flow:
     return Flow(tuple(rows))
 
 
-CHAIN = ("MOV R7, R2", "IMAD.WIDE R4, R7, 0x4, R2", "LDG.E R7, desc[UR4][R4.64]", "@P0 BRA @1", "EXIT")
+CHAIN = (
+    "MOV R7, R2",
+    "IMAD.WIDE R4, R7, 0x4, R2",
+    "LDG.E R7, desc[UR4][R4.64]",
+    "@P0 BRA @1",
+    "EXIT",
+)
 
 
 def test_a_branch_to_itself_gives_the_function_s_start() -> None:
@@ -40,12 +48,20 @@ def test_a_pointer_chase_through_a_loop_depends_on_itself() -> None:
 
 
 def test_a_counter_in_a_loop_is_no_chase() -> None:
-    rows = ("MOV R4, R2", "LDG.E R8, desc[UR4][R4.64]", "FADD R9, R8, R9", "IADD3 R4, R4, 0x80, RZ", "@P0 BRA @1", "EXIT")
+    rows = (
+        "MOV R4, R2",
+        "LDG.E R8, desc[UR4][R4.64]",
+        "FADD R9, R8, R9",
+        "IADD3 R4, R4, 0x80, RZ",
+        "@P0 BRA @1",
+        "EXIT",
+    )
     assert not flow(*rows).address_depends_on_load(1)
 
 
 def test_the_same_guard_hides_what_came_before() -> None:
-    """`@!P0 MOV R2` feeds `@!P0 LDG R2, [R2]`: the load of the pass before does not, though the move is conditional."""
+    """`@!P0 MOV R2` feeds `@!P0 LDG R2, [R2]`: the load of the pass before does not, though the
+    move is conditional."""
     rows = ("@!P0 MOV R2, R4", "@!P0 LDG.E R2, desc[UR4][R2.64]", "@P1 BRA @0", "EXIT")
     assert flow(*rows).sources(1, 2) == {0}
     assert not flow(*rows).address_depends_on_load(1)
@@ -69,7 +85,13 @@ def test_both_arms_of_a_branch_reach_their_join() -> None:
 
 
 def test_a_wait_for_copies_is_seen_at_the_instruction_behind_it() -> None:
-    rows = ("LDGSTS.E.BYPASS.128 [R7], desc[UR8][R8.64]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x0", "@P2 BRA @4", "EXIT")
+    rows = (
+        "LDGSTS.E.BYPASS.128 [R7], desc[UR8][R8.64]",
+        "LDGDEPBAR",
+        "DEPBAR.LE SB0, 0x0",
+        "@P2 BRA @4",
+        "EXIT",
+    )
     assert flow(*rows).producers(3, ("copy", "global")) == [0]
 
 

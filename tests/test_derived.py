@@ -1,4 +1,5 @@
-"""Derived figures: every name computes or is None, exact values on small inputs, matrix shapes, and attribution of stalls to producers."""
+"""Derived figures: every name computes or is None, exact values on small inputs, matrix shapes, and
+attribution of stalls to producers."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def test_unknown_name_is_a_programming_error() -> None:
 
 def test_widths_and_lanes() -> None:
     profile = cases.build(
-        {"opcodes": {"LDG.E.128": 10, "LDG.E": 30, "STG.E.64": 5}, "thread_opcodes": {"LDG.E.128": 320, "LDG.E": 480, "STG.E.64": 160}}
+        {
+            "opcodes": {"LDG.E.128": 10, "LDG.E": 30, "STG.E.64": 5},
+            "thread_opcodes": {"LDG.E.128": 320, "LDG.E": 480, "STG.E.64": 160},
+        }
     )
     assert figures.value(profile, "load_bytes_per_lane") == pytest.approx((10 * 16 + 30 * 4) / 40)
     assert figures.value(profile, "lane_load_bytes") == 320 * 16 + 480 * 4
@@ -39,7 +43,11 @@ def test_widths_and_lanes() -> None:
 
 
 def test_excess_prefers_per_instruction_counts() -> None:
-    counted = {"sass": "LDG.E R4, [R2.64]", "executed": 10, "counters": {"l2_sectors": 320.0, "l2_sectors_ideal": 40.0, "l1_tag_requests": 320.0}}
+    counted = {
+        "sass": "LDG.E R4, [R2.64]",
+        "executed": 10,
+        "counters": {"l2_sectors": 320.0, "l2_sectors_ideal": 40.0, "l1_tag_requests": 320.0},
+    }
     profile = cases.build({"instructions": [counted]})
     assert figures.value(profile, "global_sector_excess") == pytest.approx(1 - 40 / 320)
     assert figures.value(profile, "l1_tag_excess") == pytest.approx(1 - 10 / 320)
@@ -47,7 +55,14 @@ def test_excess_prefers_per_instruction_counts() -> None:
 
 def test_shared_excess_falls_back_to_the_conflict_counter() -> None:
     profile = cases.build(
-        {"metrics": {"shared_load_wavefronts": 100, "shared_store_wavefronts": 0, "shared_load_conflicts": 25, "shared_store_conflicts": 0}}
+        {
+            "metrics": {
+                "shared_load_wavefronts": 100,
+                "shared_store_wavefronts": 0,
+                "shared_load_conflicts": 25,
+                "shared_store_conflicts": 0,
+            }
+        }
     )
     assert figures.value(profile, "shared_conflict_excess") == pytest.approx(0.25)
 
@@ -66,11 +81,15 @@ def test_shared_excess_falls_back_to_the_conflict_counter() -> None:
     ],
 )
 def test_matrix_instructions(opcode: str, flops: float | None) -> None:
-    assert tensor_flops(opcode) == (flops if flops is not None else (2 * 16 * 8 * 16 * 2 if "SP" in opcode else None))
+    assert tensor_flops(opcode) == (
+        flops if flops is not None else (2 * 16 * 8 * 16 * 2 if "SP" in opcode else None)
+    )
 
 
 def test_ffma_counts_two_per_active_lane() -> None:
-    profile = cases.build({"opcodes": {"FFMA": 10, "FADD": 4}, "thread_opcodes": {"FFMA": 160, "FADD": 128}})
+    profile = cases.build(
+        {"opcodes": {"FFMA": 10, "FADD": 4}, "thread_opcodes": {"FFMA": 160, "FADD": 128}}
+    )
     assert figures.value(profile, "flops_fp32") == 160 * 2 + 128
 
 
@@ -85,21 +104,33 @@ def test_scoreboard_stalls_belong_to_the_producer() -> None:
         ("LDS R8, [R9]", {}), ("FMUL R8, R8, R8", {"short_scoreboard": 5}), ("MUFU.SIN R10, R11", {"mio_throttle": 7}),
     )  # fmt: skip
     profile = cases.build({"instructions": rows})
-    assert attribution.waits(profile, "long_scoreboard") == pytest.approx({"global": 0.75, "local": 0.25})
+    assert attribution.waits(profile, "long_scoreboard") == pytest.approx(
+        {"global": 0.75, "local": 0.25}
+    )
     assert attribution.waits(profile, "short_scoreboard") == {"shared": 1.0}
     assert attribution.waits(profile, "mio_throttle") == {"special": 1.0}
 
 
 def test_a_loop_carried_producer_is_found() -> None:
-    rows = _rows(("FADD R6, R4, R6", {"long_scoreboard": 9}), ("LDG.E R4, [R2.64]", {}), ("BRA 0x0", {}))
-    assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {"global": 1.0}
+    rows = _rows(
+        ("FADD R6, R4, R6", {"long_scoreboard": 9}), ("LDG.E R4, [R2.64]", {}), ("BRA 0x0", {})
+    )
+    assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {
+        "global": 1.0
+    }
 
 
 def test_barriers_behind_copies_wait_for_the_copy() -> None:
-    rows = _rows(("LDGSTS.E [R8], [R2.64]", {}), ("LDGDEPBAR", {}), ("BAR.SYNC 0x0", {"long_scoreboard": 9}))
-    assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {"copy": 1.0}
+    rows = _rows(
+        ("LDGSTS.E [R8], [R2.64]", {}), ("LDGDEPBAR", {}), ("BAR.SYNC 0x0", {"long_scoreboard": 9})
+    )
+    assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {
+        "copy": 1.0
+    }
 
 
 def test_wide_results_span_registers() -> None:
     rows = _rows(("LDG.E.128 R4, [R2.64]", {}), ("FADD R9, R7, R9", {"long_scoreboard": 9}))
-    assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {"global": 1.0}
+    assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {
+        "global": 1.0
+    }

@@ -17,7 +17,9 @@ from ncu_toolkit.model import RuleMessage
 
 
 def test_incomplete_launch_says_what_to_do() -> None:
-    diagnosis = diagnose(cases.build({"launch": {"status": "incomplete: its duration is not a number"}}))
+    diagnosis = diagnose(
+        cases.build({"launch": {"status": "incomplete: its duration is not a number"}})
+    )
     assert diagnosis.primary.bottleneck == "unknown"
     assert "incomplete" in diagnosis.primary.summary
     assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
@@ -25,8 +27,18 @@ def test_incomplete_launch_says_what_to_do() -> None:
 
 def test_basic_set_says_what_to_collect() -> None:
     """The stock basic set: duration, roll-ups and occupancy only."""
-    kept = ("duration", "sm_cycles", "achieved_occupancy", "theoretical_occupancy", "waves", "registers_per_thread")
-    metrics = {name: None for name in cases.METRICS if name not in kept} | {"sm_throughput": 0.1, "memory_throughput": 0.2}
+    kept = (
+        "duration",
+        "sm_cycles",
+        "achieved_occupancy",
+        "theoretical_occupancy",
+        "waves",
+        "registers_per_thread",
+    )
+    metrics = {name: None for name in cases.METRICS if name not in kept} | {
+        "sm_throughput": 0.1,
+        "memory_throughput": 0.2,
+    }
     diagnosis = diagnose(cases.build({"metrics": metrics, "stalls": {}, "opcodes": {}}))
     assert diagnosis.primary.bottleneck == "unknown"
     assert "WarpStateStats" in " ".join(diagnosis.notes)
@@ -34,12 +46,19 @@ def test_basic_set_says_what_to_collect() -> None:
 
 
 def test_nothing_collected_still_has_a_verdict() -> None:
-    assert diagnose(cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})).findings
+    assert diagnose(
+        cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})
+    ).findings
 
 
 def test_figures_that_cannot_all_be_true_cost_a_rule_not_the_verdict() -> None:
     """As in a damaged report: more bank conflicts than passes through the banks."""
-    metrics = {"shared_load_conflicts": 9e6, "shared_store_conflicts": 9e6, "shared_load_wavefronts": 1e6, "shared_store_wavefronts": 1e6}
+    metrics = {
+        "shared_load_conflicts": 9e6,
+        "shared_store_conflicts": 9e6,
+        "shared_load_wavefronts": 1e6,
+        "shared_store_wavefronts": 1e6,
+    }
     found = diagnose(cases.build({"metrics": metrics}))
     assert found.findings
     (told,) = [ruled for ruled in found.considered if ruled.bottleneck == "shared-bank-conflict"]
@@ -49,7 +68,14 @@ def test_figures_that_cannot_all_be_true_cost_a_rule_not_the_verdict() -> None:
 
 def test_good_comes_first() -> None:
     case = cases.read("fp32-pipe")
-    diagnosis = diagnose(cases.build({**case, "metrics": {**case["metrics"], "l1_data_pipe_active": 0.9, "fma_pipe_active": 0.9}}))
+    diagnosis = diagnose(
+        cases.build(
+            {
+                **case,
+                "metrics": {**case["metrics"], "l1_data_pipe_active": 0.9, "fma_pipe_active": 0.9},
+            }
+        )
+    )
     assert diagnosis.primary.good
     assert diagnosis.runners_up
 
@@ -61,7 +87,8 @@ def test_ranked_by_time_saved() -> None:
 
 
 def test_busy_with_waste_is_not_good() -> None:
-    """95% of L1's tag stage with eight times the sectors needed is the coalescing defect, not a roof."""
+    """95% of L1's tag stage with eight times the sectors needed is the coalescing defect, not a
+    roof."""
     assert not diagnose(cases.build(cases.read("uncoalesced-global-access"))).primary.good
     copy = cases.read("dram-bandwidth")
     redundant = {**copy, "context": {"compulsory_bytes": 1e9}}
@@ -102,12 +129,19 @@ def test_ncu_rules_are_mapped_to_causes() -> None:
 
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 def test_no_rule_stumbles_over_a_whole_report(folder: Path) -> None:
-    """A rule that an arithmetic error keeps from judging is told as the report's fault: it must be."""
-    told = [ruled for profile in recorded.run_of(folder).profiles for ruled in diagnose(profile).considered if ruled.reason.startswith(IMPOSSIBLE)]
+    """A rule that an arithmetic error keeps from judging is told as the report's fault: it must
+    be."""
+    told = [
+        ruled
+        for profile in recorded.run_of(folder).profiles
+        for ruled in diagnose(profile).considered
+        if ruled.reason.startswith(IMPOSSIBLE)
+    ]
     assert told == []
 
 
-#: What the shipped recordings must hold; the reach of the project is 95% at rank 1, all at rank 1-2, 10 points.
+#: What the shipped recordings must hold; the reach of the project is 95% at rank 1, all at rank
+#: 1-2, 10 points.
 LARGEST = {"gemm_fp32": "4096"}
 
 

@@ -13,7 +13,9 @@ import recorded
 from ncu_toolkit.cli import COMMANDS
 
 ROOT = recorded.ROOT
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "kernels" / "README.md"])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "kernels" / "README.md"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,9 @@ def generate() -> ModuleType:
 
 
 def test_generated_documents_are_current(generate: ModuleType) -> None:
-    wanted = generate.documents([generate.with_tops(recorded.run_of(folder)) for folder in recorded.FOLDERS])
+    wanted = generate.documents(
+        [generate.with_tops(recorded.run_of(folder)) for folder in recorded.FOLDERS]
+    )
     assert [str(path.relative_to(ROOT)) for path in generate.stale(wanted)] == [], "run `make docs`"
 
 
@@ -46,11 +50,19 @@ def test_figures_of_the_readme_are_the_recordings(generate: ModuleType) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     tampered = text.replace("TFLOP/s |", "PFLOP/s |", 1)
     assert tampered != text
-    assert generate.between(tampered, "ladder", generate.ladder_table(runs)).partition("end: ladder")[0] == text.partition("end: ladder")[0]
+    assert (
+        generate.between(tampered, "ladder", generate.ladder_table(runs)).partition("end: ladder")[
+            0
+        ]
+        == text.partition("end: ladder")[0]
+    )
 
 
 def test_markers_must_be_there_once(generate: ModuleType) -> None:
-    assert generate.between("a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb", "x", "new\n") == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
+    assert (
+        generate.between("a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb", "x", "new\n")
+        == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
+    )
     for text in ("none", "<!-- generated: x -->\n<!-- end: x --><!-- end: x -->"):
         with pytest.raises(ValueError, match="markers of 'x'"):
             generate.between(text, "x", "")
@@ -60,16 +72,29 @@ def test_markers_must_be_there_once(generate: ModuleType) -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)\s]+)\)", text)
-    broken = [link for link in links if not link.startswith(("http", "#")) and not (path.parent / link.partition("#")[0]).exists()]
+    broken = [
+        link
+        for link in links
+        if not link.startswith(("http", "#"))
+        and not (path.parent / link.partition("#")[0]).exists()
+    ]
     assert not broken
 
 
 def test_make_targets_of_the_readme_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    targets = set(
+        re.findall(
+            r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+        )
+    )
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         named = {
             word
-            for line in re.findall(r"\bmake ([a-z -]+?)(?:\s{2,}|`|$|#)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            for line in re.findall(
+                r"\bmake ([a-z -]+?)(?:\s{2,}|`|$|#)",
+                path.read_text(encoding="utf-8"),
+                flags=re.MULTILINE,
+            )
             for word in line.split()
         }
         assert named - targets == set(), path.name

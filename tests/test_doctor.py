@@ -38,7 +38,9 @@ def test_every_check_that_fails_has_a_remedy_or_a_reason() -> None:
         ("X: 1\n", False, "warning"),
     ],
 )
-def test_permission_for_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, root: bool, state: str) -> None:
+def test_permission_for_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, root: bool, state: str
+) -> None:
     parameters = tmp_path / "params"
     parameters.write_text(text)
     monkeypatch.setattr(doctor, "_PARAMETERS", parameters)
@@ -48,14 +50,18 @@ def test_permission_for_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert bool(check.remedy) == (state != "ok")
 
 
-def test_without_a_driver_nothing_is_claimed_of_counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_driver_nothing_is_claimed_of_counters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(doctor, "_PARAMETERS", tmp_path / "none")
     assert doctor._counters().state == "warning"
 
 
 def test_driver_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     version = tmp_path / "version"
-    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: gcc 12.3.0\n")
+    version.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: gcc 12.3.0\n"
+    )
     monkeypatch.setattr(doctor, "_DRIVER", version)
     assert (doctor._driver().state, doctor._driver().found) == ("ok", "580.65.06")
     version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12\n")
@@ -87,13 +93,20 @@ def test_a_check_that_breaks_is_told_and_the_others_go_on(monkeypatch: pytest.Mo
 
 def test_text_and_json_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        doctor, "examine", lambda: (doctor.Check("report module", "ok", "x"), doctor.Check("ncu", "missing", "none\x1b[31m", "profile", "Install it"))
+        doctor,
+        "examine",
+        lambda: (
+            doctor.Check("report module", "ok", "x"),
+            doctor.Check("ncu", "missing", "none\x1b[31m", "profile", "Install it"),
+        ),
     )
     text = CliRunner().invoke(command, [], standalone_mode=False)
     assert text.return_value == EXIT_ENVIRONMENT
     assert "Install it" in text.output
     assert "\x1b" not in text.output
-    document = json.loads(CliRunner().invoke(command, ["--format", "json"], standalone_mode=False).output)
+    document = json.loads(
+        CliRunner().invoke(command, ["--format", "json"], standalone_mode=False).output
+    )
     assert document["checks"][1]["remedy"] == "Install it"
     assert document["works"]["analyze"] is True
     assert document["works"]["profile a program"] is False

@@ -11,10 +11,24 @@ from ncu_toolkit.gpu import cuda, energy
 
 
 class Machine:
-    """A GPU that draws `watts` while it works and `rest` else, whose counter moves every `step` seconds, and a host that pays for each launch."""
+    """A GPU that draws `watts` while it works and `rest` else, whose counter moves every `step`
+    seconds, and a host that pays for each launch."""
 
-    def __init__(self, work_us: float, watts: float = 500.0, rest: float = 100.0, step: float = 0.025, host_us: float = 2.0) -> None:
-        self.work, self.watts, self.rest, self.step, self.host = work_us * 1e-6, watts, rest, step, host_us * 1e-6
+    def __init__(
+        self,
+        work_us: float,
+        watts: float = 500.0,
+        rest: float = 100.0,
+        step: float = 0.025,
+        host_us: float = 2.0,
+    ) -> None:
+        self.work, self.watts, self.rest, self.step, self.host = (
+            work_us * 1e-6,
+            watts,
+            rest,
+            step,
+            host_us * 1e-6,
+        )
         self.now = self.busy_until = 0.3171
         self.busy: list[tuple[float, float]] = []
 
@@ -51,11 +65,21 @@ class Machine:
 
 def measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> energy.Sustained | None:
     monkeypatch.setattr(cuda, "synchronize", machine.wait)
-    return energy.measure(machine.run, machine.work * 1e6, counter=machine.counter, fence=machine.fence, clock=machine.clock)
+    return energy.measure(
+        machine.run,
+        machine.work * 1e6,
+        counter=machine.counter,
+        fence=machine.fence,
+        clock=machine.clock,
+    )
 
 
-@pytest.mark.parametrize(("work_us", "step"), [(20, 0.02), (150, 0.1), (3_000, 0.025), (40_000, 0.025), (250_000, 0.1)])
-def test_power_between_two_steps_times_the_time_of_a_launch(work_us: float, step: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("work_us", "step"), [(20, 0.02), (150, 0.1), (3_000, 0.025), (40_000, 0.025), (250_000, 0.1)]
+)
+def test_power_between_two_steps_times_the_time_of_a_launch(
+    work_us: float, step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = Machine(work_us, step=step)
     found = measured(machine, monkeypatch)
     assert found is not None
@@ -64,7 +88,9 @@ def test_power_between_two_steps_times_the_time_of_a_launch(work_us: float, step
     assert found.joules == pytest.approx(500 * work_us * 1e-6, rel=0.03)
 
 
-def test_launches_that_leave_the_gpu_idle_have_no_energy_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_that_leave_the_gpu_idle_have_no_energy_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert measured(Machine(3, host_us=8), monkeypatch) is None
 
 
@@ -88,6 +114,11 @@ def test_samples_are_combined() -> None:
         cuda.GpuState("580", 1800.0, 1980.0, None, 500.0, 44.0, "power cap, power brake"),
     ]
     found = cuda.combined(states)
-    assert (found.sm_mhz, found.power_w, found.temperature_c, found.memory_mhz) == (1800.0, 650.0, 45.0, 3201.0)
+    assert (found.sm_mhz, found.power_w, found.temperature_c, found.memory_mhz) == (
+        1800.0,
+        650.0,
+        45.0,
+        3201.0,
+    )
     assert found.throttle == "power cap, power brake"
     assert cuda.combined([]) == cuda.GpuState()

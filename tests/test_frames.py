@@ -1,4 +1,5 @@
-"""The tables for people: one row a launch, a metric, an instruction, a timing, with missing values missing."""
+"""The tables for people: one row a launch, a metric, an instruction, a timing, with missing values
+missing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_launches(run: Run) -> None:
     assert row["status"] == "complete"
     assert row["grid"] == "x".join(map(str, profile.launch.grid))
     missing = next(name for name, reading in profile.readings.items() if reading.value is None)
-    assert math.isnan(float(row[missing] if row[missing] is not None else "nan")), "a missing value is NaN, never 0"
+    assert math.isnan(float(row[missing] if row[missing] is not None else "nan")), (
+        "a missing value is NaN, never 0"
+    )
 
 
 def test_metrics_keep_presence(run: Run) -> None:
@@ -46,7 +49,9 @@ def test_instructions(run: Run) -> None:
     assert table["executed"].sum() == profile.mix.total
     assert table["samples"].sum() == sum(profile.samples.values())
     run_of_them = table[table["opcode"].str.startswith("STS") & (table["executed"] > 0)]
-    assert set(run_of_them["opcode"]) == {"STS.128"}, "the edge path's scalar stores do not run at a multiple of the tile"
+    assert set(run_of_them["opcode"]) == {"STS.128"}, (
+        "the edge path's scalar stores do not run at a multiple of the tile"
+    )
 
 
 def test_timings(run: Run) -> None:
@@ -59,4 +64,12 @@ def test_timings(run: Run) -> None:
 
 
 def test_no_rows_make_an_empty_table() -> None:
-    assert all(frame([]).empty for frame in (frames.launches_frame, frames.metrics_frame, frames.instructions_frame, frames.timings_frame))
+    assert all(
+        frame([]).empty
+        for frame in (
+            frames.launches_frame,
+            frames.metrics_frame,
+            frames.instructions_frame,
+            frames.timings_frame,
+        )
+    )

@@ -1,4 +1,5 @@
-"""The framing of report files: whole, cut, extended and altered ones, and files that are no reports at all."""
+"""The framing of report files: whole, cut, extended and altered ones, and files that are no reports
+at all."""
 
 from __future__ import annotations
 
@@ -76,11 +77,17 @@ def test_no_bytes_make_it_raise(noise: bytes) -> None:
 STRANGERS = {
     "empty": (b"", "is empty (0 bytes)"),
     "text": (b"==PROF== Connected to process 42\n", "is text (it starts with '==PROF== Connect')"),
-    "LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
+    "LFS pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+        "is a Git LFS pointer",
+    ),
     "zip": (b"PK\x03\x04rest", "is a zip archive"),
     "gzip": (b"\x1f\x8b\x08rest", "is a gzip file"),
     "zstd": (b"\x28\xb5\x2f\xfdrest", "is a zstd-compressed report"),
-    "wrong magic": (b"NVX\0" + bytes(range(60)), "does not start with a report's signature (offset 0: 4e 56 58 00, expected 4e 56 52 00)"),
+    "wrong magic": (
+        b"NVX\0" + bytes(range(60)),
+        "does not start with a report's signature (offset 0: 4e 56 58 00, expected 4e 56 52 00)",
+    ),
     "damaged xz": (lzma.compress(b"NVR\0" + bytes(500))[:-20], "is a damaged xz file"),
     "xz of text": (lzma.compress(b"just text, compressed"), "is text"),
 }

@@ -1,4 +1,5 @@
-"""compare as a gate: what is paired, when a difference counts, what an expression says, and the exit codes."""
+"""compare as a gate: what is paired, when a difference counts, what an expression says, and the
+exit codes."""
 
 from __future__ import annotations
 
@@ -33,14 +34,21 @@ def compared(old: Side, new: Side, *texts: str) -> gate.Comparison:
 
 
 def test_a_planted_regression_is_caught_and_noise_is_not() -> None:
-    """Ten repeats with 2% noise, a thousand times: 10% slower is caught, the same kernel again passes."""
+    """Ten repeats with 2% noise, a thousand times: 10% slower is caught, the same kernel again
+    passes."""
     chance = random.Random(5)
 
     def runs(middle: float) -> tuple[float, ...]:
         return tuple(chance.gauss(middle, 0.02 * middle) for _ in range(10))
 
-    caught = sum(bool(compared(side("k", *runs(100)), side("k", *runs(110)), "time>5%").failures) for _ in range(1000))
-    false = sum(bool(compared(side("k", *runs(100)), side("k", *runs(100)), "time>2%").failures) for _ in range(1000))
+    caught = sum(
+        bool(compared(side("k", *runs(100)), side("k", *runs(110)), "time>5%").failures)
+        for _ in range(1000)
+    )
+    false = sum(
+        bool(compared(side("k", *runs(100)), side("k", *runs(100)), "time>2%").failures)
+        for _ in range(1000)
+    )
     assert caught > 950
     assert false < 10
 
@@ -54,7 +62,9 @@ def test_noise_is_that_of_the_medians() -> None:
     assert found.certain_change == 0, "two percent are within the noise"
     single = compared(side("k", 100.0), side("k", 110.0)).pairs[0].difference("time")
     assert single is not None
-    assert (single.noise, single.certain_change) == (0, pytest.approx(0.1)), "single launches say nothing of their noise"
+    assert (single.noise, single.certain_change) == (0, pytest.approx(0.1)), (
+        "single launches say nothing of their noise"
+    )
     borrowed = compared(side("k", 98, 100, 102), side("k", 110.0)).pairs[0].difference("time")
     assert borrowed is not None
     assert borrowed.noise == pytest.approx(found.noise)
@@ -95,12 +105,22 @@ def test_figures_of_every_kind_can_be_named() -> None:
 
 def test_what_cannot_be_compared() -> None:
     assert "different GPUs" in compared(side("k", 1), side("k", 1, device="other")).pairs[0].problem
-    assert "incomplete" in compared(side("k", 1), side("k", 1, status="incomplete: cut")).pairs[0].problem
+    assert (
+        "incomplete"
+        in compared(side("k", 1), side("k", 1, status="incomplete: cut")).pairs[0].problem
+    )
     assert "no time" in compared(side("k", 1), side("k")).pairs[0].problem
     found = compared(side("a", 1), side("b", 1), "time>5%")
-    assert (found.pairs, found.only_old, found.only_new, found.comparable) == ((), ("a",), ("b",), False)
+    assert (found.pairs, found.only_old, found.only_new, found.comparable) == (
+        (),
+        ("a",),
+        ("b",),
+        False,
+    )
     missing = compared(side("k", 1), side("k", 1), "registers_per_thread>1")
-    assert missing.undecided == ("'registers_per_thread>1' for k: a side has no registers_per_thread",)
+    assert missing.undecided == (
+        "'registers_per_thread>1' for k: a side has no registers_per_thread",
+    )
     assert not missing.comparable
 
 
@@ -114,7 +134,9 @@ def test_a_kernel_is_found_again_under_another_shape_only_where_there_is_no_doub
 
 def test_unprofiled_times_go_before_times_under_the_profiler() -> None:
     timings = ({("t",): side("rung", 100.0)}, {("t",): side("rung", 101.0)})
-    found = gate.compare(sides(side("k", 100.0)), sides(side("k", 150.0)), timings, [gate.parse_gate("time>5%")])
+    found = gate.compare(
+        sides(side("k", 100.0)), sides(side("k", 150.0)), timings, [gate.parse_gate("time>5%")]
+    )
     assert not found.failures
     assert len(found.pairs) == 2
 
@@ -152,14 +174,20 @@ def slower(data: bytes, factor: float) -> bytes:
                     inner = parts.get(2)
                     if parts[1] in wanted and isinstance(inner, bytes):
                         start = data.index(inner, at) + 1
-                        out[start : start + 8] = struct.pack("<d", struct.unpack("<d", inner[1:9])[0] * factor)
+                        out[start : start + 8] = struct.pack(
+                            "<d", struct.unpack("<d", inner[1:9])[0] * factor
+                        )
                 at += len(raw)
     return bytes(out)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
         main(list(arguments))
     return int(ended.value.code or 0), out.getvalue(), err.getvalue()
 
@@ -169,7 +197,9 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
     code, out, _ = run("compare", old, old, "--fail-on", "time>5%")
     assert code == 0, out
     assert "no regression" in out
-    code, out, err = run("compare", old, new, "--fail-on", "time>5%", "--fail-on", "registers_per_thread>5%")
+    code, out, err = run(
+        "compare", old, new, "--fail-on", "time>5%", "--fail-on", "registers_per_thread>5%"
+    )
     assert code == EXIT_GATE
     assert "regression: naive: time>5%" in out
     assert err.startswith("error: ")
@@ -179,9 +209,14 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
     assert run("compare", old, new, "--fail-on", "tyme>15%")[0] == EXIT_USAGE
     other = tmp_path / "other.ncu-rep"
     other.write_bytes(report_files.first_launches(2))
-    assert run("compare", old, str(other), "--kernel", "coalesced", "--fail-on", "time>5%")[0] == EXIT_INPUT
+    assert (
+        run("compare", old, str(other), "--kernel", "coalesced", "--fail-on", "time>5%")[0]
+        == EXIT_INPUT
+    )
     assert run("compare", old, str(tmp_path / "none"))[0] == EXIT_INPUT
-    assert run("compare", "", new)[0] == EXIT_USAGE, "an unset variable, not the folder one works in"
+    assert run("compare", "", new)[0] == EXIT_USAGE, (
+        "an unset variable, not the folder one works in"
+    )
 
 
 def other_gpu(data: bytes) -> bytes:
@@ -199,7 +234,9 @@ def strange(reports: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("gates", [(), ("--fail-on", "time>5%")])
-def test_what_cannot_be_compared_is_an_input_error_with_and_without_a_gate(reports: tuple[Path, Path], strange: Path, gates: tuple[str, ...]) -> None:
+def test_what_cannot_be_compared_is_an_input_error_with_and_without_a_gate(
+    reports: tuple[Path, Path], strange: Path, gates: tuple[str, ...]
+) -> None:
     code, out, err = run("compare", str(reports[0]), str(strange), *gates)
     assert code == EXIT_INPUT
     assert "0 of 1 kernel could be compared" in out
@@ -207,10 +244,17 @@ def test_what_cannot_be_compared_is_an_input_error_with_and_without_a_gate(repor
     assert "0 of 1 kernel could be compared: different GPUs" in err
     code, out, _ = run("compare", str(reports[0]), str(strange), *gates, "--format", "json")
     document = json.loads(out)
-    assert (code, document["passed"], document["compared"], len(document["pairs"])) == (EXIT_INPUT, False, 0, 1)
+    assert (code, document["passed"], document["compared"], len(document["pairs"])) == (
+        EXIT_INPUT,
+        False,
+        0,
+        1,
+    )
 
 
-def test_a_damaged_report_is_refused_without_an_option_that_is_not_there(reports: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_damaged_report_is_refused_without_an_option_that_is_not_there(
+    reports: tuple[Path, Path], tmp_path: Path
+) -> None:
     cut = tmp_path / "cut.ncu-rep"
     cut.write_bytes(reports[0].read_bytes()[:-10])
     code, _, err = run("compare", str(reports[0]), str(cut))
@@ -219,7 +263,9 @@ def test_a_damaged_report_is_refused_without_an_option_that_is_not_there(reports
     assert err.count("--allow-partial") == 1
 
 
-def test_the_table_fits_narrow_terminals_with_its_figures(reports: tuple[Path, Path], strange: Path) -> None:
+def test_the_table_fits_narrow_terminals_with_its_figures(
+    reports: tuple[Path, Path], strange: Path
+) -> None:
     """A long problem stands below the table, not in it; figures are never cut."""
     from rich.console import Console
 
@@ -227,8 +273,17 @@ def test_the_table_fits_narrow_terminals_with_its_figures(reports: tuple[Path, P
 
     name = "one_of_the_kernels_with_a_long_name_that_is_not_to_push_figures_out"
     pairs = [
-        gate.Pair(name, gate.Side(name, "a GPU", (707.25, 708.25)), gate.Side(name, "a GPU", (808.5, 809.5))),
-        gate.Pair("lost", gate.Side("lost", "a GPU", ()), gate.Side("lost", "b", ()), "different GPUs: " + "a GPU of a long name " * 5),
+        gate.Pair(
+            name,
+            gate.Side(name, "a GPU", (707.25, 708.25)),
+            gate.Side(name, "a GPU", (808.5, 809.5)),
+        ),
+        gate.Pair(
+            "lost",
+            gate.Side("lost", "a GPU", ()),
+            gate.Side("lost", "b", ()),
+            "different GPUs: " + "a GPU of a long name " * 5,
+        ),
     ]
     shown = gate.Comparison(tuple(pairs), (), ())
     for width in (60, 80, 140):
@@ -266,13 +321,17 @@ def test_documents(reports: tuple[Path, Path], tmp_path: Path) -> None:
     assert "+10" in text
 
 
-def test_baselines(reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
     old, new = map(str, reports)
     assert "No baselines" in run("baseline", "list")[1]
     assert run("baseline", "save", "main", old)[0] == 0
     assert (tmp_path / "kept" / "main" / "old.ncu-rep.sha256").is_file()
-    assert run("baseline", "save", "main", new)[0] == EXIT_USAGE, "a baseline is not replaced by accident"
+    assert run("baseline", "save", "main", new)[0] == EXIT_USAGE, (
+        "a baseline is not replaced by accident"
+    )
     assert run("compare", "main", new, "--fail-on", "time>5%")[0] == EXIT_GATE
     assert run("baseline", "save", "main", new, "--replace")[0] == 0
     assert run("compare", "main", new, "--fail-on", "time>5%")[0] == 0
@@ -283,14 +342,21 @@ def test_baselines(reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pyte
             baselines.folder_of(bad)
     with pytest.raises(InputProblem):
         baselines.save("empty", [tmp_path / "kept" / "nothing.ncu-rep"])
-    assert not [path for path in (tmp_path / "kept").iterdir() if path.name.startswith(".")], "no half-made baseline is left"
+    assert not [path for path in (tmp_path / "kept").iterdir() if path.name.startswith(".")], (
+        "no half-made baseline is left"
+    )
 
 
-def test_a_baseline_of_incomplete_launches_is_refused(reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_of_incomplete_launches_is_refused(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
     good = analyze.analyze([reports[0]])
     first, *others = good.launches
-    lost = dataclasses.replace(good.files[0], launches=(dataclasses.replace(first, status="incomplete: counters are missing"), *others))
+    lost = dataclasses.replace(
+        good.files[0],
+        launches=(dataclasses.replace(first, status="incomplete: counters are missing"), *others),
+    )
     monkeypatch.setattr(analyze, "analyze", lambda *_, **__: analyze.Analysis((lost,)))
     code, _, err = run("baseline", "save", "main", str(reports[0]))
     assert code == EXIT_INPUT

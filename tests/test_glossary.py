@@ -26,12 +26,23 @@ COUNTED = {name for name in registry.REGISTRY if name.startswith(("stall_", "thr
 def test_every_term_of_the_renderer_has_an_entry() -> None:
     assert set(STALLS) == set(registry.STALL_REASONS)
     assert set(METRICS) == (set(registry.REGISTRY) - COUNTED) | set(figures.DERIVED)
-    assert set(UNITS) - {"points"} == set(registry.UNITS) | {figure.unit for figure in figures.DERIVED.values()}
+    assert set(UNITS) - {"points"} == set(registry.UNITS) | {
+        figure.unit for figure in figures.DERIVED.values()
+    }
     assert set(KINDS) == set(attribution.KINDS) | {"other"}
     assert set(time_model.RESOURCES) | {"waiting"} <= set(CONCEPTS)
-    shown = [registry.REGISTRY[name].label for name in registry.REGISTRY] + [figure.label for figure in figures.DERIVED.values()]
-    shown += [*registry.REGISTRY, *figures.DERIVED, *bottleneck_ids(), *(reason.replace("_", " ") for reason in registry.STALL_REASONS)]
-    shown += [f"stall_share:{reason}" for reason in registry.STALL_REASONS] + [f"kind_share:{kind}" for kind in KINDS]
+    shown = [registry.REGISTRY[name].label for name in registry.REGISTRY] + [
+        figure.label for figure in figures.DERIVED.values()
+    ]
+    shown += [
+        *registry.REGISTRY,
+        *figures.DERIVED,
+        *bottleneck_ids(),
+        *(reason.replace("_", " ") for reason in registry.STALL_REASONS),
+    ]
+    shown += [f"stall_share:{reason}" for reason in registry.STALL_REASONS] + [
+        f"kind_share:{kind}" for kind in KINDS
+    ]
     shown += [f"resource:{name.replace('_', ' ')}" for name in time_model.RESOURCES]
     assert [words for words in shown if not glossary.find(words)] == []
     for words in shown:
@@ -41,13 +52,19 @@ def test_every_term_of_the_renderer_has_an_entry() -> None:
 def test_headings_open_entries_that_there_are() -> None:
     assert all(spec.column.title for spec in COLUMNS)
     assert set(glossary_terms.HEADINGS["ladder"]) <= {spec.column.key for spec in COLUMNS}
-    assert {key for found in glossary_terms.HEADINGS.values() for key in found.values()} <= set(glossary.terms())
+    assert {key for found in glossary_terms.HEADINGS.values() for key in found.values()} <= set(
+        glossary.terms()
+    )
 
 
 def test_no_entry_is_left_over() -> None:
     known = set(registry.REGISTRY) | set(figures.DERIVED)
     assert set(ALIASES.values()) <= known
-    assert len(glossary.terms()) == len({term.key for term in glossary._all()}) == len(list(glossary._all()))
+    assert (
+        len(glossary.terms())
+        == len({term.key for term in glossary._all()})
+        == len(list(glossary._all()))
+    )
 
 
 @pytest.mark.parametrize("term", glossary.terms().values(), ids=lambda term: term.key)
@@ -72,7 +89,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_word_that_opens_an_entry_has_it_on_its_page(reports: Path) -> None:
-    """Each button's entry is on the page once, and the entry's link leads to the glossary; every page links the glossary."""
+    """Each button's entry is on the page once, and the entry's link leads to the glossary; every
+    page links the glossary."""
     listed = set(re.findall(r'<dt id="term-([a-z0-9-]+)"', (reports / "glossary.html").read_text()))
     assert listed == set(glossary.terms())
     for path in reports.rglob("*.html"):
@@ -85,11 +103,20 @@ def test_every_word_that_opens_an_entry_has_it_on_its_page(reports: Path) -> Non
         assert 'class="glossary" href="' in text
         assert "<!--terms-->" not in text
         if path.name.startswith("gemm"):
-            assert {"stall-selected", "metric-duration", "bottleneck-low-occupancy", "concept-issue"} <= opened, path
+            assert {
+                "stall-selected",
+                "metric-duration",
+                "bottleneck-low-occupancy",
+                "concept-issue",
+            } <= opened, path
 
 
 def test_names_from_a_report_open_nothing() -> None:
     """Text from a report cannot place or open an entry."""
-    assert with_entries("<!--terms--><p>popovertarget=&#34;g-stall-wait&#34; &lt;!--terms--&gt;</p>", "x.html").startswith("<p>")
-    assert "aside" not in with_entries('<!--terms--><script>"popovertarget=\\"g-stall-wait\\""</script>', "x.html")
+    assert with_entries(
+        "<!--terms--><p>popovertarget=&#34;g-stall-wait&#34; &lt;!--terms--&gt;</p>", "x.html"
+    ).startswith("<p>")
+    assert "aside" not in with_entries(
+        '<!--terms--><script>"popovertarget=\\"g-stall-wait\\""</script>', "x.html"
+    )
     assert "aside" not in with_entries('<!--terms--><b popovertarget="g-nothing-known">', "x.html")

@@ -1,4 +1,5 @@
-"""16-bit data are told from 32-bit data by how they become floats; lines of SASS as nvcc 13.0 writes them for sm_80 and sm_90."""
+"""16-bit data are told from 32-bit data by how they become floats; lines of SASS as nvcc 13.0
+writes them for sm_80 and sm_90."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ def test_counted_are_those_that_bring_a_load_to_float_arithmetic() -> None:
 
 
 def test_a_hash_is_no_bfloat16() -> None:
-    mixed = rows("LDG.E R4, desc[UR4][R2.64]", "SHF.L.U32 R8, R4, 0x10, RZ", "LOP3.LUT R10, R8, R4, R10, 0x96, !PT")
+    mixed = rows(
+        "LDG.E R4, desc[UR4][R2.64]",
+        "SHF.L.U32 R8, R4, 0x10, RZ",
+        "LOP3.LUT R10, R8, R4, R10, 0x96, !PT",
+    )
     assert widened(cases.build({"instructions": mixed})) == (0, 0)
 
 
@@ -69,6 +74,8 @@ def test_an_index_that_becomes_an_offset_is_no_bfloat16() -> None:
 
 
 def test_conversions_of_halves_count_as_before() -> None:
-    halves = rows("LDG.E.U16 R4, desc[UR4][R2.64]", "HADD2.F32 R8, -RZ, R4.H0_H0", "FFMA R10, R8, R8, R10")
+    halves = rows(
+        "LDG.E.U16 R4, desc[UR4][R2.64]", "HADD2.F32 R8, -RZ, R4.H0_H0", "FFMA R10, R8, R8, R10"
+    )
     counted = {"opcodes": {"HADD2.F32": 10}, "thread_opcodes": {"HADD2.F32": 320}}
     assert widened(cases.build({"instructions": halves, **counted})) == (10, 320)

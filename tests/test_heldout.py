@@ -1,4 +1,5 @@
-"""The held-out kernels (tests/heldout): their figures are held, the documentation quotes them, and the files are what they are said to be."""
+"""The held-out kernels (tests/heldout): their figures are held, the documentation quotes them, and
+the files are what they are said to be."""
 
 from __future__ import annotations
 
@@ -29,8 +30,14 @@ ROUNDED = 0.051
 
 
 def differs(found: Score, held: Score) -> bool:
-    """Whether figures are other than what is held, worse or better: the documentation quotes them."""
-    if found.median_error is None or found.worst_error is None or held.median_error is None or held.worst_error is None:
+    """Whether figures are other than what is held, worse or better: the documentation quotes
+    them."""
+    if (
+        found.median_error is None
+        or found.worst_error is None
+        or held.median_error is None
+        or held.worst_error is None
+    ):
         return found != held
     errors = (found.median_error - held.median_error, found.worst_error - held.worst_error)
     counts = [(each.cases, each.ranked, each.first, each.first_two) for each in (found, held)]
@@ -41,13 +48,18 @@ def explained(found: Score, held: Score, cases: list[Case]) -> str:
     """What to read where figures differ."""
     order = sorted(cases, key=lambda case: (case.rank == 1, -(case.error or 0.0)))
     told = "If that is meant, change RECORDINGS and docs/calibration.md. Missed, then farthest off:"
-    return "\n".join([f"found {score.line(found)}", f"held  {score.line(held)}", told, *map(str, order)])
+    return "\n".join(
+        [f"found {score.line(found)}", f"held  {score.line(held)}", told, *map(str, order)]
+    )
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.label)
 def test_figures_are_held(recording: Recording) -> None:
     """One test for each report, so that each is read once."""
-    truths, times = score.read_truth(recording.truth), json.loads(recording.timings.read_text(encoding="utf-8"))
+    truths, times = (
+        score.read_truth(recording.truth),
+        json.loads(recording.timings.read_text(encoding="utf-8")),
+    )
     found = score.read(recording.report, SLOW, rules=recording.theirs is not None)
     assert found.keys() == {truth.kernel for truth in truths}
     cases = score.our_cases(truths, times, found)
@@ -62,36 +74,55 @@ def test_figures_are_held(recording: Recording) -> None:
 def test_documentation_quotes_what_is_held() -> None:
     text = (recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
     section = text.split("## On kernels it had never seen")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith(("| now,", "| Nsight Compute's own"))]
+    rows = [
+        line
+        for line in section.splitlines()
+        if line.startswith(("| now,", "| Nsight Compute's own"))
+    ]
     expected = []
     for recording in RECORDINGS:
         where = f"{recording.name.split('-')[0].upper()}, {'stock `--set full`' if 'stock' in recording.name else 'ours'}"
-        for who, held in (("now, no longer unseen", recording.held), ("Nsight Compute's own, same file", recording.theirs)):
+        for who, held in (
+            ("now, no longer unseen", recording.held),
+            ("Nsight Compute's own, same file", recording.theirs),
+        ):
             if held is not None:
                 worst = f" {held.worst_error:.1f} |" if recording.folder != "one" else ""
-                expected.append(f"| {who} | {where} | {held.first} of {held.ranked} | {held.first_two} | {held.median_error:.1f} |{worst}")
+                expected.append(
+                    f"| {who} | {where} | {held.first} of {held.ranked} | {held.first_two} | {held.median_error:.1f} |{worst}"
+                )
     assert sorted(rows) == sorted(expected)
 
 
 def different_texts(folder: Path) -> dict[str, bytes]:
-    """What `test_recordings.contents` gives, with each text once and numbers left out: a tenth of the bytes, and of the time."""
-    return {name: b"\n".join(sorted(set(re.findall(rb"[\n\x20-\x7e]{6,}", data)))) for name, data in test_recordings.contents(folder).items()}
+    """What `test_recordings.contents` gives, with each text once and numbers left out: a tenth of
+    the bytes, and of the time."""
+    return {
+        name: b"\n".join(sorted(set(re.findall(rb"[\n\x20-\x7e]{6,}", data))))
+        for name, data in test_recordings.contents(folder).items()
+    }
 
 
 LADDERS = sorted((score.HERE / "ladders").iterdir())
 
 
-@pytest.mark.parametrize("folder", [*(score.HERE / name for name in FOLDERS), *LADDERS], ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder", [*(score.HERE / name for name in FOLDERS), *LADDERS], ids=lambda folder: folder.name
+)
 def test_nothing_private_is_in_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = different_texts(folder)
-    assert all(b"2025.3.1" in text for name, text in texts.items() if name.endswith(".ncu-rep.xz")), "texts of the session are among them"
+    assert all(
+        b"2025.3.1" in text for name, text in texts.items() if name.endswith(".ncu-rep.xz")
+    ), "texts of the session are among them"
     monkeypatch.setattr(test_recordings, "contents", lambda _: texts)
     test_recordings.test_nothing_private_is_in_a_recording(folder)
 
 
 def test_private_text_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for secret in (b"\x00/home/alice/x\x00", b"\x01\x02node7.internal\x03"):
-        monkeypatch.setattr(test_recordings, "contents", lambda _, secret=secret: {"a.ncu-rep.xz": secret})
+        monkeypatch.setattr(
+            test_recordings, "contents", lambda _, secret=secret: {"a.ncu-rep.xz": secret}
+        )
         texts = different_texts(score.HERE)
         monkeypatch.setattr(test_recordings, "contents", lambda _, texts=texts: texts)
         with pytest.raises(AssertionError, match=r"a\.ncu-rep\.xz"):
@@ -101,7 +132,9 @@ def test_private_text_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.label)
 def test_reports_are_of_these_sources(recording: Recording) -> None:
     assert recording.report.stat().st_size < MAX_BYTES
-    assert checksums.verify(recording.report) == checksums.Verdict(f"{recording.report.name}.sha256")
+    assert checksums.verify(recording.report) == checksums.Verdict(
+        f"{recording.report.name}.sha256"
+    )
     data = lzma.decompress(recording.report.read_bytes())
     assert (recording.report.parent / "kernels.cu").read_bytes() in data
     folders = set(re.findall(rb"(?<![\w.:%+~-])((?:/[\w.+-]+)+)/kernels\.cu", data))
@@ -116,7 +149,13 @@ def test_every_kernel_has_its_truth(folder: str) -> None:
     known = set(load_rules())
     assert not {cause for truth in truths for cause in truth.causes} - known
     assert all(truth.why for truth in truths)
-    kernels = set(re.findall(r"^K void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", (place / "kernels.cu").read_text(encoding="utf-8"), re.MULTILINE))
+    kernels = set(
+        re.findall(
+            r"^K void (?:__launch_bounds__\([^)]*\) )?(\w+)\(",
+            (place / "kernels.cu").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    )
     named = {name for truth in truths for name in (truth.kernel, truth.fixed) if name}
     assert named == kernels
     for path in place.glob("*-timings.json"):
@@ -126,23 +165,35 @@ def test_every_kernel_has_its_truth(folder: str) -> None:
 @SETS
 def test_every_case_says_what_is_planted(folder: str) -> None:
     place = score.HERE / folder
-    planted = {truth.kernel.removesuffix("_a"): truth for truth in score.read_truth(place / "truth.json")}
-    functions = [node for node in ast.parse((place / "app.py").read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
+    planted = {
+        truth.kernel.removesuffix("_a"): truth for truth in score.read_truth(place / "truth.json")
+    }
+    functions = [
+        node
+        for node in ast.parse((place / "app.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    ]
     cases = {node.name: ast.get_docstring(node) or "" for node in functions if node.decorator_list}
     assert cases.keys() == planted.keys()
     for name, line in cases.items():
-        assert line.endswith(f": {planted[name].cause}{'' if planted[name].fixed else ' (a roof)'}."), name
+        assert line.endswith(
+            f": {planted[name].cause}{'' if planted[name].fixed else ' (a roof)'}."
+        ), name
 
 
 def test_ladders_on_another_gpu_are_held() -> None:
-    """The package's own ladders on an H100, which no rule was written in view of: what docs/calibration.md says of them."""
+    """The package's own ladders on an H100, which no rule was written in view of: what
+    docs/calibration.md says of them."""
     steps = [rung for family in load_families().values() for rung in family.rungs]
     runs = [recorded.run_of(folder) for folder in LADDERS]
     assert {run.device.name for run in runs if run.device} == {"NVIDIA H100 80GB HBM3"}
     found = calibrate.calibrate(calibrate.pairs(runs, steps)).ours
     assert not differs(found, Score(42, 42, 38, 41, 5.8, 31.2)), found
     text = " ".join((recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8").split())
-    assert "first in 38 of 42 and among the first two in 41, with a median error of 5.8 points and a worst of 31.2" in text
+    assert (
+        "first in 38 of 42 and among the first two in 41, with a median error of 5.8 points and a worst of 31.2"
+        in text
+    )
 
 
 TRUTH = Truth("x_a", "memory-latency", ("narrow-access",), "x_b", "")
@@ -157,8 +208,16 @@ TRUTH = Truth("x_a", "memory-latency", ("narrow-access",), "x_b", "")
         (("tail-effect",), None, 0.0),
     ],
 )
-def test_a_prediction_counts_where_the_cause_is_first(named: tuple[str, ...], rank: int | None, predicted: float) -> None:
-    case = score._case(TRUTH, {"x_a": 4.0, "x_b": 1.0}, named, [frozenset((name,)) for name in named], [0.5] * len(named))
+def test_a_prediction_counts_where_the_cause_is_first(
+    named: tuple[str, ...], rank: int | None, predicted: float
+) -> None:
+    case = score._case(
+        TRUTH,
+        {"x_a": 4.0, "x_b": 1.0},
+        named,
+        [frozenset((name,)) for name in named],
+        [0.5] * len(named),
+    )
     assert (case.rank, case.predicted, case.achieved) == (rank, predicted, 0.75)
     assert case.error == pytest.approx(abs(predicted - 0.75) * 100)
 
@@ -167,7 +226,15 @@ def test_scores_add_up() -> None:
     def case(rank: int | None, predicted: float, achieved: float | None) -> Case:
         return Case(TRUTH, ("memory-latency",), rank, predicted, achieved)
 
-    found = score.score([case(1, 0.5, 0.6), case(2, 0.0, 0.3), case(None, 0.0, 0.5), case(1, 0.1, None), case(1, 0.9, 0.01)])
+    found = score.score(
+        [
+            case(1, 0.5, 0.6),
+            case(2, 0.0, 0.3),
+            case(None, 0.0, 0.5),
+            case(1, 0.1, None),
+            case(1, 0.9, 0.01),
+        ]
+    )
     assert (found.cases, found.first, found.first_two) == (4, 2, 3), "the last one is void"
     assert (found.median_error, found.worst_error) == (pytest.approx(30.0), pytest.approx(50.0))
 
@@ -175,9 +242,17 @@ def test_scores_add_up() -> None:
 def test_what_slipped_is_told() -> None:
     held = Score(2, 2, 2, 2, 5.0, 9.0)
     assert not differs(Score(2, 2, 2, 2, 5.04, 8.96), held)
-    for worse in (Score(2, 2, 1, 2, 5.0, 9.0), Score(2, 2, 2, 2, 5.1, 9.0), Score(2, 2, 2, 2, 5.0, 9.2), Score(1, 1, 1, 1, None, None)):
+    for worse in (
+        Score(2, 2, 1, 2, 5.0, 9.0),
+        Score(2, 2, 2, 2, 5.1, 9.0),
+        Score(2, 2, 2, 2, 5.0, 9.2),
+        Score(1, 1, 1, 1, None, None),
+    ):
         assert differs(worse, held)
-    cases = [Case(TRUTH, ("memory-latency",), 1, 0.5, 0.6), Case(TRUTH, ("tail-effect",), None, 0.0, 0.5)]
+    cases = [
+        Case(TRUTH, ("memory-latency",), 1, 0.5, 0.6),
+        Case(TRUTH, ("tail-effect",), None, 0.0, 0.5),
+    ]
     text = explained(Score(2, 2, 1, 1, 30.0, 50.0), held, cases)
     assert text.index("rank none") < text.index("rank 1")
     assert "found 1 of 2 first" in text

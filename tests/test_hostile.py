@@ -1,4 +1,5 @@
-"""Everything in a report is hostile text: none of it acts in a terminal, in Markdown, in a spreadsheet or in JSON, and no path in it is followed."""
+"""Everything in a report is hostile text: none of it acts in a terminal, in Markdown, in a
+spreadsheet or in JSON, and no path in it is followed."""
 
 from __future__ import annotations
 
@@ -45,20 +46,37 @@ def analysis() -> Analysis:
     options = Options(profiles=True, figures=True)
     launches = []
     for i, name in enumerate(NAMES):
-        launch = replace(base.launch, kernel=name, function=name, status="complete" if i % 3 else f"incomplete: {name}")
+        launch = replace(
+            base.launch,
+            kernel=name,
+            function=name,
+            status="complete" if i % 3 else f"incomplete: {name}",
+        )
         profile = replace(base, launch=launch, device=replace(base.device, name=name))
         launches.append(analyze.judge(profile, f"{name[:50]}.ncu-rep", options))
-    hostile = [analyze.judge(replace(profile, stalls=base.stalls), "hostile.ncu-rep", options) for profile in hostile_run().profiles]
-    broken = FileResult(NAMES[4], error=InputProblem(f"'{NAMES[4]}' is damaged {NAMES[5]}", NAMES[3]))
+    hostile = [
+        analyze.judge(replace(profile, stalls=base.stalls), "hostile.ncu-rep", options)
+        for profile in hostile_run().profiles
+    ]
+    broken = FileResult(
+        NAMES[4], error=InputProblem(f"'{NAMES[4]}' is damaged {NAMES[5]}", NAMES[3])
+    )
     partial = FileResult(NAMES[5], tuple(hostile), EVIL, 9, 4, f"{NAMES[4]} declares 9 launches")
     return Analysis(
-        (FileResult("many.ncu-rep", tuple(launches), "2025.3.1", len(launches), len(launches)), broken, partial), replace(options, kernel=NAMES[4])
+        (
+            FileResult("many.ncu-rep", tuple(launches), "2025.3.1", len(launches), len(launches)),
+            broken,
+            partial,
+        ),
+        replace(options, kernel=NAMES[4]),
     )
 
 
 def harmless(text: str, keep: str = "\n") -> None:
     for character in text:
-        assert character in keep or unicodedata.category(character) not in ("Cc", "Cf", "Cs"), f"{character!r}"
+        assert character in keep or unicodedata.category(character) not in ("Cc", "Cf", "Cs"), (
+            f"{character!r}"
+        )
 
 
 def in_terminal(renderable: object) -> str:
@@ -88,7 +106,9 @@ def test_markdown(analysis: Analysis) -> None:
     width = rows[0].replace("\\|", "").count("|")
     assert all(row.replace("\\|", "").count("|") == width for row in rows), "no name adds a column"
     assert not [line for line in text.splitlines() if line.startswith(("# ", "<"))]
-    outside = "".join(part for i, part in enumerate(re.sub(r"\\.", "", text).split("`")) if i % 2 == 0)
+    outside = "".join(
+        part for i, part in enumerate(re.sub(r"\\.", "", text).split("`")) if i % 2 == 0
+    )
     assert "<script" not in outside
     assert "](javascript" not in outside
 
@@ -117,7 +137,9 @@ def test_json(analysis: Analysis) -> None:
 
 def test_comparison(analysis: Analysis) -> None:
     sides = gate.sides_of(analysis)
-    found = gate.compare(sides, sides, gates=[gate.parse_gate("time>5%"), gate.parse_gate("registers_per_thread>0")])
+    found = gate.compare(
+        sides, sides, gates=[gate.parse_gate("time>5%"), gate.parse_gate("registers_per_thread>0")]
+    )
     for text in (in_terminal(comparison.text(found)), comparison.document(found)):
         harmless(text)
     harmless(comparison.markdown_text(found), keep="\n\u2060")
@@ -130,7 +152,11 @@ def test_no_path_in_a_report_is_followed(analysis: Analysis, tmp_path: Path) -> 
     assert not outside
     write_run(as_run(analysis, "2025-01-01T00:00:00Z"), tmp_path / "reports" / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["reports"]
-    assert {path.name for path in (tmp_path / "reports").iterdir()} <= {"run", "assets", "glossary.html"}
+    assert {path.name for path in (tmp_path / "reports").iterdir()} <= {
+        "run",
+        "assets",
+        "glossary.html",
+    }
     for page in (tmp_path / "reports" / "run").iterdir():
         harmless(page.name)
         assert page.parent == tmp_path / "reports" / "run"
@@ -139,7 +165,9 @@ def test_no_path_in_a_report_is_followed(analysis: Analysis, tmp_path: Path) -> 
 def test_a_real_file_with_hostile_names(tmp_path: Path) -> None:
     """Through the reader and the command line: names in the file itself, as long as it wants."""
     evil = "na\x1b[31m\u202e=1+1|`<script>".encode()
-    data = report_files.with_texts(report_files.first_launches(2), lambda name: evil if name == b"naive" else None)
+    data = report_files.with_texts(
+        report_files.first_launches(2), lambda name: evil if name == b"naive" else None
+    )
     path = tmp_path / "evil.ncu-rep"
     path.write_bytes(data)
     assert any("\x1b" in profile.launch.kernel for profile in reader.load_profiles(path))

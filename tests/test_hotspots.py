@@ -36,9 +36,13 @@ def test_the_lines_of_the_diagnosis_are_marked() -> None:
 
 def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
     profile = render_fixture.profile("vectorized", 4096)
-    assert "Wavefronts beyond" not in [column.label for column in hot_spots(profile).hottest.columns]  # type: ignore[union-attr]
+    assert "Wavefronts beyond" not in [
+        column.label for column in hot_spots(profile).hottest.columns
+    ]  # type: ignore[union-attr]
     rows = tuple(
-        replace(row, counters={"shared_wavefronts": 12.0, "shared_wavefronts_ideal": 4.0}) if row.opcode == "LDS.128" else row
+        replace(row, counters={"shared_wavefronts": 12.0, "shared_wavefronts_ideal": 4.0})
+        if row.opcode == "LDS.128"
+        else row
         for row in profile.instructions
     )
     spots = hot_spots(replace(profile, instructions=rows))
@@ -52,8 +56,14 @@ def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
     for row in rows:
         if row.opcode == "LDS.128":
             lines[f"vectorized.cu:{row.line}"] = lines.get(f"vectorized.cu:{row.line}", 0.0) + 8.0
-    assert {where: value for where, value in shown.items() if isinstance(value, float)} == {w: v for w, v in lines.items() if w in shown}
-    beyond = next(counter for counter in spots.data["counters"] if counter["name"] == "shared wavefronts beyond the ideal")
+    assert {where: value for where, value in shown.items() if isinstance(value, float)} == {
+        w: v for w, v in lines.items() if w in shown
+    }
+    beyond = next(
+        counter
+        for counter in spots.data["counters"]
+        if counter["name"] == "shared wavefronts beyond the ideal"
+    )
     assert sum(value or 0 for value in beyond["values"]) == sum(lines.values())
 
 

@@ -1,4 +1,5 @@
-"""What is believed of a report, and why: contradictions inside it, checksums beside it, and some hundreds of mutations (the rest: mutation.py)."""
+"""What is believed of a report, and why: contradictions inside it, checksums beside it, and some
+hundreds of mutations (the rest: mutation.py)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ def test_a_whole_report_agrees_with_itself(small: Path) -> None:
 def test_no_real_report_is_accused() -> None:
     for path in sorted(CORPUS.glob("*.ncu-rep")):
         assert inspected(path.read_bytes()) == integrity.Inspection(), path.name
-        assert not [p.launch.status for p in reader.load_profiles(path) if p.launch.status.startswith("damaged")], path.name
+        assert not [
+            p.launch.status
+            for p in reader.load_profiles(path)
+            if p.launch.status.startswith("damaged")
+        ], path.name
 
 
 def test_a_recording_is_not_accused() -> None:
@@ -83,7 +88,9 @@ def value_of(data: bytes, metric: bytes, index: int = 0) -> tuple[int, int]:
     ],
 )
 @pytest.mark.parametrize("bit", [12, 30, 50, 61])
-def test_a_flipped_bit_of_a_figure_is_seen(small: Path, tmp_path: Path, metric: bytes, bit: int) -> None:
+def test_a_flipped_bit_of_a_figure_is_seen(
+    small: Path, tmp_path: Path, metric: bytes, bit: int
+) -> None:
     data = bytearray(small.read_bytes())
     start, _ = value_of(bytes(data), metric)
     data[start + bit // 8] ^= 1 << bit % 8
@@ -102,7 +109,11 @@ def test_counts_of_instructions_are_held_against_their_total(small: Path, tmp_pa
     which = names.index(b"inst_executed")
     offset, length = result_at(bytes(data))
     for number, _, value in report_files.raw_fields(bytes(data[offset : offset + length])):
-        if number == messages.RESULT_METRIC and isinstance(value, bytes) and next(report_files.raw_fields(value))[2] == which:
+        if (
+            number == messages.RESULT_METRIC
+            and isinstance(value, bytes)
+            and next(report_files.raw_fields(value))[2] == which
+        ):
             # a small count of some instruction: its last byte, which holds its high bits
             at = bytes(data).index(value, offset) + len(value) - 5
             data[at] ^= 0x01
@@ -130,7 +141,10 @@ def test_whole_blocks(small: Path) -> None:
     swapped[of_results[0]], swapped[of_results[1]] = swapped[of_results[1]], swapped[of_results[0]]
     assert inspected(head + b"".join(swapped)) != integrity.Inspection()
     no_code = [piece for i, piece in enumerate(pieces) if i != of_sources[1]]
-    assert "the code it refers to is not in the file" in inspected(head + b"".join(no_code)).launches[1]
+    assert (
+        "the code it refers to is not in the file"
+        in inspected(head + b"".join(no_code)).launches[1]
+    )
     no_launch = [piece for i, piece in enumerate(pieces) if i != of_results[1]]
     assert "belong to no launch" in inspected(head + b"".join(no_launch)).problems[0]
 
@@ -178,7 +192,9 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
     at = data.index(b"One thread com")  # source text: nothing in the file itself protects it
     data[at] ^= 1
     path.write_bytes(data)
-    with pytest.raises(InputProblem, match=r"its SHA-256 differs from the one in r\.ncu-rep\.sha256"):
+    with pytest.raises(
+        InputProblem, match=r"its SHA-256 differs from the one in r\.ncu-rep\.sha256"
+    ):
         reader.load_report(path)
     assert "SHA-256" in reader.load_report(path, allow_partial=True).damage
     side.write_text("not a sum\n")
@@ -187,9 +203,13 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
 
 def test_manifests_carry_checksums(small: Path, tmp_path: Path) -> None:
     shutil.copyfile(small, tmp_path / "profile.ncu-rep")
-    manifest = store.Manifest("id", "t", "2025-01-01T00:00:00Z", "0", None, {}, report_files=("profile.ncu-rep",))
+    manifest = store.Manifest(
+        "id", "t", "2025-01-01T00:00:00Z", "0", None, {}, report_files=("profile.ncu-rep",)
+    )
     store.save(tmp_path, manifest, ())
-    assert json.loads((tmp_path / "run.json").read_text())["data"]["checksums"] == {"profile.ncu-rep": hashlib.sha256(small.read_bytes()).hexdigest()}
+    assert json.loads((tmp_path / "run.json").read_text())["data"]["checksums"] == {
+        "profile.ncu-rep": hashlib.sha256(small.read_bytes()).hexdigest()
+    }
     assert checksums.verify(tmp_path / "profile.ncu-rep").source == "run.json"
     (tmp_path / "profile.ncu-rep").write_bytes(small.read_bytes() + b"\0")
     assert "run.json" in checksums.verify(tmp_path / "profile.ncu-rep").problem
@@ -200,7 +220,14 @@ def test_manifests_carry_checksums(small: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sources(small: Path) -> list[Path]:
-    return [small, *([path for path in sorted(CORPUS.glob("*.ncu-rep")) if path.stat().st_size < 400_000] if CORPUS.is_dir() else [])]
+    return [
+        small,
+        *(
+            [path for path in sorted(CORPUS.glob("*.ncu-rep")) if path.stat().st_size < 400_000]
+            if CORPUS.is_dir()
+            else []
+        ),
+    ]
 
 
 def test_no_mutation_is_silent_beside_a_checksum(sources: list[Path]) -> None:
@@ -211,8 +238,17 @@ def test_no_mutation_is_silent_beside_a_checksum(sources: list[Path]) -> None:
     assert tally.outcomes["reported"] > 150
 
 
-#: Parts whose bytes mean something by themselves: text and code, where the file holds nothing to compare with.
-UNPROTECTED = {"source text", "rule messages", "NVTX", "names", "machine code", "block of results", "other fields"}
+#: Parts whose bytes mean something by themselves: text and code, where the file holds nothing to
+#: compare with.
+UNPROTECTED = {
+    "source text",
+    "rule messages",
+    "NVTX",
+    "names",
+    "machine code",
+    "block of results",
+    "other fields",
+}
 
 
 def test_without_a_checksum_figures_are_hardly_ever_changed_in_silence(sources: list[Path]) -> None:
@@ -226,9 +262,13 @@ def test_without_a_checksum_figures_are_hardly_ever_changed_in_silence(sources: 
 def test_mutations_are_the_same_for_the_same_seed(small: Path) -> None:
     data = small.read_bytes()
     stretches = mutation.parts(data)
-    assert mutation.mutate(data, random.Random(3), stretches) == mutation.mutate(data, random.Random(3), stretches)
+    assert mutation.mutate(data, random.Random(3), stretches) == mutation.mutate(
+        data, random.Random(3), stretches
+    )
     ends = [end for _, end, _ in stretches]
-    assert all(start >= end for (start, _, _), end in zip(stretches[1:], ends, strict=False)), "parts do not overlap"
+    assert all(start >= end for (start, _, _), end in zip(stretches[1:], ends, strict=False)), (
+        "parts do not overlap"
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,10 +280,17 @@ def test_mutations_are_the_same_for_the_same_seed(small: Path) -> None:
         (1.0, 132.0, False, True),
         (1.0, 132.5, False, False),
     ],
-    ids=["what is left of 100", "changed", "a large part", "a sum over 132 units", "no whole number of units"],
+    ids=[
+        "what is left of 100",
+        "changed",
+        "a large part",
+        "a sum over 132 units",
+        "no whole number of units",
+    ],
 )
 def test_averages_and_sums(average: float, total: float, percentage: bool, agree: bool) -> None:
-    """The first pair stands in a stock report of a kernel that leaves 2.3% of the issue slots idle."""
+    """The first pair stands in a stock report of a kernel that leaves 2.3% of the issue slots
+    idle."""
     assert integrity._agree(average, total, percentage) is agree
 
 

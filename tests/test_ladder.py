@@ -1,4 +1,5 @@
-"""The ladders under kernels/: headers become rungs, launches become numbers, and what is wrong is said with file and key."""
+"""The ladders under kernels/: headers become rungs, launches become numbers, and what is wrong is
+said with file and key."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ args = ["A", "M"]
 CODE = 'extern "C" __global__ void NAME(const float* A, int M) {}\n'
 
 
-def write(root: Path, name: str, header: str = HEADER, code: str = CODE, family: str = "fam") -> Path:
+def write(
+    root: Path, name: str, header: str = HEADER, code: str = CODE, family: str = "fam"
+) -> Path:
     (root / "common").mkdir(parents=True, exist_ok=True)
     (root / family).mkdir(exist_ok=True)
     path = root / family / name
@@ -49,9 +52,20 @@ def replaced(old: str, new: str) -> str:
 
 
 def test_a_header_becomes_a_rung(tmp_path: Path) -> None:
-    path = write(tmp_path, "07_wide.cu", HEADER + '[expect.sass]\npresent = ["LDS.128"]\nmax_registers = 64\n[expect]\nratio_at_least = 2\n')
+    path = write(
+        tmp_path,
+        "07_wide.cu",
+        HEADER
+        + '[expect.sass]\npresent = ["LDS.128"]\nmax_registers = 64\n[expect]\nratio_at_least = 2\n',
+    )
     rung = catalogue.load_rung(path)
-    assert (rung.name, rung.family, rung.order, rung.kind, rung.minimum_cc) == ("wide", "fam", 7, "step", (8, 0))
+    assert (rung.name, rung.family, rung.order, rung.kind, rung.minimum_cc) == (
+        "wide",
+        "fam",
+        7,
+        "step",
+        (8, 0),
+    )
     assert rung.parameters == {"BM": 64, "TM": 4}
     assert rung.expect.sass == catalogue.SassExpectation(("LDS.128",), (), 64)
     assert rung.expect.ratio_at_least == 2.0
@@ -63,7 +77,12 @@ def test_a_header_becomes_a_rung(tmp_path: Path) -> None:
 def test_launches_become_numbers(tmp_path: Path) -> None:
     rung = catalogue.load_rung(write(tmp_path, "01_a.cu"))
     (launch,) = rung.launch_geometry({"M": 1000}, {}, 132)
-    assert (launch.grid, launch.block, launch.shared, launch.args) == ((16, 1, 1), (16, 2, 1), 256, ("A", "M"))
+    assert (launch.grid, launch.block, launch.shared, launch.args) == (
+        (16, 1, 1),
+        (16, 2, 1),
+        256,
+        ("A", "M"),
+    )
     assert (launch.blocks, launch.threads, launch.repeat) == (16, 32, 1)
     assert rung.launch_geometry({"M": 1000}, {"BM": 128}, 132)[0].grid == (8, 1, 1)
 
@@ -72,7 +91,11 @@ def test_launches_become_numbers(tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ('"ceil_div(M, BM)", "1", "1"', '"M - 1000"', "grid x is 0"),
-        ('"ceil_div(M, BM)", "1", "1"', '"1", "M * 100"', "grid y is 100000, CUDA takes 1 to 65535"),
+        (
+            '"ceil_div(M, BM)", "1", "1"',
+            '"1", "M * 100"',
+            "grid y is 100000, CUDA takes 1 to 65535",
+        ),
         ('"BM / TM", "2"', '"1025"', "block x is 1025"),
         ('"BM / TM", "2"', '"BM", "32"', "2048 threads"),
         ('"BM * 4"', '"-1"', "-1 bytes of dynamic shared memory"),
@@ -87,8 +110,13 @@ def test_launch_limits(tmp_path: Path, old: str, new: str, says: str) -> None:
 
 
 def test_expressions_name_their_file_and_key(tmp_path: Path) -> None:
-    rung = catalogue.load_rung(write(tmp_path, "01_a.cu", replaced("ceil_div(M, BM)", "ceil_div(Q, BM)")))
-    with pytest.raises(InputProblem, match=r"kernels/fam/01_a\.cu: launch\[0\]\.grid\[0\]: in 'ceil_div\(Q, BM\)': there is no 'Q'"):
+    rung = catalogue.load_rung(
+        write(tmp_path, "01_a.cu", replaced("ceil_div(M, BM)", "ceil_div(Q, BM)"))
+    )
+    with pytest.raises(
+        InputProblem,
+        match=r"kernels/fam/01_a\.cu: launch\[0\]\.grid\[0\]: in 'ceil_div\(Q, BM\)': there is no 'Q'",
+    ):
         rung.launch_geometry({"M": 1000}, {}, 132)
 
 
@@ -111,7 +139,9 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         '[scratch.partial]\ndtype = "int32"\ncount = "ceil_div(M, 256)"\nzeroed = true\n'
         '[tensor_maps.map_a]\narray = "A"\nbox = ["TM", "BM"]\nswizzle = 128\n'
     )
-    rung = catalogue.load_rung(write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra))
+    rung = catalogue.load_rung(
+        write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra)
+    )
     assert rung.scratch == (catalogue.Scratch("partial", "int32", "ceil_div(M, 256)", True),)
     assert rung.scratch_counts({"M": 1000}, {}, 1) == {"partial": 4}
     assert rung.tensor_map_boxes({"M": 1000}, {}, 1) == {"map_a": (4, 64)}
@@ -128,26 +158,50 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         (replaced('"step"', '"stepp"'), "kind is 'stepp'. Kinds are step"),
         ('titel = "x"\n' + HEADER, "titel is no known key. Did you mean 'title'"),
         (replaced('minimum_cc = "8.0"', 'minimum_cc = "sm_80"'), "minimum_cc is 'sm_80'"),
-        (replaced('minimum_cc = "8.0"', "minimum_cc = 8.0"), "minimum_cc is 8.0. It must be a string"),
+        (
+            replaced('minimum_cc = "8.0"', "minimum_cc = 8.0"),
+            "minimum_cc is 8.0. It must be a string",
+        ),
         (replaced("BM = 64", 'BM = "64"'), "parameters.BM is '64'. It must be an integer"),
         (replaced("BM = 64", "BM = true"), "parameters.BM is True"),
-        (replaced("ceil_div(M, BM)", "ceil_div(M,"), "launch[0].grid[0]: in 'ceil_div(M,': cannot be read"),
-        (replaced("ceil_div(M, BM)", "ceildiv(M, BM)"), "there is no function 'ceildiv'. Did you mean 'ceil_div'"),
-        (replaced('kernel = "NAME"', 'kernel = "other"'), "launch.kernel: 'other' is not defined in the code"),
+        (
+            replaced("ceil_div(M, BM)", "ceil_div(M,"),
+            "launch[0].grid[0]: in 'ceil_div(M,': cannot be read",
+        ),
+        (
+            replaced("ceil_div(M, BM)", "ceildiv(M, BM)"),
+            "there is no function 'ceildiv'. Did you mean 'ceil_div'",
+        ),
+        (
+            replaced('kernel = "NAME"', 'kernel = "other"'),
+            "launch.kernel: 'other' is not defined in the code",
+        ),
         (replaced('kernel = "NAME"\n', ""), "launch[0].kernel is missing"),
         (replaced('args = ["A", "M"]', "args = [1]"), "launch[0].args is [1]"),
-        (replaced('args = ["A", "M"]', 'args = ["A", "M"]\nclusters = 2'), "launch[0].clusters is no known key"),
+        (
+            replaced('args = ["A", "M"]', 'args = ["A", "M"]\nclusters = 2'),
+            "launch[0].clusters is no known key",
+        ),
         (HEADER + "[search]\nBN = [1]\n", "search.BN is no parameter"),
         (HEADER + "[search]\nBM = []\n", "search.BM must be a list of integers"),
         (HEADER + '[expect.sass]\npresent = ["lds 128"]\n', "expect.sass.present holds 'lds 128'"),
         (HEADER + "[expect.sass]\nregisters = 3\n", "expect.sass.registers is no known key"),
-        (HEADER + '[[expect.profile]]\nsays = "x"\ncheck = "exec(\'STS\') > 0"\n', "no function 'exec'. Did you mean 'executed'"),
+        (
+            HEADER + '[[expect.profile]]\nsays = "x"\ncheck = "exec(\'STS\') > 0"\n',
+            "no function 'exec'. Did you mean 'executed'",
+        ),
         (HEADER + '[[measured]]\nsays = "x"\n', "measured[0].gpu is missing"),
         (HEADER + '[scratch.p]\ndtype = "float"\ncount = "1"\n', "scratch.p.dtype is 'float'"),
         (HEADER + '[scratch.p]\ndtype = "float32"\ncount = "1"\n', "scratch.p: no launch takes it"),
-        (HEADER + '[tensor_maps.m]\narray = "A"\nbox = ["1"]\nswizzle = 7\n', "tensor_maps.m.swizzle is 7"),
+        (
+            HEADER + '[tensor_maps.m]\narray = "A"\nbox = ["1"]\nswizzle = 7\n',
+            "tensor_maps.m.swizzle is 7",
+        ),
         ('library = "cublas"\n' + HEADER, "exactly one of the two"),
-        (replaced('compared_with = ""', 'compared_with = "a"'), "compared_with names the rung itself"),
+        (
+            replaced('compared_with = ""', 'compared_with = "a"'),
+            "compared_with names the rung itself",
+        ),
         ('removes = "memory-latency"\n' + HEADER, "removes is set, but compared_with is not"),
         ('removes = "Memory Latency"\n' + HEADER, "removes is 'Memory Latency'"),
         ("[[[\n", "no valid TOML"),
@@ -161,7 +215,10 @@ def test_header_errors_name_file_and_key(tmp_path: Path, header: str, says: str)
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "__global__ void a() {}", "/*+++\ntitle = 'unfinished'\n", "/*+++ title = 'x' +++*/"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "__global__ void a() {}", "/*+++\ntitle = 'unfinished'\n", "/*+++ title = 'x' +++*/"],
+)
 def test_half_written_files(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, "01_a.cu")
     path.write_text(text)
@@ -181,7 +238,9 @@ def test_one_broken_file_leaves_the_others_usable(tmp_path: Path) -> None:
     write(tmp_path, "02_b.cu", "kind = \n")
     assert catalogue.find_rung("a", tmp_path).name == "a"
     assert catalogue.load_families(tmp_path)["fam"].rung_names == ("a", "b")
-    assert [p.message.partition(":")[0] for p in catalogue.check_ladders(tmp_path)] == ["kernels/fam/02_b.cu"]
+    assert [p.message.partition(":")[0] for p in catalogue.check_ladders(tmp_path)] == [
+        "kernels/fam/02_b.cu"
+    ]
     with pytest.raises(InputProblem):
         _ = catalogue.load_families(tmp_path)["fam"].rungs
 
@@ -223,13 +282,21 @@ def test_names_are_unique_and_well_formed(tmp_path: Path) -> None:
 
 def test_references_are_checked(tmp_path: Path) -> None:
     write(tmp_path, "01_a.cu")
-    write(tmp_path, "02_b.cu", 'removes = "memory-latencies"\nbaseline = "cublas"\n' + replaced('compared_with = ""', 'compared_with = "a"'))
+    write(
+        tmp_path,
+        "02_b.cu",
+        'removes = "memory-latencies"\nbaseline = "cublas"\n'
+        + replaced('compared_with = ""', 'compared_with = "a"'),
+    )
     write(tmp_path, "03_c.cu", replaced('compared_with = ""', 'compared_with = "bb"'))
     write(tmp_path, "04_d.cu", replaced('compared_with = ""', 'compared_with = "fam/e"'))
     write(tmp_path, "05_e.cu", replaced('compared_with = ""', 'compared_with = "d"'))
     says = [str(p) for p in catalogue.check_ladders(tmp_path, lambda: {"memory-latency"})]
     assert len(says) == 5
-    assert "02_b.cu: removes: there is no bottleneck 'memory-latencies'. Did you mean 'memory-latency'" in says[0]
+    assert (
+        "02_b.cu: removes: there is no bottleneck 'memory-latencies'. Did you mean 'memory-latency'"
+        in says[0]
+    )
     assert "02_b.cu: baseline: fam has no rung 'cublas'" in says[1]
     assert "03_c.cu: compared_with: fam has no rung 'bb'" in says[2]
     assert "04_d.cu: compared_with leads in a circle: d → e → d" in says[3]
@@ -244,9 +311,14 @@ def test_architecture(tmp_path: Path) -> None:
     plain = catalogue.load_rung(write(tmp_path, "01_a.cu"))
     assert plain.unsupported_on((7, 5)) == "a needs compute capability 8.0 or newer, not 7.5"
     assert plain.unsupported_on((12, 0)) == ""
-    hopper = catalogue.load_rung(write(tmp_path, "02_b.cu", "arch_specific = true\n" + replaced('"8.0"', '"9.0"')))
+    hopper = catalogue.load_rung(
+        write(tmp_path, "02_b.cu", "arch_specific = true\n" + replaced('"8.0"', '"9.0"'))
+    )
     assert hopper.unsupported_on((9, 0)) == ""
-    assert hopper.unsupported_on((10, 0)) == "b needs compute capability 9.0 exactly (sm_90a), not 10.0"
+    assert (
+        hopper.unsupported_on((10, 0))
+        == "b needs compute capability 9.0 exactly (sm_90a), not 10.0"
+    )
 
 
 def test_library_baseline_needs_no_code(tmp_path: Path) -> None:
@@ -287,29 +359,40 @@ def shipped() -> list[Path]:
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
-    """Every name in a header exists: arguments, dimensions, parameters; and launches resolve at every size that the family names."""
+    """Every name in a header exists: arguments, dimensions, parameters; and launches resolve at
+    every size that the family names."""
     rung = catalogue.load_rung(path)
     problem = problem_for(rung.family)
     rung.with_parameters()
     resolved = 0
     for text in dict.fromkeys((*problem.test_sizes, *problem.bench_sizes, *problem.record_sizes)):
         size, dtype = problem.parse_size(text), problem.dtypes[0]
-        scalars = {name: scalar.value for name, scalar in problem.scalars(size, dtype, rung.problem).items()}
+        scalars = {
+            name: scalar.value
+            for name, scalar in problem.scalars(size, dtype, rung.problem).items()
+        }
         arrays = problem.arrays(size, dtype, rung.problem)
         try:
             launches = rung.launch_geometry(scalars, {}, 132)
         except UsageProblem:
             continue  # a size the rung refuses by name; at least one must remain
         resolved += 1
-        scratch, maps = rung.scratch_counts(scalars, {}, 132), rung.tensor_map_boxes(scalars, {}, 132)
+        scratch, maps = (
+            rung.scratch_counts(scalars, {}, 132),
+            rung.tensor_map_boxes(scalars, {}, 132),
+        )
         for launch in launches:
             unknown = set(launch.args) - {*arrays, *scalars, *scratch, *maps}
-            assert not unknown, f"{rung.label}: args {sorted(unknown)} are neither arrays, scalars, scratch nor tensor maps of {rung.family}"
+            assert not unknown, (
+                f"{rung.label}: args {sorted(unknown)} are neither arrays, scalars, scratch nor tensor maps of {rung.family}"
+            )
         assert {spec.array for spec in rung.tensor_maps} <= set(arrays)
         known = {*scalars, *rung.parameters, *size.as_dict(), "sm_count", "time_us", "prev_time_us"}
         for check in rung.expect.profile:
             unread = check_syntax(check.check, CHECK_FUNCTIONS) - known
-            assert not unread, f"{rung.label}: expect.profile '{check.check}' reads unknown {sorted(unread)}"
+            assert not unread, (
+                f"{rung.label}: expect.profile '{check.check}' reads unknown {sorted(unread)}"
+            )
         for expectation in rung.expect.profile:
             for wanted in expectation.sizes:
                 problem.parse_size(wanted)

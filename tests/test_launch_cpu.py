@@ -1,4 +1,5 @@
-"""Launching without a GPU: arrays, poison, verification and the profiled range, with Python in place of kernels."""
+"""Launching without a GPU: arrays, poison, verification and the profiled range, with Python in
+place of kernels."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def test_an_element_that_nobody_wrote_is_seen(cupy: FakeCupy) -> None:
     cupy.behaviours["naive"] = fake_gpu.forgetful
     with pytest.raises(KernelProblem) as caught:
         bound.verify()
-    assert "'naive' computed a wrong result at 5x6x7 (float32): C[4, 5] is nan" in caught.value.message
+    assert (
+        "'naive' computed a wrong result at 5x6x7 (float32): C[4, 5] is nan" in caught.value.message
+    )
     assert "not timed or profiled" in caught.value.remedy
 
 
@@ -89,13 +92,17 @@ def test_each_launch_is_profiled_alone(cupy: FakeCupy) -> None:
 def test_too_little_memory_is_said_before_anything_is_allocated(cupy: FakeCupy) -> None:
     cupy.free = 1000
     shared = space("64")
-    with pytest.raises(EnvironmentProblem, match=r"'naive' at 64 needs .* GiB of device memory with its reference"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"'naive' at 64 needs .* GiB of device memory with its reference"
+    ):
         Runnable(find_rung("gemm_fp32/naive"), shared)
     assert shared.arrays == {}
 
 
 def test_arguments_that_the_problem_does_not_have(cupy: FakeCupy) -> None:
-    with pytest.raises(UsageProblem, match=r"'x' asks for array 'D', which gemm_fp32 does not have\. It has A, B"):
+    with pytest.raises(
+        UsageProblem, match=r"'x' asks for array 'D', which gemm_fp32 does not have\. It has A, B"
+    ):
         space().require(["A", "D"], "x")
 
 
@@ -105,7 +112,10 @@ def test_a_parameter_that_the_rung_does_not_have(cupy: FakeCupy) -> None:
 
 
 def test_an_older_gpu_is_refused_by_name(cupy: FakeCupy) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"async_copy needs compute capability 8\.0 or newer, not 7\.5 \(Old\)"):
+    with pytest.raises(
+        EnvironmentProblem,
+        match=r"async_copy needs compute capability 8\.0 or newer, not 7\.5 \(Old\)",
+    ):
         architecture_for(find_rung("gemm_fp32/async_copy"), Device("Old", (7, 5)))
 
 

@@ -1,4 +1,5 @@
-"""What bounds a launch from below: memory that is only read, bytes that L2 still owes it, counters that are no amount of work, start and end."""
+"""What bounds a launch from below: memory that is only read, bytes that L2 still owes it, counters
+that are no amount of work, start and end."""
 
 from __future__ import annotations
 
@@ -12,20 +13,38 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding
 
-QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
+QUIET = {
+    name: 0.01
+    for name in cases.METRICS
+    if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"
+}
 WAITS = {"selected": 0.1, "long_scoreboard": 9.9}
 
 
 def model(metrics: dict[str, Any], **case: Any) -> time_model.TimeModel:
-    return time_model.build(cases.build({"metrics": {**QUIET, **metrics}, "stalls": WAITS, "launch": {"grid": [1056, 1, 1]}, **case}))
+    return time_model.build(
+        cases.build(
+            {
+                "metrics": {**QUIET, **metrics},
+                "stalls": WAITS,
+                "launch": {"grid": [1056, 1, 1]},
+                **case,
+            }
+        )
+    )
 
 
 def findings(metrics: dict[str, Any], **case: Any) -> dict[str, Finding]:
-    return {found.bottleneck: found for found in diagnose(cases.build({"metrics": {**QUIET, **metrics}, **case})).findings}
+    return {
+        found.bottleneck: found
+        for found in diagnose(cases.build({"metrics": {**QUIET, **metrics}, **case})).findings
+    }
 
 
 def test_memory_that_is_only_read_reaches_more() -> None:
-    read, copied = (model({"dram_read_bytes": 1e9, "dram_write_bytes": written}) for written in (0.0, 1e9))
+    read, copied = (
+        model({"dram_read_bytes": 1e9, "dram_write_bytes": written}) for written in (0.0, 1e9)
+    )
     assert read.reach("dram") == pytest.approx(0.95)
     assert copied.reach("dram") == pytest.approx(0.9)
 
@@ -36,7 +55,13 @@ def test_a_stream_of_words_that_only_reads_is_not_at_its_roof() -> None:
         "stalls": {"selected": 0.1, "long_scoreboard": 9.9, "wait": 0.1},
         "opcodes": {"LDG.E": 1_600_000, "FADD": 1_600_000, "IADD3": 1_600_000},
     }
-    moved = {"dram_utilization": 0.82, "dram_read_bytes": 2e8, "dram_write_bytes": 0.0, "issue_active": 0.15, "global_store_sectors": 0}
+    moved = {
+        "dram_utilization": 0.82,
+        "dram_read_bytes": 2e8,
+        "dram_write_bytes": 0.0,
+        "issue_active": 0.15,
+        "global_store_sectors": 0,
+    }
     found = findings(moved, **stream)
     assert next(iter(found)) == "narrow-access"
     assert found["narrow-access"].saved == pytest.approx(1 - 0.82 / 0.95, abs=0.01)
@@ -47,7 +72,10 @@ def test_a_stream_of_words_that_only_reads_is_not_at_its_roof() -> None:
 
 
 def test_what_l2_has_still_to_write_counts_for_memory() -> None:
-    stores = {"opcodes": {"LDG.E": 500_000, "STG.E": 500_000}, "thread_opcodes": {"LDG.E": 16_000_000, "STG.E": 16_000_000}}
+    stores = {
+        "opcodes": {"LDG.E": 500_000, "STG.E": 500_000},
+        "thread_opcodes": {"LDG.E": 16_000_000, "STG.E": 16_000_000},
+    }
     metrics = {"dram_utilization": 0.6, "dram_read_bytes": 64e6, "dram_write_bytes": 40e6}
     held = cases.build({"metrics": metrics, "device": {"l2_bytes": 50_000_000}, **stores})
     assert figures.value(held, "dram_owed_bytes") == pytest.approx(24e6)
@@ -58,7 +86,8 @@ def test_what_l2_has_still_to_write_counts_for_memory() -> None:
 
 
 def test_cycles_of_activity_are_no_amount_of_work() -> None:
-    """L2's roll-up says when any part was active: it queues by that, but its work is what its tags looked up."""
+    """L2's roll-up says when any part was active: it queues by that, but its work is what its tags
+    looked up."""
     both = model({"l2_throughput": 0.85, "l2_utilization": 0.4})
     assert both.busy("l2") == pytest.approx(0.85)
     assert both.worked("l2") == pytest.approx(0.4, abs=0.001)
@@ -67,15 +96,25 @@ def test_cycles_of_activity_are_no_amount_of_work() -> None:
 
 
 def test_start_and_end_are_no_time_for_memory() -> None:
-    """Of three microseconds 1.2 are start and end, so memory that is busy for half of them has little to spare."""
-    short = model({"duration": 3.0, "sm_cycles": 5100, "sm_active_cycles": 5000, "dram_utilization": 0.5, "dram_write_bytes": 2e8})
+    """Of three microseconds 1.2 are start and end, so memory that is busy for half of them has
+    little to spare."""
+    short = model(
+        {
+            "duration": 3.0,
+            "sm_cycles": 5100,
+            "sm_active_cycles": 5000,
+            "dram_utilization": 0.5,
+            "dram_write_bytes": 2e8,
+        }
+    )
     prediction = short.without(Removal("at once", stalls={"long_scoreboard": 0.0}))
     assert prediction.limit == "dram"
     assert prediction.speedup == pytest.approx(1 / (0.5 / 0.9 + 0.4), rel=1e-3)
 
 
 def test_arithmetic_is_not_charged_to_the_accesses() -> None:
-    """Forty integer instructions for each load are not addresses: wider loads leave most of them."""
+    """Forty integer instructions for each load are not addresses: wider loads leave most of
+    them."""
 
     def saved(integer: int) -> float:
         opcodes = {"LDG.E": 1_000_000, "IADD3": integer, "FFMA": 1_000_000}
@@ -89,28 +128,47 @@ def test_arithmetic_is_not_charged_to_the_accesses() -> None:
     assert saved(40_000_000) < saved(5_000_000) - 0.1
 
 
-AGAIN = {"global_load_sectors": 6.4e8, "dram_read_bytes": 2e8, "l1_fill_active": 0.7, "l1_hit_rate": 0.0, "issue_active": 0.2}
+AGAIN = {
+    "global_load_sectors": 6.4e8,
+    "dram_read_bytes": 2e8,
+    "l1_fill_active": 0.7,
+    "l1_hit_rate": 0.0,
+    "issue_active": 0.2,
+}
 
 
 def test_what_other_blocks_load_again_is_no_matter_of_a_tile() -> None:
     waits = {"selected": 1.0, "long_scoreboard": 9.0, "lg_throttle": 3.0}
     wide = {"LDG.E.128": 4_000_000, "FFMA": 8_000_000}
-    assert "missing-data-reuse" not in findings({**AGAIN, "l1_fill_sectors": 6.3e8}, stalls=waits, opcodes=wide)
-    assert "missing-data-reuse" in findings({**AGAIN, "l1_fill_sectors": 1e8, "l1_hit_rate": 0.85}, stalls=waits, opcodes=wide)
+    assert "missing-data-reuse" not in findings(
+        {**AGAIN, "l1_fill_sectors": 6.3e8}, stalls=waits, opcodes=wide
+    )
+    assert "missing-data-reuse" in findings(
+        {**AGAIN, "l1_fill_sectors": 1e8, "l1_hit_rate": 0.85}, stalls=waits, opcodes=wide
+    )
 
 
 def test_scatter_does_not_hide_that_lanes_ask_again() -> None:
     waits = {"selected": 1.0, "long_scoreboard": 9.0, "lg_throttle": 3.0}
-    row = {"sass": "LDG.E R4, [R2.64]", "executed": 5_000_000, "counters": {"l2_sectors": 4e7, "l2_sectors_ideal": 2e7, "l1_tag_requests": 4e7}}
+    row = {
+        "sass": "LDG.E R4, [R2.64]",
+        "executed": 5_000_000,
+        "counters": {"l2_sectors": 4e7, "l2_sectors_ideal": 2e7, "l1_tag_requests": 4e7},
+    }
     metrics = {**AGAIN, "l1_data_pipe_active": 0.95, "l1_fill_sectors": 1e8, "l1_hit_rate": 0.85}
-    many: dict[str, Any] = {"stalls": waits, "instructions": [row], "opcodes": {"LDG.E": 50_000_000, "FFMA": 50_000_000}}
+    many: dict[str, Any] = {
+        "stalls": waits,
+        "instructions": [row],
+        "opcodes": {"LDG.E": 50_000_000, "FFMA": 50_000_000},
+    }
     assert "missing-data-reuse" in findings(metrics, **many)
     once: dict[str, Any] = {**many, "opcodes": {"LDG.E": 1_600_000, "FFMA": 50_000_000}}
     assert "missing-data-reuse" not in findings(metrics, **once)
 
 
 def test_updates_that_meet_are_no_bank_conflict() -> None:
-    """Sixteen passes for each shared atomic, because lanes update one counter: no layout of the banks mends that."""
+    """Sixteen passes for each shared atomic, because lanes update one counter: no layout of the
+    banks mends that."""
     update = {
         "sass": "ATOMS.POPC.INC.32 RZ, [R4]",
         "executed": 1_000_000,
@@ -119,7 +177,10 @@ def test_updates_that_meet_are_no_bank_conflict() -> None:
     }
     metrics = {"shared_wavefronts": 1.6e7, "l1_data_pipe_active": 0.9, "issue_active": 0.05}
     found = findings(
-        metrics, stalls={"selected": 0.5, "mio_throttle": 9.5}, instructions=[update], opcodes={"ATOMS.POPC.INC.32": 1_000_000, "LDG.E": 100_000}
+        metrics,
+        stalls={"selected": 0.5, "mio_throttle": 9.5},
+        instructions=[update],
+        opcodes={"ATOMS.POPC.INC.32": 1_000_000, "LDG.E": 100_000},
     )
     assert next(iter(found)) == "atomic-contention"
     assert "shared-bank-conflict" not in found
@@ -127,7 +188,14 @@ def test_updates_that_meet_are_no_bank_conflict() -> None:
 
 def test_a_short_launch_is_not_blamed_for_idle_sms() -> None:
     """Nine microseconds of sixteen blocks: the launch costs a third, the idle SMs the rest."""
-    few = {"duration": 9.3, "sm_cycles": 15_810, "sm_active_cycles": 1_900, "sm_active_cycles_max": 15_000, "waves": 0.05, "issue_active": 0.2}
+    few = {
+        "duration": 9.3,
+        "sm_cycles": 15_810,
+        "sm_active_cycles": 1_900,
+        "sm_active_cycles_max": 15_000,
+        "waves": 0.05,
+        "issue_active": 0.2,
+    }
     found = findings(few, launch={"grid": [16, 1, 1]})
     assert next(iter(found)) == "grid-too-small"
     assert found["launch-overhead"].saved < 0.35 if "launch-overhead" in found else True
@@ -142,13 +210,18 @@ def test_a_full_unit_is_no_matter_of_warps_or_chains() -> None:
         "achieved_occupancy": 0.2,
         "theoretical_occupancy": 0.7,
     }
-    found = findings(full, stalls={"selected": 1.0, "wait": 4.0, "long_scoreboard": 5.0}, launch={"grid": [264, 1, 1]})
+    found = findings(
+        full,
+        stalls={"selected": 1.0, "wait": 4.0, "long_scoreboard": 5.0},
+        launch={"grid": [264, 1, 1]},
+    )
     assert "instruction-dependency" not in found
     assert "grid-too-small" not in found
 
 
 def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
-    """Addresses from a thread's index, and a hash of what they bring: the same counts, another source."""
+    """Addresses from a thread's index, and a hash of what they bring: the same counts, another
+    source."""
 
     def named(operand: str) -> bool:
         rows = [
@@ -159,17 +232,31 @@ def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
         ]
         opcodes = {"IMAD": 40_000_000, "LDG.E": 1_000_000, "STG.E": 1_000_000, "S2R": 1_000_000}
         stalls = {"selected": 5.0, "not_selected": 5.0, "math_pipe_throttle": 2.0}
-        return "integer-arithmetic" in findings({"issue_active": 0.55}, stalls=stalls, instructions=rows, opcodes=opcodes)
+        return "integer-arithmetic" in findings(
+            {"issue_active": 0.55}, stalls=stalls, instructions=rows, opcodes=opcodes
+        )
 
     assert named("R0")
     assert not named("R4")
 
 
 def test_a_throttled_load_waits_behind_the_updates_too() -> None:
-    """Tens of thousands of cycles an access with memory idle, and sums of floats enough to fill the time: no matter of the loads."""
+    """Tens of thousands of cycles an access with memory idle, and sums of floats enough to fill the
+    time: no matter of the loads."""
     opcodes = {"LDG.E": 1_000_000, "FFMA": 500_000, "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU": 65_000}
-    metrics = {"issue_active": 0.001, "instructions": 1_600_000, "sm_cycles": 7_000_000, "sm_active_cycles": 6_900_000}
-    stalls = {"selected": 1.0, "lg_throttle": 7200.0, "mio_throttle": 4400.0, "drain": 3000.0, "long_scoreboard": 2200.0}
+    metrics = {
+        "issue_active": 0.001,
+        "instructions": 1_600_000,
+        "sm_cycles": 7_000_000,
+        "sm_active_cycles": 6_900_000,
+    }
+    stalls = {
+        "selected": 1.0,
+        "lg_throttle": 7200.0,
+        "mio_throttle": 4400.0,
+        "drain": 3000.0,
+        "long_scoreboard": 2200.0,
+    }
     found = findings(metrics, stalls=stalls, opcodes=opcodes)
     assert next(iter(found)) == "atomic-contention"
     assert not {"narrow-access", "global-instruction-pressure", "memory-latency"} & set(found)
@@ -177,13 +264,20 @@ def test_a_throttled_load_waits_behind_the_updates_too() -> None:
 
 def test_one_thread_that_works_alone_is_a_matter_of_the_barrier() -> None:
     alone = {"lanes_per_instruction": 12.0, "lanes_predicated_on": 12.0, "issue_active": 0.15}
-    assert next(iter(findings(alone, stalls={"selected": 0.1, "barrier": 8.0, "wait": 0.9}))) == "barrier-imbalance"
+    assert (
+        next(iter(findings(alone, stalls={"selected": 0.1, "barrier": 8.0, "wait": 0.9})))
+        == "barrier-imbalance"
+    )
 
 
 def test_straight_code_beyond_the_cache_is_fetched_again() -> None:
     def named(instructions: int) -> bool:
         rows = [{"sass": "FFMA R0, R1, R2, R0", "executed": 84_480}] * instructions
-        return "instruction-cache" in findings({"issue_active": 0.5}, stalls={"selected": 1.0, "no_instruction": 6.0}, instructions=rows)
+        return "instruction-cache" in findings(
+            {"issue_active": 0.5},
+            stalls={"selected": 1.0, "no_instruction": 6.0},
+            instructions=rows,
+        )
 
     assert named(10_000)
     assert not named(1_000)

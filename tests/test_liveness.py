@@ -1,4 +1,5 @@
-"""Live registers: operands of each kind, control flow, and the whole against nvdisasm's own live ranges on every rung's code."""
+"""Live registers: operands of each kind, control flow, and the whole against nvdisasm's own live
+ranges on every rung's code."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def span(first: int, count: int) -> set[int]:
     return set(range(first, first + count))
 
 
-#: Instruction, registers written, registers read. Widths are those of the PTX ISA's fragments and of the instruction's type.
+#: Instruction, registers written, registers read. Widths are those of the PTX ISA's fragments and
+#: of the instruction's type.
 OPERANDS: tuple[tuple[str, set[int], set[int]], ...] = (
     ("FFMA R0, R3, R0, -R5.reuse", {0}, {3, 0, 5}),
     ("FSETP.GE.AND P1, PT, |R0|.reuse, 0.6, PT", set(), {0}),
@@ -55,7 +57,11 @@ OPERANDS: tuple[tuple[str, set[int], set[int]], ...] = (
     ("CS2R.32 R4, SR_CLOCKLO", {4}, set()),
     ("SHFL.DOWN PT, R7, R4, 0x10, 0x1f", {7}, {4}),
     ("R2UR UR5, R2", set(), {2}),
-    ("HMMA.16816.F32.BF16 R4, R132.reuse, R136, R8", span(4, 4), span(132, 4) | {136, 137} | span(8, 4)),
+    (
+        "HMMA.16816.F32.BF16 R4, R132.reuse, R136, R8",
+        span(4, 4),
+        span(132, 4) | {136, 137} | span(8, 4),
+    ),
     ("HMMA.1688.F16 R4, R8, R10, R12", {4, 5}, {8, 9, 10, 12, 13}),
     ("IMMA.16832.S8.S8 R4, R8, R12, R16", span(4, 4), span(8, 4) | {12, 13} | span(16, 4)),
     ("DMMA.884 R4, R8, R10, R12", span(4, 4), {8, 9, 10, 11} | span(12, 4)),
@@ -66,7 +72,9 @@ OPERANDS: tuple[tuple[str, set[int], set[int]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("line", "written", "read"), OPERANDS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("line", "written", "read"), OPERANDS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_registers_of_an_instruction(line: str, written: set[int], read: set[int]) -> None:
     opcode, _, operands = line.partition(" ")
     assert registers(opcode, operands) == (written, read)
@@ -77,7 +85,9 @@ def rows(text: str) -> tuple[Instruction, ...]:
     found = []
     for n, line in enumerate(text.strip().splitlines()):
         words = line.split()
-        found.append(Instruction(n, 16 * n, line.strip(), words[1] if words[0].startswith("@") else words[0]))
+        found.append(
+            Instruction(n, 16 * n, line.strip(), words[1] if words[0].startswith("@") else words[0])
+        )
     return tuple(found)
 
 
@@ -152,7 +162,13 @@ def have(*tools: str) -> bool:
 
 def oracle(cubin: Path) -> dict[str, dict[int, int]]:
     """nvdisasm's count of live general registers by function and address."""
-    command = [str(toolchain.find_tool("nvdisasm").path), "-c", "--life-range-mode", "count", str(cubin)]
+    command = [
+        str(toolchain.find_tool("nvdisasm").path),
+        "-c",
+        "--life-range-mode",
+        "count",
+        str(cubin),
+    ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found: dict[str, dict[int, int]] = {}
     name = ""
@@ -165,8 +181,9 @@ def oracle(cubin: Path) -> dict[str, dict[int, int]]:
 
 
 RUNGS = [rung for family in load_families().values() for rung in family.rungs if not rung.library]
-#: Part of all instructions with the same count, and the largest difference at one. For sm_90 it is 0.990 and 2, with one peak off by one. nvdisasm
-#: follows that a write and a branch under the same predicate belong together (we do not, and count a few registers longer), and takes registers for
+#: Part of all instructions with the same count, and the largest difference at one. For sm_90 it is
+#: 0.990 and 2, with one peak off by one. nvdisasm follows that a write and a branch under the same
+#: predicate belong together (we do not, and count a few registers longer), and takes registers for
 #: lost at a call (we follow the call), so functions with calls are left out.
 EQUAL, OFF_BY = 0.985, 3
 
@@ -184,7 +201,9 @@ def test_agrees_with_nvdisasm_on_every_rung() -> None:
                 continue
             total += len(wanted)
             equal += sum(a == b for a, b in zip(found, wanted, strict=True))
-            assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= OFF_BY, function.name
+            assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= OFF_BY, (
+                function.name
+            )
             if max(found) != max(wanted):
                 peaks.append((function.name, max(found), max(wanted)))
     assert total > 10_000

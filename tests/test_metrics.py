@@ -1,4 +1,5 @@
-"""The registry against the chips' own lists, the section files against the registry, and no raw metric name anywhere else."""
+"""The registry against the chips' own lists, the section files against the registry, and no raw
+metric name anywhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from ncu_toolkit.metrics import registry, sections
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = ROOT.parent / "shared" / "metrics"
 #: Names that the profiler makes itself, so that no chip's list has them.
-NOT_HARDWARE = re.compile(r"(launch|profiler|device|derived|sass)__|smsp__pcsamp_|sm__maximum_warps_")
+NOT_HARDWARE = re.compile(
+    r"(launch|profiler|device|derived|sass)__|smsp__pcsamp_|sm__maximum_warps_"
+)
 #: A raw Nsight metric name inside a string.
 RAW_NAME = re.compile(
     r"\b(smsp|sm|l1tex|lts|dram|gpu|gpc|fbpa|idc|launch|sass|profiler|device)__[a-z]|\bmemory_(l1|l2)_|\b(thread_)?inst_executed(_true)?\b"
@@ -26,12 +29,17 @@ def hardware_names(metric: registry.Metric) -> list[str]:
     return [name for name in metric.ncu if not NOT_HARDWARE.match(name)]
 
 
-@pytest.mark.skipif(nvperf.library_path() is None, reason="the report module is not from the ncu-report package, which carries the metric lists")
+@pytest.mark.skipif(
+    nvperf.library_path() is None,
+    reason="the report module is not from the ncu-report package, which carries the metric lists",
+)
 @pytest.mark.parametrize("cc", nvperf.CHIPS, ids=nvperf.CHIPS.get)
 def test_every_name_exists_on_the_chips_it_claims(cc: tuple[int, int]) -> None:
     wrong = []
     with nvperf.chip(nvperf.CHIPS[cc]) as chip:
-        assert not chip.has("sm__no_such_metric.avg"), "the library takes anything: this test would prove nothing"
+        assert not chip.has("sm__no_such_metric.avg"), (
+            "the library takes anything: this test would prove nothing"
+        )
         assert chip.has("sm__cycles_active.avg")
         for metric in registry.REGISTRY.values():
             names = hardware_names(metric)
@@ -42,10 +50,14 @@ def test_every_name_exists_on_the_chips_it_claims(cc: tuple[int, int]) -> None:
     assert not wrong, "; ".join(wrong)
 
 
-@pytest.mark.skipif(nvperf.library_path() is None, reason="the report module is not from the ncu-report package, which carries the metric lists")
+@pytest.mark.skipif(
+    nvperf.library_path() is None,
+    reason="the report module is not from the ncu-report package, which carries the metric lists",
+)
 @pytest.mark.parametrize("cc", nvperf.CHIPS, ids=nvperf.CHIPS.get)
 def test_the_name_that_is_collected_exists_where_it_is_collected(cc: tuple[int, int]) -> None:
-    """Sections ask for the first name only; a chip that has just a later one would leave the metric uncollected."""
+    """Sections ask for the first name only; a chip that has just a later one would leave the metric
+    uncollected."""
     wrong = []
     with nvperf.chip(nvperf.CHIPS[cc]) as chip:
         for metric in registry.REGISTRY.values():
@@ -84,18 +96,31 @@ def test_no_raw_metric_name_outside_the_registry() -> None:
         documentation = {
             id(node.body[0].value)
             for node in ast.walk(tree)
-            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and node.body and isinstance(node.body[0], ast.Expr)
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
         }
         strays += [
             f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}"
             for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation and RAW_NAME.search(node.value)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in documentation
+            and RAW_NAME.search(node.value)
         ]
     assert not strays, "raw metric names belong into metrics.py: " + "; ".join(strays)
 
 
 def test_the_pattern_of_raw_names_finds_every_raw_name() -> None:
-    unseen = [name for name in (*registry.raw_names(), *registry.SOURCE_METRICS.values(), registry.OPCODE_METRIC) if not RAW_NAME.search(name)]
+    unseen = [
+        name
+        for name in (
+            *registry.raw_names(),
+            *registry.SOURCE_METRICS.values(),
+            registry.OPCODE_METRIC,
+        )
+        if not RAW_NAME.search(name)
+    ]
     assert not unseen
 
 
@@ -110,7 +135,9 @@ def test_entries_are_sound() -> None:
         assert metric.meaning.endswith("."), metric.name
         assert metric.since <= metric.until, metric.name
     assert set(registry.REGISTRY) >= registry.READ_ONLY
-    assert all(unit in registry.UNITS and factor > 0 for unit, factor in registry.CONVERSIONS.values())
+    assert all(
+        unit in registry.UNITS and factor > 0 for unit, factor in registry.CONVERSIONS.values()
+    )
     assert all(f"stall_{reason}" in registry.REGISTRY for reason in registry.STALL_REASONS)
 
 
@@ -122,8 +149,14 @@ def test_sections_collect_the_whole_registry_and_nothing_twice() -> None:
 
 
 def test_section_files_are_current() -> None:
-    expected = {sections.file_name(group): sections.section_text(group) for group in (*registry.GROUPS, "source")}
-    found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "sections").glob("*.section")}
+    expected = {
+        sections.file_name(group): sections.section_text(group)
+        for group in (*registry.GROUPS, "source")
+    }
+    found = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in (ROOT / "sections").glob("*.section")
+    }
     assert found == expected, "run `make docs`"
 
 

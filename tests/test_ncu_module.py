@@ -31,15 +31,27 @@ def test_no_report_module_is_an_environment_problem(monkeypatch: pytest.MonkeyPa
 
 
 def run(script: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """A script in a new process, which has loaded nothing yet; modules in `path` come before the installed ones."""
+    """A script in a new process, which has loaded nothing yet; modules in `path` come before the
+    installed ones."""
     own = Path(reader.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (path, own))))}
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-@pytest.mark.parametrize(("before", "here"), [("", True), (f"import ctypes; ctypes.CDLL({SYSTEM_LIBRARY!r})", False)])
-def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(tmp_path: Path, before: str, here: bool) -> None:
-    """An older module that is loaded after CuPy brings the process down, so it is not loaded there; what is read is the same."""
+@pytest.mark.parametrize(
+    ("before", "here"), [("", True), (f"import ctypes; ctypes.CDLL({SYSTEM_LIBRARY!r})", False)]
+)
+def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(
+    tmp_path: Path, before: str, here: bool
+) -> None:
+    """An older module that is loaded after CuPy brings the process down, so it is not loaded there;
+    what is read is the same."""
     report = recorded.small_recording(tmp_path / "run") / "profile.ncu-rep"
     done = run(
         f"""
@@ -67,7 +79,9 @@ def test_what_came_after_the_module_does_not_matter(tmp_path: Path) -> None:
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_errors_and_results_come_through_from_the_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_and_results_come_through_from_the_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = recorded.small_recording(tmp_path / "run")
     report = folder / "profile.ncu-rep"
     here = reader.load_report(report)
@@ -81,7 +95,9 @@ def test_a_module_that_dies_there_is_an_error_that_names_the_file(tmp_path: Path
     report = recorded.small_recording(tmp_path / "run") / "profile.ncu-rep"
     crashing = tmp_path / "modules"
     crashing.mkdir()
-    (crashing / "ncu_report.py").write_text("import os, signal\ndef load_report(path):\n    os.kill(os.getpid(), signal.SIGSEGV)\n")
+    (crashing / "ncu_report.py").write_text(
+        "import os, signal\ndef load_report(path):\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
     done = run(
         f"""
         import ctypes

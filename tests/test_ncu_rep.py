@@ -1,4 +1,5 @@
-"""Reading reports: what comes out of a whole one, and what a damaged or incomplete one is refused with."""
+"""Reading reports: what comes out of a whole one, and what a damaged or incomplete one is refused
+with."""
 
 from __future__ import annotations
 
@@ -49,12 +50,16 @@ def test_profiles_of_a_whole_report(tmp_path: Path, small: bytes) -> None:
     assert (first.origin.key, second.origin.key) == ("0.0", "0.1")
     for profile in report.profiles:
         check_profile(profile)
-        assert [instruction.index for instruction in profile.instructions] == list(range(len(profile.instructions)))
+        assert [instruction.index for instruction in profile.instructions] == list(
+            range(len(profile.instructions))
+        )
         assert profile.instructions[0].address == 0
         assert sum(row.executed or 0 for row in profile.instructions) == profile.mix.total
         executed, counted = profile.mix.total, profile.value("instructions")
         assert counted is not None
-        assert executed == pytest.approx(counted, rel=0.01), "instructions by PC and the counter are of the same launch"
+        assert executed == pytest.approx(counted, rel=0.01), (
+            "instructions by PC and the counter are of the same launch"
+        )
         assert any(text for text in profile.sources.values()), "the source is embedded"
 
 
@@ -63,11 +68,15 @@ def check_profile(profile: Profile) -> None:
     for reading in profile.readings.values():
         assert (reading.value is not None) == (reading.presence is Presence.PRESENT)
         if reading.unit == "fraction" and reading.value is not None:
-            assert 0 <= reading.value <= 1.3, f"{reading.name} = {reading.value}: a percentage was not converted"
+            assert 0 <= reading.value <= 1.3, (
+                f"{reading.name} = {reading.value}: a percentage was not converted"
+            )
     assert profile.launch.complete == (profile.launch.status == "complete")
 
 
-def test_without_instructions_the_mix_still_comes_from_a_table_or_is_empty(tmp_path: Path, small: bytes) -> None:
+def test_without_instructions_the_mix_still_comes_from_a_table_or_is_empty(
+    tmp_path: Path, small: bytes
+) -> None:
     quick = reader.load_profiles(written(tmp_path, small), instructions=False)[0]
     assert quick.instructions == ()
     assert quick.sources == {}
@@ -81,8 +90,14 @@ CUTS = {
     "trailing garbage": (lambda data: data + b"garbage", "is damaged at offset"),
     "to nothing": (lambda data: b"", "is empty (0 bytes)"),
     "replaced by text": (lambda data: b"a log, not a report", "is text"),
-    "replaced by a pointer": (lambda data: b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
-    "with another signature": (lambda data: b"XVR\0" + data[4:], "does not start with a report's signature"),
+    "replaced by a pointer": (
+        lambda data: b"version https://git-lfs.github.com/spec/v1\n",
+        "Git LFS pointer",
+    ),
+    "with another signature": (
+        lambda data: b"XVR\0" + data[4:],
+        "does not start with a report's signature",
+    ),
 }
 
 
@@ -101,7 +116,9 @@ def test_damaged_reports_are_refused(tmp_path: Path, small: bytes, name: str) ->
 def test_the_intact_part_can_be_had_on_request(tmp_path: Path, small: bytes) -> None:
     with pytest.raises(InputProblem, match="1 launches before that are intact"):
         reader.load_report(written(tmp_path, small[:-1]))
-    report = reader.load_report(written(tmp_path, small[:-1]), instructions=False, allow_partial=True)
+    report = reader.load_report(
+        written(tmp_path, small[:-1]), instructions=False, allow_partial=True
+    )
     assert len(report.profiles) == 1
     assert "at offset" in report.damage
 
@@ -133,7 +150,12 @@ def test_links_of_the_gui_become_plain_words() -> None:
             links = "@section:Occupancy:the Occupancy section@, @url:the guide:https://example.org/a.html#b@, @source:7f5e:0x7f5e@ and @metric:m@"
             message = {"title": "T", "message": f"See {links}.", "type": 2}
             return [
-                {"rule_identifier": "R", "rule_message": message, "speedup_estimation": {"speedup": 12.5, "type": 2}, "section_identifier": "S"},
+                {
+                    "rule_identifier": "R",
+                    "rule_message": message,
+                    "speedup_estimation": {"speedup": 12.5, "type": 2},
+                    "section_identifier": "S",
+                },
                 {"rule_identifier": "bare"},
             ]
 
@@ -152,7 +174,12 @@ def test_recorded_messages_name_what_they_refer_to() -> None:
             assert not re.search(r"\bhttps?\b(?!://)|@", message["text"]), message
 
 
-corpus = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")]
+corpus = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(
+        not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here"
+    ),
+]
 REPORTS = {
     "rtx3070-2020.3": ("2020.3.1", (8, 6), 1, 0),
     "a100-a": ("2021.2.2", (8, 0), 1, 0),
@@ -174,7 +201,9 @@ def test_other_peoples_reports(name: str) -> None:
     assert len(report.profiles) == report.declared_launches == count
     assert report.ncu_version.startswith(version)
     assert {profile.device.cc for profile in report.profiles} == {cc}
-    assert len({profile.origin.key for profile in report.profiles}) == count, "launches of one name are kept apart"
+    assert len({profile.origin.key for profile in report.profiles}) == count, (
+        "launches of one name are kept apart"
+    )
     broken = [profile for profile in report.profiles if not profile.launch.complete]
     assert len(broken) == incomplete
     for profile in report.profiles:
@@ -185,7 +214,9 @@ def test_other_peoples_reports(name: str) -> None:
 
 
 @pytest.mark.corpus
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here")
+@pytest.mark.skipif(
+    not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here"
+)
 def test_what_an_architecture_never_had_is_not_called_uncollected() -> None:
     profile = reader.load_profiles(CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False)[0]
     assert profile.reading("stall_gmma").presence is Presence.NOT_AVAILABLE
@@ -212,7 +243,10 @@ class Action:
 
 
 ACTIVE, ELAPSED = registry.REGISTRY["l1_data_pipe_active"].ncu
-CYCLES = {registry.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), registry.REGISTRY["sm_cycles"].ncu[0]: (1000.0, "cycle")}
+CYCLES = {
+    registry.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"),
+    registry.REGISTRY["sm_cycles"].ncu[0]: (1000.0, "cycle"),
+}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +258,11 @@ CYCLES = {registry.REGISTRY["sm_active_cycles"].ncu[0]: (600.0, "cycle"), regist
     ],
     ids=["as it is collected", "over elapsed cycles", "without the active part of the time"],
 )
-def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(values: dict[str, tuple[float, str]], expected: float | None) -> None:
-    reading = ncu_action._reading(Action(values), frozenset(values), registry.REGISTRY["l1_data_pipe_active"], (9, 0))
+def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(
+    values: dict[str, tuple[float, str]], expected: float | None
+) -> None:
+    reading = ncu_action._reading(
+        Action(values), frozenset(values), registry.REGISTRY["l1_data_pipe_active"], (9, 0)
+    )
     assert reading.value == (None if expected is None else pytest.approx(expected))
     assert (reading.presence is Presence.PRESENT) == (expected is not None)

@@ -1,4 +1,5 @@
-"""The rule that runs inside Nsight Compute, against a stand-in of its module and the launches of a real report."""
+"""The rule that runs inside Nsight Compute, against a stand-in of its module and the launches of a
+real report."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recordin
 
 
 class Frontend:
-    """Takes what a rule posts, and checks it as the real one does: numbers are numbers, ids are those it gave."""
+    """Takes what a rule posts, and checks it as the real one does: numbers are numbers, ids are
+    those it gave."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, str]] = []
@@ -65,11 +67,17 @@ class Action:
 def rules(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The stand-in of NvRules; `action` is what the rule is given."""
     module: Any = ModuleType("NvRules")
-    module.MsgType = SimpleNamespace(NONE="none", OK="ok", OPTIMIZATION="optimization", WARNING="warning", ERROR="error")
-    module.IFrontend = SimpleNamespace(SpeedupType_LOCAL=1, SpeedupType_GLOBAL=2, Severity_SEVERITY_DEFAULT=0)
+    module.MsgType = SimpleNamespace(
+        NONE="none", OK="ok", OPTIMIZATION="optimization", WARNING="warning", ERROR="error"
+    )
+    module.IFrontend = SimpleNamespace(
+        SpeedupType_LOCAL=1, SpeedupType_GLOBAL=2, Severity_SEVERITY_DEFAULT=0
+    )
     module.frontend, module.action = Frontend(), None
     chosen = SimpleNamespace(action_by_idx=lambda index: module.action)
-    module.get_context = lambda handle: SimpleNamespace(frontend=lambda: module.frontend, range_by_idx=lambda index: chosen)
+    module.get_context = lambda handle: SimpleNamespace(
+        frontend=lambda: module.frontend, range_by_idx=lambda index: chosen
+    )
     monkeypatch.setitem(sys.modules, "NvRules", module)
     return module
 
@@ -120,7 +128,11 @@ def test_verdict_is_ours_with_its_speedup(rules: Any, action: Any) -> None:
     assert kind == "optimization"
     assert text.startswith(primary.summary[:40])
     assert " ".join(primary.arithmetic[-1].split()) in text
-    assert rules.frontend.speedups[0] == (0, rules.IFrontend.SpeedupType_GLOBAL, pytest.approx(primary.saved * 100))
+    assert rules.frontend.speedups[0] == (
+        0,
+        rules.IFrontend.SpeedupType_GLOBAL,
+        pytest.approx(primary.saved * 100),
+    )
     assert rules.frontend.focus
 
 
@@ -134,7 +146,9 @@ def test_action_gives_the_profile_of_the_file(action: Any) -> None:
     assert held.rules == ()
 
 
-@pytest.mark.parametrize("given", [None, SimpleNamespace(), SimpleNamespace(metric_names=lambda: ())])
+@pytest.mark.parametrize(
+    "given", [None, SimpleNamespace(), SimpleNamespace(metric_names=lambda: ())]
+)
 def test_no_traceback_whatever_happens(rules: Any, given: Any) -> None:
     rules.action = given
     load().apply(object())
@@ -148,26 +162,39 @@ def test_no_traceback_without_a_frontend(rules: Any, monkeypatch: pytest.MonkeyP
     assert rules.frontend.messages == []
 
 
-def test_no_traceback_where_the_frontend_fails(rules: Any, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_traceback_where_the_frontend_fails(
+    rules: Any, action: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rules.action = action
     monkeypatch.setattr(rules.frontend, "message", lambda *a: 1 / 0)
     load().apply(object())
 
 
 def test_the_profiler_itself_gave_our_verdict(rules: Any, report_as_recorded: Any) -> None:
-    """The FP32 ladder was recorded by ncu 2025.3.1 with the rule in place: what it posted there is what the file is diagnosed to."""
+    """The FP32 ladder was recorded by ncu 2025.3.1 with the rule in place: what it posted there is
+    what the file is diagnosed to."""
     assert recorded.FP32 is not None
     identifier, same = load().get_identifier(), []
-    for action, profile in zip(report_as_recorded, recorded.run_of(recorded.FP32).profiles, strict=True):
-        posted = [entry["rule_message"] for entry in action.rule_results_as_dicts() if entry["rule_identifier"] == identifier]
+    for action, profile in zip(
+        report_as_recorded, recorded.run_of(recorded.FP32).profiles, strict=True
+    ):
+        posted = [
+            entry["rule_message"]
+            for entry in action.rule_results_as_dicts()
+            if entry["rule_identifier"] == identifier
+        ]
         assert posted, action.name()
         assert "No verdict" not in posted[0]["message"]
         same.append(posted[0]["title"] == title(diagnose(profile).primary.bottleneck))
     assert len(same) > 40
-    assert same.count(False) <= len(same) // 20, "rules may change after a recording, but not most verdicts"
+    assert same.count(False) <= len(same) // 20, (
+        "rules may change after a recording, but not most verdicts"
+    )
 
 
-def test_package_is_found_from_a_checkout_and_from_an_installation(rules: Any, tmp_path: Path) -> None:
+def test_package_is_found_from_a_checkout_and_from_an_installation(
+    rules: Any, tmp_path: Path
+) -> None:
     package = tmp_path / "site" / "ncu_toolkit"
     (package / "sections_data").mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -181,7 +208,9 @@ def test_package_is_found_from_a_checkout_and_from_an_installation(rules: Any, t
     assert load(alone)._home() == ""
 
 
-def test_instructions_that_cannot_be_read_cost_the_instructions(rules: Any, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_that_cannot_be_read_cost_the_instructions(
+    rules: Any, action: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rules.action = action
     monkeypatch.setattr(ncu_action.ncu_source, "instructions", lambda *a: 1 / 0)
     load().apply(object())
@@ -196,8 +225,9 @@ _CORE = (
     "_abc _ast _codecs _collections _functools _imp _io _locale _operator _signal _sre _stat _string _symtable _thread _tokenize _tracemalloc "
     "_typing _warnings _weakref atexit builtins errno faulthandler gc itertools marshal posix pwd sys time"
 )
-#: Others that the Python embedded in Nsight Compute 2025.3.1 did import on an H200 machine, before it failed on `_posixsubprocess`. It has no
-#: `_lzma` either ("undefined symbol: PyExc_MemoryError"), so that nothing else may be counted on.
+#: Others that the Python embedded in Nsight Compute 2025.3.1 did import on an H200 machine, before
+#: it failed on `_posixsubprocess`. It has no `_lzma` either ("undefined symbol:
+#: PyExc_MemoryError"), so that nothing else may be counted on.
 _SEEN = "_bisect _blake2 _md5 _opcode _random _sha1 _sha2 _sha256 _sha3 _sha512 _struct math zlib"
 _IMPORTS = f"""
 import sys
@@ -220,13 +250,24 @@ print(len(load_rules()))
 
 def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -> None:
     home = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", _IMPORTS, home], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _IMPORTS, home],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
     # what goes on from there imports nothing more
     for module in (
-        "report/ncu_action", "report/ncu_source", "report/ncu_rules", "diagnosis/engine", "sass/attribution", "sass/dataflow",
-        "diagnosis/figures", "diagnosis/time_model",
+        "report/ncu_action",
+        "report/ncu_source",
+        "report/ncu_rules",
+        "diagnosis/engine",
+        "sass/attribution",
+        "sass/dataflow",
+        "diagnosis/figures",
+        "diagnosis/time_model",
     ):
         text = Path(home, "ncu_toolkit", f"{module}.py").read_text(encoding="utf-8")
         assert re.findall(r"^ +(?:import|from) \w+", text, re.MULTILINE) == [], module

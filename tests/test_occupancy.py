@@ -1,4 +1,5 @@
-"""Theoretical occupancy: against hand-worked cases, its own properties, and what ncu reports in every file we hold."""
+"""Theoretical occupancy: against hand-worked cases, its own properties, and what ncu reports in
+every file we hold."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ if not CORPUS.is_dir():
 @pytest.mark.parametrize(
     ("cc", "threads", "registers", "shared", "limits", "blocks"),
     [
-        # H100: 80 registers are 2560 a warp, 6 warps a partition, 24 warps; 256 threads are 8 warps.
+        # H100: 80 registers are 2560 a warp, 6 warps a partition, 24 warps; 256 threads are 8
+        # warps.
         ((9, 0), 256, 80, 32768, {"warps": 8, "blocks": 32, "registers": 3, "shared memory": 6}, 3),
         # A100: 100 registers round up to 104, 3328 a warp, 4 warps a partition.
         ((8, 0), 128, 100, 0, {"warps": 16, "blocks": 32, "registers": 4, "shared memory": 164}, 4),
@@ -43,10 +45,24 @@ if not CORPUS.is_dir():
         ((9, 0), 1024, 65, 0, {"warps": 2, "blocks": 32, "registers": 0, "shared memory": 228}, 0),
         # 5 warps are checked as 8: 5 * 255 registers would fit by themselves, and do.
         ((9, 0), 160, 255, 0, {"warps": 12, "blocks": 32, "registers": 1, "shared memory": 228}, 1),
-        ((12, 0), 256, 128, 49152, {"warps": 6, "blocks": 24, "registers": 2, "shared memory": 2}, 2),
+        (
+            (12, 0),
+            256,
+            128,
+            49152,
+            {"warps": 6, "blocks": 24, "registers": 2, "shared memory": 2},
+            2,
+        ),
     ],
 )
-def test_worked_cases(cc: tuple[int, int], threads: int, registers: int, shared: int, limits: dict[str, int], blocks: int) -> None:
+def test_worked_cases(
+    cc: tuple[int, int],
+    threads: int,
+    registers: int,
+    shared: int,
+    limits: dict[str, int],
+    blocks: int,
+) -> None:
     result = occupancy(cc, threads, registers, shared)
     assert {name: result.limits[name] for name in limits} == limits
     assert result.active_blocks == blocks
@@ -101,11 +117,20 @@ def test_nonsense_is_refused(arguments: tuple[Any, ...], says: str) -> None:
         occupancy(*arguments)
 
 
-@given(st.sampled_from(sorted(LIMITS)), st.integers(1, 1024), st.integers(0, 255), st.integers(0, 60000))
-def test_never_more_than_the_multiprocessor_has(cc: tuple[int, int], threads: int, registers: int, shared: int) -> None:
+@given(
+    st.sampled_from(sorted(LIMITS)),
+    st.integers(1, 1024),
+    st.integers(0, 255),
+    st.integers(0, 60000),
+)
+def test_never_more_than_the_multiprocessor_has(
+    cc: tuple[int, int], threads: int, registers: int, shared: int
+) -> None:
     sm, result = limits_of(cc), occupancy(cc, threads, registers, shared)
     assert 0 <= result.active_warps <= sm.warps
-    assert result.active_blocks * result.warps_per_block * result.registers_allocated <= sm.registers
+    assert (
+        result.active_blocks * result.warps_per_block * result.registers_allocated <= sm.registers
+    )
     assert result.active_blocks * result.shared_allocated <= sm.shared
     fewer = occupancy(cc, threads, max(0, registers - 8), max(0, shared - 1024))
     assert fewer.active_blocks >= result.active_blocks
@@ -114,7 +139,9 @@ def test_never_more_than_the_multiprocessor_has(cc: tuple[int, int], threads: in
 def test_what_if_and_the_nearest_step() -> None:
     base = occupancy((9, 0), 256, 80, 32768)
     assert what_if_registers(base, [80])[80].active_blocks == 3
-    assert what_if_registers(base)[65].active_blocks == 3, "allocations round up: 64 is the last that fits four"
+    assert what_if_registers(base)[65].active_blocks == 3, (
+        "allocations round up: 64 is the last that fits four"
+    )
     assert what_if_block(base)[256] == base
     assert what_if_shared(base)[32768].active_blocks == 3
     assert max(what_if_shared(base)) == 227 * 1024
@@ -138,9 +165,12 @@ def launches() -> Iterator[Any]:
                     yield path.name, a, action
 
 
-needs_corpus = pytest.mark.skipif(not any(CORPUS.glob("*.ncu-rep")), reason=f"no reports of other GPUs in {CORPUS.name}/")
+needs_corpus = pytest.mark.skipif(
+    not any(CORPUS.glob("*.ncu-rep")), reason=f"no reports of other GPUs in {CORPUS.name}/"
+)
 
-#: Before 2022 ncu held shared memory against the largest configuration, later against the one in use.
+#: Before 2022 ncu held shared memory against the largest configuration, later against the one in
+#: use.
 LARGEST_CONFIG = ("rtx3070-2020.3.ncu-rep", "a100-a.ncu-rep")
 
 
@@ -148,7 +178,10 @@ def inputs(file: str, action: Any) -> dict[str, Any]:
     def value(name: str) -> int:
         return int(action.metric_by_name(name).as_double())
 
-    cc = (value("device__attribute_compute_capability_major"), value("device__attribute_compute_capability_minor"))
+    cc = (
+        value("device__attribute_compute_capability_major"),
+        value("device__attribute_compute_capability_minor"),
+    )
     names = action.metric_names()
     return {
         "cc": cc,
@@ -156,7 +189,9 @@ def inputs(file: str, action: Any) -> dict[str, Any]:
         "registers": value("launch__registers_per_thread"),
         "shared_static": value("launch__shared_mem_per_block_static"),
         "shared_dynamic": value("launch__shared_mem_per_block_dynamic"),
-        "shared_config": None if file in LARGEST_CONFIG else value("launch__shared_mem_config_size"),
+        "shared_config": None
+        if file in LARGEST_CONFIG
+        else value("launch__shared_mem_config_size"),
         "barriers": value("launch__barrier_count") if "launch__barrier_count" in names else 1,
     }
 
@@ -167,12 +202,22 @@ def test_agrees_with_every_report() -> None:
     checked = 0
     for file, index, action in launches():
         result = occupancy(**inputs(file, action))
-        reported = {"warps": "warps", "blocks": "blocks", "registers": "registers", "shared memory": "shared_mem", "barriers": "barriers"}
+        reported = {
+            "warps": "warps",
+            "blocks": "blocks",
+            "registers": "registers",
+            "shared memory": "shared_mem",
+            "barriers": "barriers",
+        }
         for resource, name in reported.items():
             metric = action.metric_by_name(f"launch__occupancy_limit_{name}")
             if metric is not None:
-                assert result.limits[resource] == metric.as_double(), f"{file} launch {index}: {resource}"
-        assert result.percent == pytest.approx(action.metric_by_name("sm__maximum_warps_per_active_cycle_pct").as_double()), f"{file} launch {index}"
+                assert result.limits[resource] == metric.as_double(), (
+                    f"{file} launch {index}: {resource}"
+                )
+        assert result.percent == pytest.approx(
+            action.metric_by_name("sm__maximum_warps_per_active_cycle_pct").as_double()
+        ), f"{file} launch {index}"
         waves = action.metric_by_name("launch__waves_per_multiprocessor").as_double()
         sm_count = int(action.metric_by_name("device__attribute_multiprocessor_count").as_double())
         grid = int(action.metric_by_name("launch__grid_size").as_double())
@@ -197,18 +242,35 @@ def test_what_if_tables_agree_with_every_report() -> None:
         arguments = inputs(file, action)
         base = occupancy(**arguments)
         sm = limits_of(base.cc)
-        # ncu holds a kernel that did not opt in to the 48 KiB that need no opting in; ours assumes that whoever asks for more opts in
-        # ncu also counts the driver's part into the most a block may opt in to; CUDA does not (a block may ask for all 163 KiB of an A100)
+        # ncu holds a kernel that did not opt in to the 48 KiB that need no opting in; ours assumes
+        # that whoever asks for more opts in ncu also counts the driver's part into the most a block
+        # may opt in to; CUDA does not (a block may ask for all 163 KiB of an A100)
         most_shared = (sm.shared_per_block if base.shared > 49152 else 49152) - sm.shared_reserved
         for name, tabulate, low, high, ours_is_less in (
             ("launch__occupancy_per_register_count", what_if_registers, 1, 255, 0),
             ("launch__occupancy_per_block_size", what_if_block, 1, 1024, 0),
             # ncu counts the driver's part of each block into the size
-            ("launch__occupancy_per_shared_mem_size", what_if_shared, 0, most_shared, sm.shared_reserved),
+            (
+                "launch__occupancy_per_shared_mem_size",
+                what_if_shared,
+                0,
+                most_shared,
+                sm.shared_reserved,
+            ),
         ):
-            reported = {k - ours_is_less: v for k, v in table(action, name).items() if low <= k - ours_is_less <= high}
+            reported = {
+                k - ours_is_less: v
+                for k, v in table(action, name).items()
+                if low <= k - ours_is_less <= high
+            }
             ours = tabulate(base, sorted(reported), arguments["shared_config"])
-            wrong = {k: (v, ours[k].active_warps) for k, v in reported.items() if ours[k].active_warps != v}
-            assert not wrong, f"{file} launch {index}: {name}: (theirs, ours) {dict(list(wrong.items())[:8])}"
+            wrong = {
+                k: (v, ours[k].active_warps)
+                for k, v in reported.items()
+                if ours[k].active_warps != v
+            }
+            assert not wrong, (
+                f"{file} launch {index}: {name}: (theirs, ours) {dict(list(wrong.items())[:8])}"
+            )
             compared += len(reported)
     assert compared > 1000

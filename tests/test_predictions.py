@@ -1,4 +1,5 @@
-"""What a prediction counts on, where a plain count of instructions would mislead: literals, reciprocals, constants, integers that are the work."""
+"""What a prediction counts on, where a plain count of instructions would mislead: literals,
+reciprocals, constants, integers that are the work."""
 
 from __future__ import annotations
 
@@ -42,18 +43,34 @@ def test_moves_of_literals(sass: str, literal: bool) -> None:
 
 
 def test_literals_of_doubles_go_with_the_doubles() -> None:
-    """Issue slots are the limit, and two fifths of the instructions bring literals for DFMA: in floats they are part of the instruction."""
+    """Issue slots are the limit, and two fifths of the instructions bring literals for DFMA: in
+    floats they are part of the instruction."""
     case: dict[str, Any] = {
         "metrics": {"issue_active": 0.85, "fp64_pipe_active": 0.62},
         "stalls": {"selected": 1.0, "not_selected": 8.0, "math_pipe_throttle": 4.0, "wait": 2.0},
-        "opcodes": {"DFMA": 40_000_000, "UMOV": 40_000_000, "F2F.F64.F32": 1_000_000, "LDG.E": 1_000_000, "IADD3": 10_000_000},
+        "opcodes": {
+            "DFMA": 40_000_000,
+            "UMOV": 40_000_000,
+            "F2F.F64.F32": 1_000_000,
+            "LDG.E": 1_000_000,
+            "IADD3": 10_000_000,
+        },
     }
-    without = found("double-precision", case) if isinstance(outcome("double-precision", case), Finding) else None
-    rows = [{"sass": "UMOV UR4, 0x652b82fe", "executed": 40_000_000}, {"sass": "DFMA R2, R4, UR4, R6", "executed": 40_000_000}]
+    without = (
+        found("double-precision", case)
+        if isinstance(outcome("double-precision", case), Finding)
+        else None
+    )
+    rows = [
+        {"sass": "UMOV UR4, 0x652b82fe", "executed": 40_000_000},
+        {"sass": "DFMA R2, R4, UR4, R6", "executed": 40_000_000},
+    ]
     saved = found("double-precision", {**case, "instructions": rows}).saved
     assert saved > (without.saved if without else 0.0) + 0.2
     many = [{"sass": "UMOV UR4, 0x652b82fe", "executed": 400_000_000}]
-    assert found("double-precision", {**case, "instructions": many}).saved <= 0.95, "at most one pair for each FP64 instruction"
+    assert found("double-precision", {**case, "instructions": many}).saved <= 0.95, (
+        "at most one pair for each FP64 instruction"
+    )
 
 
 MODULO = {"I2F.U32.RP": 4_000_000, "MUFU.RCP": 4_000_000, "F2I.FTZ.U32.TRUNC.NTZ": 4_000_000, "IMAD": 30_000_000, "IADD3": 20_000_000,
@@ -64,8 +81,14 @@ DIVIDING = {"metrics": {"issue_active": 0.7, "xu_pipe_active": 0.7, "fmaheavy_pi
 
 def test_numbers_from_memory_are_still_divided_but_by_reciprocals() -> None:
     on_indices = [{"sass": "IMAD R4, R5, R6, R7", "executed": 30_000_000}]
-    on_data = [{"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000}, {"sass": "IMAD R4, R4, R6, R7", "executed": 30_000_000}]
-    indices, data = (found("integer-arithmetic", {**DIVIDING, "instructions": rows}) for rows in (on_indices, on_data))
+    on_data = [
+        {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000},
+        {"sass": "IMAD R4, R4, R6, R7", "executed": 30_000_000},
+    ]
+    indices, data = (
+        found("integer-arithmetic", {**DIVIDING, "instructions": rows})
+        for rows in (on_indices, on_data)
+    )
     assert indices.saved > data.saved + 0.1
     assert "reciprocals in place of divisions" in " ".join(data.arithmetic).lower()
     assert "reciprocal" in " ".join(data.advice)
@@ -76,7 +99,10 @@ def test_integer_work_at_its_pipe_is_a_roof() -> None:
         "metrics": {"issue_active": 0.5, "fmaheavy_pipe_active": 0.85, "alu_pipe_active": 0.2},
         "stalls": {"selected": 1.0, "math_pipe_throttle": 6.0, "wait": 3.0, "not_selected": 4.0},
         "opcodes": {"IMAD.WIDE.U32": 20_000_000, "IMAD": 8_000_000, "LDG.E": 2_000_000},
-        "instructions": [{"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000}, {"sass": "IMAD R4, R4, R6, R7", "executed": 28_000_000}],
+        "instructions": [
+            {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000},
+            {"sass": "IMAD R4, R4, R6, R7", "executed": 28_000_000},
+        ],
     }
     finding = found("integer-arithmetic", case)
     assert (finding.speedup, finding.good) == (1.0, False)
@@ -85,7 +111,15 @@ def test_integer_work_at_its_pipe_is_a_roof() -> None:
 
 
 def test_logic_on_data_is_not_called_addresses() -> None:
-    case = {**DIVIDING, "opcodes": {"LOP3.LUT": 30_000_000, "SHF.R.U32.HI": 10_000_000, "IADD3": 5_000_000, "LDG.E": 1_000_000}}
+    case = {
+        **DIVIDING,
+        "opcodes": {
+            "LOP3.LUT": 30_000_000,
+            "SHF.R.U32.HI": 10_000_000,
+            "IADD3": 5_000_000,
+            "LDG.E": 1_000_000,
+        },
+    }
     assert "logic and shifts" in found("integer-arithmetic", case).summary
 
 
@@ -99,16 +133,32 @@ def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
     assert "for a constant" in finding.summary
     assert "each constant" in finding.advice[0].lower()
     assert "stall_share:imc_miss" in [evidence.metric for evidence in finding.evidence]
-    short = {**case, "metrics": {**case["metrics"], "duration": 5.0, "sm_cycles": 8_500, "sm_active_cycles": 8_000}}  # type: ignore[dict-item]
+    short = {
+        **case,
+        "metrics": {
+            **case["metrics"],
+            "duration": 5.0,
+            "sm_cycles": 8_500,
+            "sm_active_cycles": 8_000,
+        },
+    }  # type: ignore[dict-item]
     result = outcome("instruction-dependency", short)
-    assert not isinstance(result, Finding) or "for a constant" not in result.summary, "a short launch waits for its parameters"
+    assert not isinstance(result, Finding) or "for a constant" not in result.summary, (
+        "a short launch waits for its parameters"
+    )
 
 
 @pytest.mark.parametrize(("busy", "named"), [(0.79, False), (0.83, True)])
 def test_memory_that_loads_wait_for_is_named(busy: float, named: bool) -> None:
-    """Between 80% and what only moving data reaches, loads wait for bandwidth: memory latency is ruled out for that, so bandwidth is the verdict."""
+    """Between 80% and what only moving data reaches, loads wait for bandwidth: memory latency is
+    ruled out for that, so bandwidth is the verdict."""
     case = {
-        "metrics": {"dram_utilization": busy, "dram_read_bytes": 3e8, "dram_write_bytes": 1e6, "issue_active": 0.1},
+        "metrics": {
+            "dram_utilization": busy,
+            "dram_read_bytes": 3e8,
+            "dram_write_bytes": 1e6,
+            "issue_active": 0.1,
+        },
         "stalls": {"selected": 1.0, "long_scoreboard": 30.0},
         "opcodes": {"LDG.E.128": 600_000, "FFMA": 1_000_000},
     }
@@ -119,8 +169,12 @@ def test_memory_that_loads_wait_for_is_named(busy: float, named: bool) -> None:
 
 def test_wide_loads_bring_no_more_bytes_where_many_are_under_way() -> None:
     def case(loads: int) -> dict[str, Any]:
-        rows: list[dict[str, Any]] = [{"sass": f"LDG.E R{20 + i}, [R2.64]", "executed": 1000} for i in range(loads)]
-        rows.append({"sass": "FADD R8, R8, R20", "executed": 1000, "samples": {"long_scoreboard": 500}})
+        rows: list[dict[str, Any]] = [
+            {"sass": f"LDG.E R{20 + i}, [R2.64]", "executed": 1000} for i in range(loads)
+        ]
+        rows.append(
+            {"sass": "FADD R8, R8, R20", "executed": 1000, "samples": {"long_scoreboard": 500}}
+        )
         return {
             "instructions": rows,
             "metrics": {"issue_active": 0.1},

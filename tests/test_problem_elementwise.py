@@ -1,4 +1,5 @@
-"""The elementwise family: both operations' inputs, references and bounds, on NumPy; and that its rungs fit the problem."""
+"""The elementwise family: both operations' inputs, references and bounds, on NumPy; and that its
+rungs fit the problem."""
 
 from __future__ import annotations
 
@@ -40,12 +41,22 @@ def test_gelu_by_tanh_and_by_logistic_are_within_the_bound() -> None:
 def test_gelu_reference_is_the_scalar_formula() -> None:
     x = np.array([[-3.0, -0.5, 0.0, 0.25, 2.0]], dtype=F)
     values = PROBLEM.reference(np, {"x": x}, PROBLEM.parse_size("1x5"), "float32", GELU)["y"].values
-    by_hand = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in x[0].tolist()]
+    by_hand = [
+        0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+        for v in x[0].tolist()
+    ]
     assert values[0].tolist() == pytest.approx(by_hand, rel=1e-14)
     assert values[0, 4] == pytest.approx(1.954597694, rel=1e-9)
 
 
-@pytest.mark.parametrize("wrong", [lambda x: x, lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))), lambda x: np.maximum(x, 0)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: x,
+        lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+        lambda x: np.maximum(x, 0),
+    ],
+)
 def test_gelu_bound_tells_other_functions_apart(wrong: object) -> None:
     inputs = PROBLEM.make_inputs(np, 4, SIZE, "float32", GELU, ["x"])
     assert not compare(np, "y", wrong(inputs["x"]).astype(F), reference(GELU, inputs)).passed  # type: ignore[operator]
@@ -56,9 +67,13 @@ def test_gray_is_exact() -> None:
     rgb = inputs["rgb"]
     assert (rgb.shape, rgb.dtype) == ((123, 457, 3), np.uint8)
     expected = reference(GRAY, inputs)
-    exact = np.floor(rgb.astype(np.float64) @ np.array([77.0, 150.0, 29.0]) / 256 + 0.5).astype(np.uint8)
+    exact = np.floor(rgb.astype(np.float64) @ np.array([77.0, 150.0, 29.0]) / 256 + 0.5).astype(
+        np.uint8
+    )
     assert compare(np, "gray", exact, expected).passed
-    assert np.abs(exact - rgb.astype(np.float64) @ np.array([0.299, 0.587, 0.114])).max() < 1.5  # it is BT.601 luma
+    assert (
+        np.abs(exact - rgb.astype(np.float64) @ np.array([0.299, 0.587, 0.114])).max() < 1.5
+    )  # it is BT.601 luma
     off = exact.copy()
     off[-1, -1] ^= 1
     assert not compare(np, "gray", off, expected).passed
@@ -66,7 +81,9 @@ def test_gray_is_exact() -> None:
 
 def test_black_and_white_stay_so() -> None:
     rgb = np.array([[[0, 0, 0], [255, 255, 255]]], dtype=np.uint8)
-    values = PROBLEM.reference(np, {"rgb": rgb}, PROBLEM.parse_size("1x2"), "float32", GRAY)["gray"].values
+    values = PROBLEM.reference(np, {"rgb": rgb}, PROBLEM.parse_size("1x2"), "float32", GRAY)[
+        "gray"
+    ].values
     assert values.tolist() == [[0, 255]]
 
 
@@ -99,24 +116,46 @@ class FakeCupy:
         return lambda *arrays: self.calls.append(arrays)
 
 
-@pytest.mark.parametrize(("name", "options", "arguments"), [("cupy_gelu", GELU, 2), ("cupy_rgb_to_gray", GRAY, 4)])
-def test_library_kernels_write_into_the_output(name: str, options: dict[str, str], arguments: int) -> None:
-    arrays = {key: np.zeros(spec.shape, spec.dtype) for key, spec in PROBLEM.arrays(SIZE, "float32", options).items()}
+@pytest.mark.parametrize(
+    ("name", "options", "arguments"), [("cupy_gelu", GELU, 2), ("cupy_rgb_to_gray", GRAY, 4)]
+)
+def test_library_kernels_write_into_the_output(
+    name: str, options: dict[str, str], arguments: int
+) -> None:
+    arrays = {
+        key: np.zeros(spec.shape, spec.dtype)
+        for key, spec in PROBLEM.arrays(SIZE, "float32", options).items()
+    }
     cupy = FakeCupy()
     run = PROBLEM.library(cupy, name, arrays, SIZE, "float32", options)
     assert run() is None
     assert len(cupy.calls[0]) == arguments
-    output = next(key for key, spec in PROBLEM.arrays(SIZE, "float32", options).items() if spec.role == "output")
+    output = next(
+        key
+        for key, spec in PROBLEM.arrays(SIZE, "float32", options).items()
+        if spec.role == "output"
+    )
     assert cupy.calls[0][-1] is arrays[output]
     assert cupy.code.startswith("y = ")
 
 
-@pytest.mark.parametrize("rung", [r for r in catalogue.find_family("elementwise").rungs if not r.library], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rung",
+    [r for r in catalogue.find_family("elementwise").rungs if not r.library],
+    ids=lambda r: r.name,
+)
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes])
 def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
-    scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()}
-    known = {*PROBLEM.arrays(size, "float32", rung.problem), *scalars, *rung.scratch_counts(scalars, None, 132)}
+    scalars = {
+        name: scalar.value
+        for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()
+    }
+    known = {
+        *PROBLEM.arrays(size, "float32", rung.problem),
+        *scalars,
+        *rung.scratch_counts(scalars, None, 132),
+    }
     for launch in rung.launch_geometry(scalars, None, 132):
         assert set(launch.args) <= known
 

@@ -1,4 +1,5 @@
-"""The FP32 GEMM problem on NumPy: what its tolerance lets through, what it catches, and the row-major call of cuBLAS."""
+"""The FP32 GEMM problem on NumPy: what its tolerance lets through, what it catches, and the
+row-major call of cuBLAS."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def judged(c: np.ndarray, expected: Expected) -> Verdict:
 
 
 def summed_in_order(a: np.ndarray, b: np.ndarray, order: np.ndarray, parts: int) -> np.ndarray:
-    """The product in float32, k in the given order, in `parts` partial sums that are added up at the end, as split-K does."""
+    """The product in float32, k in the given order, in `parts` partial sums that are added up at
+    the end, as split-K does."""
     total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
     for chunk in np.array_split(order, parts):
         partial = np.zeros_like(total)
@@ -43,7 +45,9 @@ def test_the_family_is_found() -> None:
     assert problem_for("gemm_fp32") is PROBLEM
 
 
-@pytest.mark.parametrize("size_text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *PROBLEM.test_sizes])
+@pytest.mark.parametrize(
+    "size_text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *PROBLEM.test_sizes]
+)
 def test_its_own_sizes_parse(size_text: str) -> None:
     assert PROBLEM.parse_size(size_text).label == size_text
 
@@ -90,18 +94,28 @@ def test_work_is_counted_per_the_shape() -> None:
     size = PROBLEM.parse_size("2x3x5")
     assert PROBLEM.flops(size, {}) == 2 * 2 * 3 * 5
     assert PROBLEM.compulsory_bytes(size, "float32", {}) == 4 * (2 * 5 + 5 * 3 + 2 * 3)
-    assert PROBLEM.reference_bytes(size, "float32", {}) > PROBLEM.compulsory_bytes(size, "float32", {})
+    assert PROBLEM.reference_bytes(size, "float32", {}) > PROBLEM.compulsory_bytes(
+        size, "float32", {}
+    )
 
 
 def test_the_reference_is_the_product() -> None:
     a, b, expected = made("3x4x2")
     for i in range(3):
         for j in range(4):
-            assert expected.values[i, j] == pytest.approx(float(a[i, 0]) * float(b[0, j]) + float(a[i, 1]) * float(b[1, j]), rel=1e-15)
+            assert expected.values[i, j] == pytest.approx(
+                float(a[i, 0]) * float(b[0, j]) + float(a[i, 1]) * float(b[1, j]), rel=1e-15
+            )
 
 
 @settings(deadline=None, max_examples=60)
-@given(m=st.integers(1, 9), n=st.integers(1, 9), k=st.integers(1, 200), parts=st.integers(1, 8), seed=st.integers(0, 10**6))
+@given(
+    m=st.integers(1, 9),
+    n=st.integers(1, 9),
+    k=st.integers(1, 200),
+    parts=st.integers(1, 8),
+    seed=st.integers(0, 10**6),
+)
 def test_any_order_of_summation_passes(m: int, n: int, k: int, parts: int, seed: int) -> None:
     a, b, expected = made(f"{m}x{n}x{k}", seed)
     order = np.random.default_rng(seed).permutation(k)
@@ -127,7 +141,9 @@ def test_magnitudes_that_only_add_up_pass_too_where_the_bound_is_the_worst_case(
 @pytest.mark.parametrize("times", [-1, 1])
 def test_a_missing_or_doubled_term_in_a_deep_product_is_caught(missing: int, times: int) -> None:
     a, b, expected = made("32x32x4096")
-    c = (a.astype(np.float64) @ b + times * np.outer(a[:, missing].astype(np.float64), b[missing])).astype(np.float32)
+    c = (
+        a.astype(np.float64) @ b + times * np.outer(a[:, missing].astype(np.float64), b[missing])
+    ).astype(np.float32)
     verdict = judged(c, expected)
     assert not verdict.passed
     assert "K = 4096" in verdict.message
@@ -166,7 +182,8 @@ def test_tf32_and_bfloat16_products_are_caught(bits: int) -> None:
 
 
 class _FakeCublas:
-    """Column-major SGEMM on host memory with cuBLAS's argument order; notes the math mode it runs in."""
+    """Column-major SGEMM on host memory with cuBLAS's argument order; notes the math mode it runs
+    in."""
 
     CUBLAS_DEFAULT_MATH = 0
     CUBLAS_OP_N = 0
@@ -179,11 +196,29 @@ class _FakeCublas:
         self.mode = mode
 
     def sgemm(
-        self, handle: int, ta: int, tb: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int, ldc: int
+        self,
+        handle: int,
+        ta: int,
+        tb: int,
+        m: int,
+        n: int,
+        k: int,
+        alpha: int,
+        a: int,
+        lda: int,
+        b: int,
+        ldb: int,
+        beta: int,
+        c: int,
+        ldc: int,
     ) -> None:
         assert (handle, ta, tb, self.mode) == (42, 0, 0, 0)
         self.calls += 1
-        left, right, out = _column_major(a, lda, k)[:m], _column_major(b, ldb, n)[:k], _column_major(c, ldc, n)[:m]
+        left, right, out = (
+            _column_major(a, lda, k)[:m],
+            _column_major(b, ldb, n)[:k],
+            _column_major(c, ldc, n)[:m],
+        )
         scale, keep = (ctypes.c_float.from_address(p).value for p in (alpha, beta))
         out[:] = scale * (left @ right) + (keep * out if keep else 0)
 
@@ -193,15 +228,26 @@ def _column_major(address: int, leading: int, columns: int) -> np.ndarray:
     return flat.reshape(columns, leading).T
 
 
-def test_cublas_is_called_so_that_row_major_c_comes_out_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cublas_is_called_so_that_row_major_c_comes_out_in_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fake = _FakeCublas()
     monkeypatch.setitem(sys.modules, "cupy_backends", SimpleNamespace())
-    for name, module in (("cuda", SimpleNamespace()), ("cuda.libs", SimpleNamespace()), ("cuda.libs.cublas", fake)):
+    for name, module in (
+        ("cuda", SimpleNamespace()),
+        ("cuda.libs", SimpleNamespace()),
+        ("cuda.libs.cublas", fake),
+    ):
         monkeypatch.setitem(sys.modules, f"cupy_backends.{name}", module)
-    xp: Any = SimpleNamespace(cuda=SimpleNamespace(device=SimpleNamespace(get_cublas_handle=lambda: 42)))
+    xp: Any = SimpleNamespace(
+        cuda=SimpleNamespace(device=SimpleNamespace(get_cublas_handle=lambda: 42))
+    )
     a, b, expected = made("5x7x3")
     c = np.full((5, 7), np.nan, np.float32)
-    arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=x.ctypes.data)) for name, x in (("A", a), ("B", b), ("C", c))}
+    arrays = {
+        name: SimpleNamespace(data=SimpleNamespace(ptr=x.ctypes.data))
+        for name, x in (("A", a), ("B", b), ("C", c))
+    }
     run = PROBLEM.library(xp, "cublas", arrays, PROBLEM.parse_size("5x7x3"), "float32", {})
     assert fake.calls == 0
     run()

@@ -1,4 +1,5 @@
-"""The gemm_tensor problem: conversions, inputs, reference and tolerance, and the cuBLAS call, all without a GPU."""
+"""The gemm_tensor problem: conversions, inputs, reference and tolerance, and the cuBLAS call, all
+without a GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def value(pattern: int) -> float:
     return float(from_bits(np, np.array([pattern], np.uint16), "bfloat16")[0])
 
 
-def inputs_for(size: Size, dtype: str, names: tuple[str, ...] = ("A", "B"), seed: int = 3) -> dict[str, np.ndarray]:
+def inputs_for(
+    size: Size, dtype: str, names: tuple[str, ...] = ("A", "B"), seed: int = 3
+) -> dict[str, np.ndarray]:
     return PROBLEM.make_inputs(np, seed, size, dtype, {}, names)
 
 
@@ -133,10 +136,13 @@ def test_inputs_are_what_the_tolerance_assumes() -> None:
 
 
 def accumulate_like_a_tensor_core(a: np.ndarray, b: np.ndarray, step: int) -> np.ndarray:
-    """Products in groups of `step`: every addend cut to 24 bits below the group's largest, and the sum cut to float32."""
+    """Products in groups of `step`: every addend cut to 24 bits below the group's largest, and the
+    sum cut to float32."""
     total = np.zeros((a.shape[0], b.shape[1]))
     for k in range(0, a.shape[1], step):
-        addends = np.concatenate([total[None], a[:, k : k + step].T[:, :, None] * b[k : k + step][:, None, :]])
+        addends = np.concatenate(
+            [total[None], a[:, k : k + step].T[:, :, None] * b[k : k + step][:, None, :]]
+        )
         unit = 2.0 ** (np.floor(np.log2(np.abs(addends).max(axis=0) + 1e-300)) - 23)
         total = np.trunc((np.trunc(addends / unit) * unit).sum(axis=0) / unit) * unit
     return total
@@ -203,7 +209,8 @@ def test_poison_is_not_a_number_when_decoded() -> None:
 def test_the_bound_grows_with_k_and_stays_below_the_values() -> None:
     assert partial_sum_bound(1, 1, 1) == 1
     assert accumulation_bound(8, 8, 64) < accumulation_bound(8, 8, 128)
-    # a product of random matrices has elements near sqrt(k) / 3: at 8192 the bound must stay far below
+    # a product of random matrices has elements near sqrt(k) / 3: at 8192 the bound must stay far
+    # below
     assert accumulation_bound(8192, 8192, 8192) < 0.05 * np.sqrt(8192) / 3
     assert UNIT["bfloat16"] == 8 * UNIT["float16"]
 
@@ -220,7 +227,9 @@ def test_work_counts() -> None:
     size = PROBLEM.parse_size("2x3x5")
     assert PROBLEM.flops(size, {}) == 2 * 2 * 3 * 5
     assert PROBLEM.compulsory_bytes(size, "bfloat16", {}) == 2 * (10 + 15 + 6)
-    assert {name: scalar.value for name, scalar in PROBLEM.scalars(size, "bfloat16", {}).items()} == {"M": 2, "N": 3, "K": 5}
+    assert {
+        name: scalar.value for name, scalar in PROBLEM.scalars(size, "bfloat16", {}).items()
+    } == {"M": 2, "N": 3, "K": 5}
     assert padded(1) == 8
     assert padded(8) == 8
     assert PROBLEM.reference_bytes(size, "bfloat16", {}) > 8 * 6
@@ -245,14 +254,36 @@ def test_unknown_dtype_and_library_are_refused() -> None:
 
 
 class _FakeCublas:
-    """cublasGemmEx on NumPy arrays found by address: column-major C (m x n) = alpha * A (m x k) * B (k x n) + beta * C, float16 only."""
+    """cublasGemmEx on NumPy arrays found by address: column-major C (m x n) = alpha * A (m x k) * B
+    (k x n) + beta * C, float16 only."""
 
     CUBLAS_OP_N, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 0, 68, -1
 
     def __init__(self, arrays: dict[int, np.ndarray]) -> None:
         self.arrays = arrays
 
-    def gemmEx(self, handle, opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute, algorithm) -> None:  # type: ignore[no-untyped-def]
+    def gemmEx(
+        self,
+        handle,
+        opa,
+        opb,
+        m,
+        n,
+        k,
+        alpha,
+        a,
+        ta,
+        lda,
+        b,
+        tb,
+        ldb,
+        beta,
+        c,
+        tc,
+        ldc,
+        compute,
+        algorithm,
+    ) -> None:  # type: ignore[no-untyped-def]
         assert (handle, opa, opb, compute, algorithm) == (11, 0, 0, 68, -1)
         assert ta == tb == tc == 2
         assert alpha != beta
@@ -270,9 +301,15 @@ def test_the_cublas_call_computes_the_row_major_product(monkeypatch: pytest.Monk
     for package in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
         monkeypatch.setitem(sys.modules, package, SimpleNamespace(__path__=[]))
     xp = SimpleNamespace(
-        cuda=SimpleNamespace(runtime=SimpleNamespace(CUDA_R_16BF=14, CUDA_R_16F=2), device=SimpleNamespace(get_cublas_handle=lambda: 11))
+        cuda=SimpleNamespace(
+            runtime=SimpleNamespace(CUDA_R_16BF=14, CUDA_R_16F=2),
+            device=SimpleNamespace(get_cublas_handle=lambda: 11),
+        )
     )
-    on_device = {name: SimpleNamespace(data=SimpleNamespace(ptr=array.ctypes.data)) for name, array in arrays.items()}
+    on_device = {
+        name: SimpleNamespace(data=SimpleNamespace(ptr=array.ctypes.data))
+        for name, array in arrays.items()
+    }
     PROBLEM.library(xp, "cublas", on_device, size, "float16", {})()
     expected = PROBLEM.reference(np, inputs, size, "float16", {})["C"]
     assert compare(np, "C", PROBLEM.decode(np, "C", arrays["C"], "float16"), expected).passed

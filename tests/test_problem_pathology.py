@@ -1,4 +1,5 @@
-"""The pathology family: each operation against a direct computation on NumPy, and the pairs against the list of bottlenecks."""
+"""The pathology family: each operation against a direct computation on NumPy, and the pairs against
+the list of bottlenecks."""
 
 from __future__ import annotations
 
@@ -26,11 +27,14 @@ ROOFS = {"dram_bandwidth", "l2_bandwidth", "l1_bandwidth", "fp32_pipe", "tensor_
 
 
 def case(n: int, **options: Any) -> tuple[dict[str, np.ndarray], Expected]:
-    """Inputs and the expected output of one operation; inputs must be as specified and the same for the same seed."""
+    """Inputs and the expected output of one operation; inputs must be as specified and the same for
+    the same seed."""
     size = PROBLEM.parse_size(str(n))
     specs = PROBLEM.arrays(size, "float32", options)
     inputs = PROBLEM.make_inputs(np, 7, size, "float32", options, list(specs))
-    assert {name: (a.shape, str(a.dtype)) for name, a in inputs.items()} == {k: (s.shape, s.dtype) for k, s in specs.items() if s.role == "input"}
+    assert {name: (a.shape, str(a.dtype)) for name, a in inputs.items()} == {
+        k: (s.shape, s.dtype) for k, s in specs.items() if s.role == "input"
+    }
     for name, a in inputs.items():
         assert np.array_equal(a, PROBLEM.make_inputs(np, 7, size, "float32", options, [name])[name])
     ((output, expected),) = PROBLEM.reference(np, inputs, size, "float32", options).items()
@@ -54,7 +58,12 @@ def test_affine_and_bytes(n: int) -> None:
 
 @pytest.mark.parametrize(
     ("n", "options"),
-    [(1, {"steps": 40}), (3000, {"steps": 20, "classes": 64}), (1000, {"steps": 8, "long_steps": 64}), (640, {"steps": 5, "divide": 64})],
+    [
+        (1, {"steps": 40}),
+        (3000, {"steps": 20, "classes": 64}),
+        (1000, {"steps": 8, "long_steps": 64}),
+        (640, {"steps": 5, "divide": 64}),
+    ],
 )
 def test_iterate_step_by_step(n: int, options: dict[str, int]) -> None:
     inputs, expected = case(n, reference="iterate", **options)
@@ -79,7 +88,9 @@ def test_evolve_step_by_step() -> None:
     for i, v in enumerate(inputs["x"]):
         one = np.float32(1)
         for _ in range(64):
-            v = [v + h * (one - v), v - h * (v * v), v + h * (v * (one - v)), v - h * (v * v * v)][i // 8 % 4]
+            v = [v + h * (one - v), v - h * (v * v), v + h * (v * (one - v)), v - h * (v * v * v)][
+                i // 8 % 4
+            ]
         y.append(v)
     assert agrees(y, expected)
     assert not agrees(np.roll(y, 8), expected)
@@ -90,8 +101,12 @@ def test_polynomial_term_by_term(ones: int) -> None:
     inputs, expected = case(50, reference="polynomial", degree=63, ones=ones)
     assert ("c" in inputs) == (not ones)
     c = [1.0] * 64 if ones else inputs["c"].tolist()
-    assert agrees([math.fsum(c[k] * float(x) ** k for k in range(64)) for x in inputs["x"]], expected)
-    assert not agrees([math.fsum(c[k] * float(x) ** k for k in range(63)) for x in inputs["x"]], expected)
+    assert agrees(
+        [math.fsum(c[k] * float(x) ** k for k in range(64)) for x in inputs["x"]], expected
+    )
+    assert not agrees(
+        [math.fsum(c[k] * float(x) ** k for k in range(63)) for x in inputs["x"]], expected
+    )
     horner = np.zeros(50, np.float32)
     for k in reversed(range(64)):
         horner = horner * inputs["x"] + np.float32(c[k])
@@ -100,11 +115,16 @@ def test_polynomial_term_by_term(ones: int) -> None:
 
 @pytest.mark.parametrize(("n", "length"), [(1, 0), (100, 0), (1, 64), (1000, 64)])
 def test_moving_mean_window_by_window(n: int, length: int) -> None:
-    inputs, expected = case(n, reference="moving_mean", taps=32, **({"length": length} if length else {}))
+    inputs, expected = case(
+        n, reference="moving_mean", taps=32, **({"length": length} if length else {})
+    )
     rows = length or n
     cols = math.ceil(n / rows)
     x = inputs["x"].reshape(rows + 31, cols)
-    y = np.array([[math.fsum(x[r : r + 32, c].tolist()) / 32 for c in range(cols)] for r in range(rows)], np.float32)
+    y = np.array(
+        [[math.fsum(x[r : r + 32, c].tolist()) / 32 for c in range(cols)] for r in range(rows)],
+        np.float32,
+    )
     assert agrees(y.reshape(-1), expected)
 
 
@@ -137,7 +157,10 @@ def test_matmul_dot_by_dot(dtype: str) -> None:
     inputs, expected = case(65 * 16, reference="matmul", k=8, cols=16, dtype=dtype)
     assert inputs["A"].shape == (128, 8)
     a, w = inputs["A"].astype(float), inputs["W"].astype(float)
-    c = np.array([[math.fsum(a[r, k] * w[k, j] for k in range(8)) for j in range(16)] for r in range(128)], np.float32)
+    c = np.array(
+        [[math.fsum(a[r, k] * w[k, j] for k in range(8)) for j in range(16)] for r in range(128)],
+        np.float32,
+    )
     assert agrees(c, expected)
     assert not agrees(a[:, :7] @ w[:7], expected)
 
@@ -171,7 +194,9 @@ def test_chase_link_by_link() -> None:
 
 def test_histogram_and_lookup() -> None:
     inputs, expected = case(777, reference="histogram", bins=16)
-    assert agrees(np.array([inputs["key"].tolist().count(b) for b in range(16)], np.int32), expected)
+    assert agrees(
+        np.array([inputs["key"].tolist().count(b) for b in range(16)], np.int32), expected
+    )
     inputs, expected = case(300, reference="lookup", entries=32)
     table = [float(np.float32(1) / np.float32(k + 1)) for k in range(32)]
     y = [sum(table[int(key) // 32**j % 32] for j in range(6)) for key in inputs["key"]]
@@ -182,7 +207,10 @@ def test_broadcast_add_coordinate_by_coordinate() -> None:
     inputs, expected = case(3000, reference="broadcast_add", d0=24, d1=36, d2=52)
     b0, b1, b2 = (inputs[f"b{j}"] for j in range(3))
     first = 2**44 + 12345
-    y = [x + b0[p % 24] + b1[p // 24 % 36] + b2[p // (24 * 36) % 52] for p, x in enumerate(inputs["x"], first)]
+    y = [
+        x + b0[p % 24] + b1[p // 24 % 36] + b2[p // (24 * 36) % 52]
+        for p, x in enumerate(inputs["x"], first)
+    ]
     assert agrees(y, expected)
     assert not agrees(np.roll(y, 1), expected)
 
@@ -190,7 +218,10 @@ def test_broadcast_add_coordinate_by_coordinate() -> None:
 def test_embedding_bag_row_by_row() -> None:
     inputs, expected = case(640, reference="embedding_bag", table_rows=50, lookups=16, divide=64)
     assert inputs["index"].shape == (10, 16)
-    y = [[math.fsum(float(inputs["table"][row, c]) for row in bag) for c in range(32)] for bag in inputs["index"]]
+    y = [
+        [math.fsum(float(inputs["table"][row, c]) for row in bag) for c in range(32)]
+        for bag in inputs["index"]
+    ]
     assert agrees(np.array(y, np.float32), expected)
 
 
@@ -212,9 +243,14 @@ def test_a_wrong_reference_is_told_by_name() -> None:
 
 def test_every_defect_has_its_pair_and_every_roof_its_kernel() -> None:
     by_name = {rung.name: rung for rung in RUNGS}
-    assert set(by_name) == {name for d in DEFECTS for name in (d.replace("-", "_"), d.replace("-", "_") + "_fixed")} | ROOFS | {"lane_layout"}
+    assert set(by_name) == {
+        name for d in DEFECTS for name in (d.replace("-", "_"), d.replace("-", "_") + "_fixed")
+    } | ROOFS | {"lane_layout"}
     for defect in DEFECTS:
-        slow, fixed = by_name[defect.replace("-", "_")], by_name[defect.replace("-", "_") + "_fixed"]
+        slow, fixed = (
+            by_name[defect.replace("-", "_")],
+            by_name[defect.replace("-", "_") + "_fixed"],
+        )
         assert (slow.kind, slow.compared_with, slow.removes) == ("planted", "", "")
         assert (fixed.kind, fixed.compared_with, fixed.removes) == ("step", slow.name, defect)
         assert slow.problem == fixed.problem, "both compute the same"
@@ -228,14 +264,22 @@ def test_every_defect_has_its_pair_and_every_roof_its_kernel() -> None:
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_headers_fit_the_problem(rung: catalogue.Rung) -> None:
     assert rung.problem["reference"] in OPERATIONS
-    for key, value in rung.problem.items():  # sizes that the device code is compiled with are those of the reference
+    for (
+        key,
+        value,
+    ) in (
+        rung.problem.items()
+    ):  # sizes that the device code is compiled with are those of the reference
         assert rung.parameters.get(key.upper(), value) == value, key
     for text in PROBLEM.test_sizes:
         size = PROBLEM.parse_size(text)
         specs: dict[str, ArraySpec] = dict(PROBLEM.arrays(size, "float32", rung.problem))
         scalars = PROBLEM.scalars(size, "float32", rung.problem)
         values = {name: scalar.value for name, scalar in scalars.items()}
-        assert all(abs(value) < 2 ** (63 if scalars[name].dtype == "int64" else 31) for name, value in values.items())
+        assert all(
+            abs(value) < 2 ** (63 if scalars[name].dtype == "int64" else 31)
+            for name, value in values.items()
+        )
         launches = rung.launch_geometry(values, None, 132)
         scratch = {buffer.name for buffer in rung.scratch}
         for launch in launches:
@@ -243,4 +287,6 @@ def test_headers_fit_the_problem(rung: catalogue.Rung) -> None:
         used = {argument for launch in launches for argument in launch.args}
         assert set(specs) <= used, "every input is read and every output written"
         assert PROBLEM.flops(size, rung.problem) > 0
-        assert PROBLEM.compulsory_bytes(size, "float32", rung.problem) == sum(spec.nbytes for spec in specs.values())
+        assert PROBLEM.compulsory_bytes(size, "float32", rung.problem) == sum(
+            spec.nbytes for spec in specs.values()
+        )

@@ -1,4 +1,5 @@
-"""The reduction family: sizes, inputs, references and bounds, on NumPy; and that its rungs fit the problem."""
+"""The reduction family: sizes, inputs, references and bounds, on NumPy; and that its rungs fit the
+problem."""
 
 from __future__ import annotations
 
@@ -33,7 +34,15 @@ def blocked_sum(x: np.ndarray, threads: int) -> np.float32:
 
 
 @pytest.mark.parametrize(
-    ("text", "n"), [("0", 0), ("1000", 1000), ("2^22", 1 << 22), ("2**28", 1 << 28), (" 2 ^ 30 ", 1 << 30), ("2147483647", 2**31 - 1)]
+    ("text", "n"),
+    [
+        ("0", 0),
+        ("1000", 1000),
+        ("2^22", 1 << 22),
+        ("2**28", 1 << 28),
+        (" 2 ^ 30 ", 1 << 30),
+        ("2147483647", 2**31 - 1),
+    ],
 )
 def test_sizes_are_counts_or_powers_of_two(text: str, n: int) -> None:
     assert PROBLEM.parse_size(text)["n"] == n
@@ -41,7 +50,14 @@ def test_sizes_are_counts_or_powers_of_two(text: str, n: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("-1", "too small"), ("2^31", "too large"), ("2^999", "too large"), ("3x4", "2 extents"), ("2^", "not a number"), ("many", "not a number")],
+    [
+        ("-1", "too small"),
+        ("2^31", "too large"),
+        ("2^999", "too large"),
+        ("3x4", "2 extents"),
+        ("2^", "not a number"),
+        ("many", "not a number"),
+    ],
 )
 def test_impossible_sizes_are_refused(text: str, says: str) -> None:
     with pytest.raises(UsageProblem, match=says):
@@ -56,9 +72,13 @@ def test_own_sizes_are_accepted(text: str) -> None:
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=50))
 def test_integer_sums_wrap_around(values: list[int]) -> None:
     x = np.array(values, dtype=np.int32)
-    expected = PROBLEM.reference(np, {"x": x}, PROBLEM.parse_size(str(len(values))), "int32", {})["y"]
+    expected = PROBLEM.reference(np, {"x": x}, PROBLEM.parse_size(str(len(values))), "int32", {})[
+        "y"
+    ]
     assert int(expected.values[0]) == (sum(values) + 2**31) % 2**32 - 2**31
-    wrapped = x.view(np.uint32).sum(dtype=np.uint32).reshape(1).view(np.int32)  # what the kernels compute
+    wrapped = (
+        x.view(np.uint32).sum(dtype=np.uint32).reshape(1).view(np.int32)
+    )  # what the kernels compute
     assert compare(np, "y", wrapped, expected).passed
     assert not compare(np, "y", wrapped ^ np.int32(1), expected).passed
 
@@ -109,7 +129,11 @@ def test_work_and_traffic() -> None:
         PROBLEM.library(np, "thrust", {}, size, "int32", {})
 
 
-@pytest.mark.parametrize("rung", [r for r in catalogue.find_family("reduction").rungs if not r.library], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rung",
+    [r for r in catalogue.find_family("reduction").rungs if not r.library],
+    ids=lambda r: r.name,
+)
 @pytest.mark.parametrize("text", ["0", "1", "127", "2^22", "16777259", "2147483647"])
 def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)

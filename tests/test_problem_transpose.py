@@ -1,4 +1,5 @@
-"""The transpose family on NumPy: its reference, its refusals, and the index arithmetic of the rungs that are not plain."""
+"""The transpose family on NumPy: its reference, its refusals, and the index arithmetic of the rungs
+that are not plain."""
 
 from __future__ import annotations
 
@@ -49,26 +50,38 @@ def test_refusals() -> None:
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
 def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
-    scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()}
+    scalars = {
+        name: scalar.value
+        for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()
+    }
     known = {*PROBLEM.arrays(size, "float32", rung.problem), *scalars}
     for launch in rung.launch_geometry(scalars, None, 132):
         assert set(launch.args) <= known
 
 
-@pytest.mark.parametrize("name", ["transpose_naive", "transpose_smem", "transpose_padded", "transpose_swizzled"])
+@pytest.mark.parametrize(
+    "name", ["transpose_naive", "transpose_smem", "transpose_padded", "transpose_swizzled"]
+)
 def test_too_many_rows_for_the_grid_are_refused(name: str) -> None:
     with pytest.raises(UsageProblem, match="rows must be at most"):
-        catalogue.find_rung(name).launch_geometry({"rows": 65535 * 32 + 1, "cols": 1, "count": 65535 * 32 + 1}, None, 132)
+        catalogue.find_rung(name).launch_geometry(
+            {"rows": 65535 * 32 + 1, "cols": 1, "count": 65535 * 32 + 1}, None, 132
+        )
 
 
 def bank_groups(quartets: list[int]) -> bool:
-    """Whether a 128-bit access is free of conflicts: each 8 neighbouring lanes reach 8 different 16-byte columns of the 128-byte bank row."""
-    return all(len({q % 8 for q in quartets[first : first + 8]}) == 8 for first in range(0, len(quartets), 8))
+    """Whether a 128-bit access is free of conflicts: each 8 neighbouring lanes reach 8 different
+    16-byte columns of the 128-byte bank row."""
+    return all(
+        len({q % 8 for q in quartets[first : first + 8]}) == 8
+        for first in range(0, len(quartets), 8)
+    )
 
 
 @pytest.mark.parametrize("tile", catalogue.find_rung("transpose_vectorized").search["TILE"])
 def test_the_vectorized_tile_is_a_transpose_without_conflicts(tile: int) -> None:
-    """The layout of transpose_vectorized, replayed: quartet r of column c lies at [c][r ^ (c / 4)]."""
+    """The layout of transpose_vectorized, replayed: quartet r of column c lies at [c][r ^ (c /
+    4)]."""
     quartets = tile // 4
     x = np.arange(tile * tile).reshape(tile, tile)
     shared = np.full((tile, quartets, 4), -1)
@@ -80,5 +93,7 @@ def test_the_vectorized_tile_is_a_transpose_without_conflicts(tile: int) -> None
                 shared[4 * q + m, r ^ q] = x[4 * r : 4 * r + 4, 4 * q + m]
         for c in range(0, tile, quartets):
             assert bank_groups([(r + c) * quartets + (q ^ ((r + c) // 4)) for r, q in lanes])
-    y = np.stack([np.concatenate([shared[c, q ^ (c // 4)] for q in range(quartets)]) for c in range(tile)])
+    y = np.stack(
+        [np.concatenate([shared[c, q ^ (c // 4)] for q in range(quartets)]) for c in range(tile)]
+    )
     assert (y == x.T).all()

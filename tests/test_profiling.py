@@ -42,10 +42,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 def profile(
-    folder: Path, *rungs: str, seconds: float | None = ALL, collected: Collected | None = None, timeout: float = 60
+    folder: Path,
+    *rungs: str,
+    seconds: float | None = ALL,
+    collected: Collected | None = None,
+    timeout: float = 60,
 ) -> tuple[Collected, Quiet]:
     collected, reporter = collected or Collected(), Quiet()
-    profiling.profile_all(chosen(*rungs, sizes="1024"), {}, folder, reporter, collected, timeout=timeout, part_seconds=seconds)
+    profiling.profile_all(
+        chosen(*rungs, sizes="1024"),
+        {},
+        folder,
+        reporter,
+        collected,
+        timeout=timeout,
+        part_seconds=seconds,
+    )
     return collected, reporter
 
 
@@ -72,7 +84,13 @@ def test_parts_have_reports_of_their_own_and_make_one_run(ncu: Ncu, folder: Path
     saved: list[int] = []
     collected = Collected()
     profiling.profile_all(
-        chosen(*RUNGS, sizes="1024"), {}, folder, Quiet(), collected, part_seconds=ONE, saved=lambda: saved.append(len(collected.reports))
+        chosen(*RUNGS, sizes="1024"),
+        {},
+        folder,
+        Quiet(),
+        collected,
+        part_seconds=ONE,
+        saved=lambda: saved.append(len(collected.reports)),
     )
     assert states(collected) == ["profiled"] * 4
     assert collected.reports == ["profile.ncu-rep", *(f"profile-{n}.ncu-rep" for n in (2, 3, 4))]
@@ -89,7 +107,10 @@ def test_nothing_is_written_over(ncu: Ncu, folder: Path) -> None:
         (folder / name).write_text("mine")
     collected, _ = profile(folder, "naive")
     assert collected.reports == ["profile-4.ncu-rep"]
-    assert {(folder / name).read_text() for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json")} == {"mine"}
+    assert {
+        (folder / name).read_text()
+        for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json")
+    } == {"mine"}
 
 
 @pytest.mark.parametrize("seconds", [ONE, ALL])
@@ -102,7 +123,9 @@ def test_a_crash_costs_the_case_that_crashed(ncu: Ncu, folder: Path, seconds: fl
     assert ncu.ran == list(RUNGS)
 
 
-def test_an_ncu_that_is_killed_ends_the_ladder_and_keeps_what_was_finished(ncu: Ncu, folder: Path) -> None:
+def test_an_ncu_that_is_killed_ends_the_ladder_and_keeps_what_was_finished(
+    ncu: Ncu, folder: Path
+) -> None:
     ncu.at("b_transposed", "kill")
     collected, reporter = profile(folder, *RUNGS, seconds=ONE)
     assert states(collected) == ["profiled", "profiled", "not run", "not run"]
@@ -124,7 +147,9 @@ def test_a_kill_of_ncu_before_anything_is_finished_is_raised(ncu: Ncu, folder: P
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
     ],
 )
-def test_what_holds_for_every_case_ends_the_ladder(ncu: Ncu, folder: Path, says: str, cause: str) -> None:
+def test_what_holds_for_every_case_ends_the_ladder(
+    ncu: Ncu, folder: Path, says: str, cause: str
+) -> None:
     ncu.at("naive", f"say:{says}")
     with pytest.raises(EnvironmentProblem, match=cause) as refused:
         profile(folder, *RUNGS, seconds=ONE)
@@ -140,11 +165,15 @@ def test_out_of_memory_costs_the_case_that_ran_out(ncu: Ncu, folder: Path) -> No
     assert collected.failures == []
 
 
-def test_a_ladder_that_takes_too_long_keeps_what_was_finished(ncu: Ncu, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ladder_that_takes_too_long_keeps_what_was_finished(
+    ncu: Ncu, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
     ncu.at("coalesced", "hang")
     collected, reporter = profile(folder, *RUNGS, timeout=4)
-    assert states(collected) == ["profiled", "profiled", "not run", "not run"], "the case under way was finished when it was asked to stop"
+    assert states(collected) == ["profiled", "profiled", "not run", "not run"], (
+        "the case under way was finished when it was asked to stop"
+    )
     assert any("not profiled within 4 s" in line for line in reporter.said)
     assert "--resume" in collected.failures[0].remedy
 
@@ -160,7 +189,9 @@ def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
 
     ncu.at("coalesced", "hang")
     collected = Collected()
-    profiling.profile_all(chosen(*RUNGS, sizes="1024"), {}, folder, Interrupting(), collected, part_seconds=ALL)
+    profiling.profile_all(
+        chosen(*RUNGS, sizes="1024"), {}, folder, Interrupting(), collected, part_seconds=ALL
+    )
     assert collected.interrupted
     assert states(collected) == ["profiled", "profiled", "not run", "not run"]
     assert not list(folder.glob("*-stop"))
@@ -169,7 +200,10 @@ def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
 def test_a_report_that_was_cut_off_keeps_its_whole_launches(ncu: Ncu, folder: Path) -> None:
     ncu.at("coalesced", "cut")
     collected, reporter = profile(folder, "naive", "coalesced")
-    assert [collected.cases[marker(rung)].report for rung in ("naive", "coalesced")] == ["profile.ncu-rep", "profile-2.ncu-rep"]
+    assert [collected.cases[marker(rung)].report for rung in ("naive", "coalesced")] == [
+        "profile.ncu-rep",
+        "profile-2.ncu-rep",
+    ]
     assert ncu.ran == ["naive", "coalesced", "coalesced"], "only what was lost is done again"
     assert any("was cut off; its 1 whole launches are kept" in line for line in reporter.said)
     assert (folder / f"profile.ncu-rep{profiling.CUT}").is_file()
@@ -177,7 +211,9 @@ def test_a_report_that_was_cut_off_keeps_its_whole_launches(ncu: Ncu, folder: Pa
     assert len(store.load_run(folder, live=True).profiles) == 2
 
 
-def test_rungs_that_failed_while_timed_are_not_profiled(cupy: FakeCupy, ncu: Ncu, folder: Path) -> None:
+def test_rungs_that_failed_while_timed_are_not_profiled(
+    cupy: FakeCupy, ncu: Ncu, folder: Path
+) -> None:
     cupy.behaviours["naive"] = fake_gpu.forgetful
     collected = Collected()
     session.time_all(chosen("naive", "coalesced", sizes="1024"), {}, None, Quiet(), collected)
@@ -198,7 +234,8 @@ def test_no_report_without_a_reason_is_an_error(ncu: Ncu, folder: Path) -> None:
 
 
 def test_a_launch_broken_off_and_collected_again_counts_once(ncu: Ncu, folder: Path) -> None:
-    """A case of several launches can crash between them: what the first report holds of it is not counted with the second's."""
+    """A case of several launches can crash between them: what the first report holds of it is not
+    counted with the second's."""
     collected, _ = profile(folder, "naive", "coalesced")
     (folder / "profile-2.ncu-rep").write_bytes((folder / "profile.ncu-rep").read_bytes())
     collected.reports.append("profile-2.ncu-rep")
@@ -207,7 +244,8 @@ def test_a_launch_broken_off_and_collected_again_counts_once(ncu: Ncu, folder: P
     assert [profile.origin.file for profile in run.profiles] == ["profile.ncu-rep"] * 2
     assert [profile.context.launch_count for profile in run.profiles if profile.context] == [1, 1]
     assert [(skipped.what, skipped.reason) for skipped in run.skipped] == [
-        (f"gemm_fp32/{rung} at 1024 in profile-2.ncu-rep", "collected again in profile.ncu-rep") for rung in ("naive", "coalesced")
+        (f"gemm_fp32/{rung} at 1024 in profile-2.ncu-rep", "collected again in profile.ncu-rep")
+        for rung in ("naive", "coalesced")
     ]
 
 

@@ -1,4 +1,5 @@
-"""The front page over many runs: what is kept of each is used while nothing changed, and everything can be made again from the raw reports."""
+"""The front page over many runs: what is kept of each is used while nothing changed, and everything
+can be made again from the raw reports."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def front(reports: Path) -> str:
     return (reports / "index.html").read_text(encoding="utf-8")
 
 
-def test_a_run_that_is_added_is_the_only_one_read(reports: Path, read: Callable[[], list[str]], template: Path) -> None:
+def test_a_run_that_is_added_is_the_only_one_read(
+    reports: Path, read: Callable[[], list[str]], template: Path
+) -> None:
     first = front(reports)
     assert read() == ["20260101-000000-first", "20260102-000000-second"]
     assert front(reports) == first
@@ -78,8 +81,12 @@ def test_pages_of_a_run_that_was_killed_before_they_were_written_are_made(report
     assert len(list(reports.glob("*/index.html"))) == 2
 
 
-@pytest.mark.parametrize("what", ["report", "timings", "manifest", "part", "part of another", "code"])
-def test_what_changed_is_read_again(what: str, reports: Path, read: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "what", ["report", "timings", "manifest", "part", "part of another", "code"]
+)
+def test_what_changed_is_read_again(
+    what: str, reports: Path, read: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = front(reports)
     read()
     folder = reports / "20260101-000000-first"
@@ -93,22 +100,34 @@ def test_what_changed_is_read_again(what: str, reports: Path, read: Callable[[],
     elif what == "part":
         (folder / publish.PART).write_bytes(b"\x1f\x8b damaged")
     elif what == "part of another":
-        (folder / publish.PART).write_bytes((reports / "20260102-000000-second" / publish.PART).read_bytes())
+        (folder / publish.PART).write_bytes(
+            (reports / "20260102-000000-second" / publish.PART).read_bytes()
+        )
     else:
         monkeypatch.setattr(publish, "_code", lambda: "other")
     page = front(reports)
-    assert read() == (["20260101-000000-first", "20260102-000000-second"] if what == "code" else ["20260101-000000-first"])
+    assert read() == (
+        ["20260101-000000-first", "20260102-000000-second"]
+        if what == "code"
+        else ["20260101-000000-first"]
+    )
     assert ("another title" in page) is (what == "manifest")
     assert (page == first) is (what not in ("timings", "manifest"))
 
 
-def test_parts_are_data_and_a_foreign_one_is_made_again(reports: Path, read: Callable[[], list[str]]) -> None:
+def test_parts_are_data_and_a_foreign_one_is_made_again(
+    reports: Path, read: Callable[[], list[str]]
+) -> None:
     first = front(reports)
     read()
     path = reports / "20260101-000000-first" / publish.PART
     data = json.loads(gzip.decompress(path.read_bytes()))
     for change in ({"part": {}}, {"part": None}, {}):
-        path.write_bytes(gzip.compress(json.dumps({**data, "data": {"key": data["data"]["key"], **change}}).encode()))
+        path.write_bytes(
+            gzip.compress(
+                json.dumps({**data, "data": {"key": data["data"]["key"], **change}}).encode()
+            )
+        )
         assert front(reports) == first
         assert read() == ["20260101-000000-first"]
 
@@ -118,5 +137,7 @@ def test_a_report_damaged_since_is_named_and_left_out(reports: Path) -> None:
     path = reports / "20260101-000000-first" / "profile.ncu-rep"
     path.write_bytes(path.read_bytes()[:-1])
     _, broken = publish.rebuild_index(reports)
-    assert [(name, type(error)) for name, error in broken] == [("20260101-000000-first", InputProblem)]
+    assert [(name, type(error)) for name, error in broken] == [
+        ("20260101-000000-first", InputProblem)
+    ]
     assert "20260101-000000-first" not in (reports / "index.html").read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""What a reader takes from a page is right without knowing how it was made: thresholds, levels of memory, units, headings, links, places."""
+"""What a reader takes from a page is right without knowing how it was made: thresholds, levels of
+memory, units, headings, links, places."""
 
 from __future__ import annotations
 
@@ -35,12 +36,24 @@ def book() -> Book:
 
 @pytest.mark.parametrize(
     ("value", "comparison", "words"),
-    [(0.67, ">=", "≥ 70.2 %: not met"), (0.71, ">=", "≥ 70.2 %: met"), (0.5, "<", "< 70.2 %: met"), (0.9, "<=", "≤ 70.2 %: not met")],
+    [
+        (0.67, ">=", "≥ 70.2 %: not met"),
+        (0.71, ">=", "≥ 70.2 %: met"),
+        (0.5, "<", "< 70.2 %: met"),
+        (0.9, "<=", "≤ 70.2 %: not met"),
+    ],
 )
-def test_evidence_says_whether_its_threshold_is_met(value: float, comparison: str, words: str) -> None:
-    fact = Evidence("fma_pipe_active", "FMA pipe", value, "fraction", "", 0.702, comparison, "somewhere")  # type: ignore[arg-type]
+def test_evidence_says_whether_its_threshold_is_met(
+    value: float, comparison: str, words: str
+) -> None:
+    fact = Evidence(
+        "fma_pipe_active", "FMA pipe", value, "fraction", "", 0.702, comparison, "somewhere"
+    )  # type: ignore[arg-type]
     assert evidence_table((fact,), "Evidence").rows[0][2].text.replace("\u2009", " ") == words
-    assert evidence_table((replace(fact, threshold=None, comparison=""),), "Evidence").rows[0][2].text == "–"
+    assert (
+        evidence_table((replace(fact, threshold=None, comparison=""),), "Evidence").rows[0][2].text
+        == "–"
+    )
 
 
 def test_what_shared_memory_keeps_busy_is_not_ascribed_to_global_accesses(book: Book) -> None:
@@ -52,9 +65,16 @@ def test_what_shared_memory_keeps_busy_is_not_ascribed_to_global_accesses(book: 
 
 def test_whole_things_are_counted_whole() -> None:
     base = occupancy((9, 0), 1024, 32, 0, 0, None)
-    for label, found in (("threads per block", what_if_block(base)), ("registers per thread", what_if_registers(base))):
-        values = [row[0].text for row in _what_if("x", label, found, (32.0, 64.0), 1, 64).table.rows]
-        assert not [text for text in values if "." in text or float(text.replace("\u2009", "")) not in found]
+    for label, found in (
+        ("threads per block", what_if_block(base)),
+        ("registers per thread", what_if_registers(base)),
+    ):
+        values = [
+            row[0].text for row in _what_if("x", label, found, (32.0, 64.0), 1, 64).table.rows
+        ]
+        assert not [
+            text for text in values if "." in text or float(text.replace("\u2009", "")) not in found
+        ]
 
 
 def tables(view: object) -> Iterator[Table]:
@@ -64,49 +84,83 @@ def tables(view: object) -> Iterator[Table]:
     elif is_dataclass(view):
         yield from (table for field in fields(view) for table in tables(getattr(view, field.name)))
     elif isinstance(view, Mapping | list | tuple):
-        yield from (table for part in (view.values() if isinstance(view, Mapping) else view) for table in tables(part))
+        yield from (
+            table
+            for part in (view.values() if isinstance(view, Mapping) else view)
+            for table in tables(part)
+        )
 
 
 def test_headings_are_explained_by_their_table(book: Book) -> None:
-    """One word means another thing in another table: a speedup that was achieved is no occupancy."""
+    """One word means another thing in another table: a speedup that was achieved is no
+    occupancy."""
     found = {kind_of(table): table for table in tables(run_view(book))}
     explained = {kind: dict(columns_explained(found[kind])) for kind in ("ladder", "calibration")}
     assert "occupancy" not in explained["calibration"]["Achieved"].lower()
     assert "warps" in explained["ladder"]["Achieved"].lower()
     for texts in explained.values():
         assert len(set(texts.values())) == len(texts)
-        assert set(texts) == {column.label for column in found["ladder" if "Rung" in texts else "calibration"].columns}
-    assert all(column_term(found["traffic"], column) != "metric-memory-throughput" for column in found["traffic"].columns)
+        assert set(texts) == {
+            column.label for column in found["ladder" if "Rung" in texts else "calibration"].columns
+        }
+    assert all(
+        column_term(found["traffic"], column) != "metric-memory-throughput"
+        for column in found["traffic"].columns
+    )
 
 
 def test_times_under_the_profiler_are_not_explained_as_unprofiled() -> None:
     run = render_fixture.run()
-    strangers = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles), timings=())
-    launches = next(table for table in tables(run_view(open_book(strangers, render_fixture.diagnosis))) if table.key == "launches")
+    strangers = replace(
+        run, profiles=tuple(replace(profile, context=None) for profile in run.profiles), timings=()
+    )
+    launches = next(
+        table
+        for table in tables(run_view(open_book(strangers, render_fixture.diagnosis)))
+        if table.key == "launches"
+    )
     explained = dict(columns_explained(launches))
     for label in ("Time", "Median"):
         assert "under ncu" in explained[label]
         assert "unprofiled" not in explained[label]
 
 
-@pytest.mark.parametrize(("speedup", "good", "text"), [(1.0, False, "n/a"), (1.003, False, "n/a"), (1.6, False, "≤ 1.60×"), (1.0, True, "n/a")])
-def test_no_gain_is_claimed_to_be_nothing(book: Book, speedup: float, good: bool, text: str) -> None:
-    finding = replace(render_fixture.diagnosis(book.run.profiles[0]).primary, speedup=speedup, good=good, arithmetic=("Why not.",))
+@pytest.mark.parametrize(
+    ("speedup", "good", "text"),
+    [(1.0, False, "n/a"), (1.003, False, "n/a"), (1.6, False, "≤ 1.60×"), (1.0, True, "n/a")],
+)
+def test_no_gain_is_claimed_to_be_nothing(
+    book: Book, speedup: float, good: bool, text: str
+) -> None:
+    finding = replace(
+        render_fixture.diagnosis(book.run.profiles[0]).primary,
+        speedup=speedup,
+        good=good,
+        arithmetic=("Why not.",),
+    )
     cell = bound_cell(finding)
     assert cell.text == text
     assert not cell.missing or "Why not" in cell.title or "roof" in cell.title
 
 
 def test_the_verdict_comes_before_the_details(book: Book) -> None:
-    """What a reader looks for first is among the first columns, so that a screen of 1440 pixels shows it."""
+    """What a reader looks for first is among the first columns, so that a screen of 1440 pixels
+    shows it."""
     keys = [spec.column.key for spec in COLUMNS]
     assert keys[:6] == ["rung", "time", "rate", "baseline", "bottleneck", "predicted"]
 
 
 def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
     run = render_fixture.run()
-    alone = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]), timings=(), report_files=())
-    write_run(alone, tmp_path / "analysis", book=open_book(alone, render_fixture.diagnosis), front=False)
+    alone = replace(
+        run,
+        profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]),
+        timings=(),
+        report_files=(),
+    )
+    write_run(
+        alone, tmp_path / "analysis", book=open_book(alone, render_fixture.diagnosis), front=False
+    )
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) == 4
     for page in pages:
@@ -117,7 +171,8 @@ def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
 
 
 def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
-    """Only rungs that were profiled, only reasons that count in one of them; what is left out is summed or counted."""
+    """Only rungs that were profiled, only reasons that count in one of them; what is left out is
+    summed or counted."""
     for panel in family_view(book, "gemm_fp32").panels:
         for chart in panel.charts:
             if chart.title == "Stall migration":
@@ -125,12 +180,17 @@ def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
                 shares = [[cell.value for cell in row[1:]] for row in chart.table.rows]
                 for column in range(len(shares[0]) - 1):
                     assert max(row[column] / sum(row) for row in shares) >= 0.01
-                assert ("not profiled" in chart.table.note) == (len(chart.table.rows) < len(panel.table.rows))
+                assert ("not profiled" in chart.table.note) == (
+                    len(chart.table.rows) < len(panel.table.rows)
+                )
 
 
 def test_labels_of_the_roofline_keep_off_the_lines() -> None:
     """Where a side is free of points, roofs and path, the label stands there."""
-    points = [Point("left", 1e12, {"dram": 20.0}, "step"), Point("right", 1e12, {"dram": 90.0}, "step")]
+    points = [
+        Point("left", 1e12, {"dram": 20.0}, "step"),
+        Point("right", 1e12, {"dram": 90.0}, "step"),
+    ]
     figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
     trace = next(trace for trace in figure["data"] if trace["name"] == "rungs at DRAM")
     assert trace["text"] == ["left", "right"]
@@ -142,26 +202,54 @@ def test_labels_of_the_roofline_keep_off_the_lines() -> None:
 
 def test_every_ladder_is_a_bar_away(tmp_path: Path) -> None:
     run = render_fixture.run()
-    other = replace(run, title="other", timings=tuple(replace(timing, family="transpose") for timing in run.timings[:2]), profiles=())
+    other = replace(
+        run,
+        title="other",
+        timings=tuple(replace(timing, family="transpose") for timing in run.timings[:2]),
+        profiles=(),
+    )
     books = [open_book(run, render_fixture.diagnosis), open_book(other, render_fixture.diagnosis)]
-    text = write_index(tmp_path, [("a", run), ("b", other)], books=books).read_text(encoding="utf-8")
-    bar = text[text.index('<nav class="toc families"') : text.index("</nav>", text.index('<nav class="toc families"'))]
-    for anchor in ("main", "a-gemm_fp32", "b-transpose", "predictions", "not-collected", "all-runs"):
+    text = write_index(tmp_path, [("a", run), ("b", other)], books=books).read_text(
+        encoding="utf-8"
+    )
+    bar = text[
+        text.index('<nav class="toc families"') : text.index(
+            "</nav>", text.index('<nav class="toc families"')
+        )
+    ]
+    for anchor in (
+        "main",
+        "a-gemm_fp32",
+        "b-transpose",
+        "predictions",
+        "not-collected",
+        "all-runs",
+    ):
         assert f'href="#{anchor}"' in bar
         assert f'id="{anchor}"' in text
 
 
 def test_commands_can_be_typed(book: Book) -> None:
-    """Two section folders are told apart, no file is named that is not there, and a packed report is unpacked before it is opened."""
+    """Two section folders are told apart, no file is named that is not there, and a packed report
+    is unpacked before it is opened."""
     recorded = "ncu --section-folder sections --section-folder sections --export p python3 -m ncu_toolkit.gpu.target profile-plan.json"
-    run = replace(book.run, commands=(recorded,), report_files=("p.ncu-rep.xz", "../q.ncu-rep.xz", "a b.ncu-rep"))
+    run = replace(
+        book.run,
+        commands=(recorded,),
+        report_files=("p.ncu-rep.xz", "../q.ncu-rep.xz", "a b.ncu-rep"),
+    )
     own, typed = commands(run, "naive", "4096")
     assert own.text == "ncu-toolkit profile --kernel naive --size 4096"
-    assert "--section-folder $NCU_TOOLKIT/sections --section-folder $NSIGHT_COMPUTE/sections" in typed.text
+    assert (
+        "--section-folder $NCU_TOOLKIT/sections --section-folder $NSIGHT_COMPUTE/sections"
+        in typed.text
+    )
     assert typed.text.endswith("ncu_toolkit.gpu.target $PLAN")
     assert all(name in typed.what for name in ("$NCU_TOOLKIT", "$NSIGHT_COMPUTE", "$PLAN"))
     assert commands(replace(run, live=True))[0].text == recorded
-    assert [command.text for command in opening(run, "p.ncu-rep.xz")] == ["xz --decompress --keep p.ncu-rep.xz\nncu-ui p.ncu-rep"]
+    assert [command.text for command in opening(run, "p.ncu-rep.xz")] == [
+        "xz --decompress --keep p.ncu-rep.xz\nncu-ui p.ncu-rep"
+    ]
     assert [command.text for command in opening(run, "a b.ncu-rep")] == ["ncu-ui 'a b.ncu-rep'"]
     assert opening(run, "../q.ncu-rep.xz") == opening(run, "elsewhere.ncu-rep") == ()
 
@@ -171,15 +259,29 @@ def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
     for profile in book.run.profiles[:4]:
         _, studies, _ = occupancy_section(profile)
         launch = profile.launch
-        now = occupancy(profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic)
+        now = occupancy(
+            profile.device.cc,
+            launch.threads_per_block,
+            launch.registers,
+            launch.shared_static,
+            launch.shared_dynamic,
+        )
         assert [chart.figure["data"][1]["y"] for chart in studies] == [[now.active_warps]] * 3
         assert studies[0].figure["data"][1]["x"] == [now.registers]
 
 
 def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:
     run = render_fixture.run()
-    strangers = replace(run, profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]), timings=())
-    launches = next(table for table in tables(run_view(open_book(strangers, render_fixture.diagnosis))) if table.key == "launches")
+    strangers = replace(
+        run,
+        profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]),
+        timings=(),
+    )
+    launches = next(
+        table
+        for table in tables(run_view(open_book(strangers, render_fixture.diagnosis)))
+        if table.key == "launches"
+    )
     keys = [column.key for column in launches.columns]
     assert keys[:7] == ["kernel", "status", "launches", "time", "share", "bottleneck", "predicted"]
     for row in launches.rows:

@@ -1,4 +1,5 @@
-"""The recipes of CONTRIBUTING.md, carried out in a temporary copy: the files they name are enough, and everything else picks the new thing up."""
+"""The recipes of CONTRIBUTING.md, carried out in a temporary copy: the files they name are enough,
+and everything else picks the new thing up."""
 
 from __future__ import annotations
 
@@ -45,8 +46,18 @@ def python(copy: Path, script: str) -> str:
     path = os.pathsep.join(map(str, (copy, copy / "docs", copy / "tests")))
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("NCU_TOOLKIT_KERNELS", None)
-    checked = f"import ncu_toolkit\nassert ncu_toolkit.__file__.startswith({str(copy)!r})\n" + textwrap.dedent(script)
-    done = subprocess.run([sys.executable, "-c", checked], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    checked = (
+        f"import ncu_toolkit\nassert ncu_toolkit.__file__.startswith({str(copy)!r})\n"
+        + textwrap.dedent(script)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", checked],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -67,13 +78,20 @@ def add_kernel(copy: Path, family: str = "gemm_fp32", header: str = "") -> Path:
     (shown,) = re.findall(r"```cuda\n(/\*\+\+\+\n.*?\+\+\+\*/)\n```", RECIPES, flags=re.DOTALL)
     path = copy / "kernels" / family / "90_recipe_kernel.cu"
     path.parent.mkdir(exist_ok=True)
-    path.write_text((header or shown.replace('"name"', '"recipe_kernel"')) + KERNEL_CODE, encoding="utf-8")
+    path.write_text(
+        (header or shown.replace('"name"', '"recipe_kernel"')) + KERNEL_CODE, encoding="utf-8"
+    )
     return path
 
 
 def test_a_kernel_is_one_file(copy: Path) -> None:
     add_kernel(copy)
-    listed = json.loads(python(copy, "from ncu_toolkit.cli import main\nmain(['list', '--family', 'gemm_fp32', '--format', 'json'])"))
+    listed = json.loads(
+        python(
+            copy,
+            "from ncu_toolkit.cli import main\nmain(['list', '--family', 'gemm_fp32', '--format', 'json'])",
+        )
+    )
     assert listed[0]["rungs"][-1]["name"] == "recipe_kernel"
     python(
         copy,
@@ -189,8 +207,12 @@ CASE = {
 
 
 def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
-    (copy / "ncu_toolkit" / "rules" / "register_moves.py").write_text(RULE.lstrip(), encoding="utf-8")
-    (copy / "tests" / "cases" / "register-moves.json").write_text(json.dumps(CASE), encoding="utf-8")
+    (copy / "ncu_toolkit" / "rules" / "register_moves.py").write_text(
+        RULE.lstrip(), encoding="utf-8"
+    )
+    (copy / "tests" / "cases" / "register-moves.json").write_text(
+        json.dumps(CASE), encoding="utf-8"
+    )
     python(
         copy,
         """
@@ -207,8 +229,22 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         """,
     )
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    tests = ["-q", "-p", "no:cacheprovider", "tests/test_rules.py", "-k", "register-moves or every_bottleneck_has_a_case"]
-    done = subprocess.run([sys.executable, "-m", "pytest", *tests], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    tests = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/test_rules.py",
+        "-k",
+        "register-moves or every_bottleneck_has_a_case",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *tests],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:]
     assert re.search(r"[4-9] passed", done.stdout), "the case file alone brings its tests along"
 
@@ -296,4 +332,9 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
 
 
 def test_the_recipes_are_the_ones_that_are_tested() -> None:
-    assert re.findall(r"^## (Add .*)$", RECIPES, flags=re.MULTILINE) == ["Add a kernel", "Add a metric", "Add a bottleneck", "Add a ladder"]
+    assert re.findall(r"^## (Add .*)$", RECIPES, flags=re.MULTILINE) == [
+        "Add a kernel",
+        "Add a metric",
+        "Add a bottleneck",
+        "Add a ladder",
+    ]

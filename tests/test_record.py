@@ -1,4 +1,5 @@
-"""Making a recording: a second run for the profiler's own rules, scrubbing, packing; what is left is a run that can be shipped."""
+"""Making a recording: a second run for the profiler's own rules, scrubbing, packing; what is left
+is a run that can be shipped."""
 
 from __future__ import annotations
 
@@ -41,7 +42,12 @@ def test_a_recording_is_one_report_with_the_rules_beside_it(ncu: Ncu, tmp_path: 
     folder = tmp_path / "recording"
     collected = recorded_into(folder)
     assert collected.failures == []
-    assert {path.name for path in folder.iterdir()} == {store.MANIFEST, store.TIMINGS, store.RULES, "profile.ncu-rep.xz"}
+    assert {path.name for path in folder.iterdir()} == {
+        store.MANIFEST,
+        store.TIMINGS,
+        store.RULES,
+        "profile.ncu-rep.xz",
+    }
     run = store.load_run(folder, live=False)
     assert [profile.context.rung for profile in run.profiles if profile.context] == list(RUNGS)
     assert set(run.costs) >= {"profiling (ladder)", "profiling (full)"}
@@ -50,7 +56,9 @@ def test_a_recording_is_one_report_with_the_rules_beside_it(ncu: Ncu, tmp_path: 
     assert run.skipped == ()
 
 
-def test_a_crash_under_the_stock_rules_leaves_the_recording(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_under_the_stock_rules_leaves_the_recording(
+    ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "recording"
     stock = record._stock
 
@@ -61,5 +69,7 @@ def test_a_crash_under_the_stock_rules_leaves_the_recording(ncu: Ncu, tmp_path: 
     monkeypatch.setattr(record, "_stock", crashing)
     collected = recorded_into(folder)
     assert len(collected.failures) == 1
-    assert {case.rung: case.state for case in store.load_manifest(folder).cases} == dict.fromkeys(RUNGS, "profiled")
+    assert {case.rung: case.state for case in store.load_manifest(folder).cases} == dict.fromkeys(
+        RUNGS, "profiled"
+    )
     assert collected.cases[marker("coalesced")].report == "profile.ncu-rep"

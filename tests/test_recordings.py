@@ -1,4 +1,5 @@
-"""The shipped recordings: whole, complete, with their provenance, and with nothing private in them."""
+"""The shipped recordings: whole, complete, with their provenance, and with nothing private in
+them."""
 
 from __future__ import annotations
 
@@ -20,16 +21,25 @@ MAX_PASSES = 16
 _ADDRESS = re.compile(rb"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])(?! \(build)")
 _PRIVATE = {
     "a home folder": re.compile(rb"/home/[A-Za-z0-9_.-]*[^x/.][A-Za-z0-9_.-]*|/root/|/Users/"),
-    "a mail address": re.compile(rb"[A-Za-z0-9_.]{2,}@(?:[A-Za-z0-9-]{2,}\.)+(?:com|org|net|edu|io|local)\b"),
-    "a user's temporary folder": re.compile(rb"/tmp/(?:[a-z_]+[-_.])?(?:user|runner|pytest|tmp)[A-Za-z0-9_.-]*|/run/user/"),
-    "a host name": re.compile(rb"\b(?=[a-z]*[0-9-])[a-z][a-z0-9-]{2,}\.(?:internal|local|lan|corp|intra|cluster)\b|\bip-\d+-\d+-\d+-\d+\b"),
+    "a mail address": re.compile(
+        rb"[A-Za-z0-9_.]{2,}@(?:[A-Za-z0-9-]{2,}\.)+(?:com|org|net|edu|io|local)\b"
+    ),
+    "a user's temporary folder": re.compile(
+        rb"/tmp/(?:[a-z_]+[-_.])?(?:user|runner|pytest|tmp)[A-Za-z0-9_.-]*|/run/user/"
+    ),
+    "a host name": re.compile(
+        rb"\b(?=[a-z]*[0-9-])[a-z][a-z0-9-]{2,}\.(?:internal|local|lan|corp|intra|cluster)\b|\bip-\d+-\d+-\d+-\d+\b"
+    ),
     "a token": re.compile(rb"\b(?:ghp|hf|sk|pypi)[_-][A-Za-z0-9]{20,}"),
 }
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file's bytes, unpacked, by name."""
-    return {path.name: lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes() for path in sorted(folder.iterdir())}
+    return {
+        path.name: lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        for path in sorted(folder.iterdir())
+    }
 
 
 def test_there_are_recordings_of_the_fp32_ladder() -> None:
@@ -44,7 +54,11 @@ def test_nothing_private_is_in_a_recording(folder: Path) -> None:
             found += [f"{name}: {what}: {match.group()!r}" for match in pattern.finditer(data)]
         for match in _ADDRESS.finditer(data):
             parts = [int(part) for part in match.group().split(b".")]
-            versions = max(parts) > 255 or (name.endswith(".json") and parts[0] > 223) or match.group() == b"127.0.0.1"
+            versions = (
+                max(parts) > 255
+                or (name.endswith(".json") and parts[0] > 223)
+                or match.group() == b"127.0.0.1"
+            )
             if not versions:
                 found.append(f"{name}: an address: {match.group()!r}")
     assert not found
@@ -63,14 +77,22 @@ def test_the_patterns_find_what_they_are_for() -> None:
     )
     for secret in secrets:
         assert any(pattern.search(secret) for pattern in _PRIVATE.values()), secret
-    for harmless in (b"/home/xxxxx/x", b"2025.3.1.0 (build 1)", b"/src/kernels/a.cu", b"__half@plt", b"st.local.u32"):
+    for harmless in (
+        b"/home/xxxxx/x",
+        b"2025.3.1.0 (build 1)",
+        b"/src/kernels/a.cu",
+        b"__half@plt",
+        b"st.local.u32",
+    ):
         assert not any(pattern.search(harmless) for pattern in _PRIVATE.values()), harmless
 
 
 @FOLDERS
 def test_sources_lie_in_a_neutral_folder(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
-        files = {instruction.file for instruction in profile.instructions if instruction.file} | set(profile.sources)
+        files = {
+            instruction.file for instruction in profile.instructions if instruction.file
+        } | set(profile.sources)
         strays = {file for file in files if not file.startswith("/src/") and "/cuda/" not in file}
         assert not strays, profile.launch.kernel
 
@@ -88,7 +110,16 @@ def test_reports_are_whole(folder: Path) -> None:
 def test_provenance_is_complete(folder: Path) -> None:
     run = recorded.run_of(folder)
     manifest = store.load_manifest(folder)
-    for label in ("GPU", "Driver", "CUDA driver API", "CUDA runtime", "Clocks", "Compiler", "Nsight Compute", "ncu-toolkit"):
+    for label in (
+        "GPU",
+        "Driver",
+        "CUDA driver API",
+        "CUDA runtime",
+        "Clocks",
+        "Compiler",
+        "Nsight Compute",
+        "ncu-toolkit",
+    ):
         assert run.environment.get(label), label
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", run.created)
     assert run.device.name
@@ -97,27 +128,41 @@ def test_provenance_is_complete(folder: Path) -> None:
         command = next(command for command in run.commands if "--set ladder" in command)
         assert command.startswith("ncu "), "no path of the machine it was made on"
         assert "--clock-control none" in command
-        assert all(part.startswith(("ncu", "--", "python")) or "/" not in part for part in command.split())
+        assert all(
+            part.startswith(("ncu", "--", "python")) or "/" not in part for part in command.split()
+        )
         assert run.ceilings.copy
         assert run.ceilings.fp32
     assert set(manifest.report_files) <= {path.name for path in folder.iterdir()}
-    assert {path.name for path in folder.iterdir()} <= {store.MANIFEST, store.TIMINGS, store.RULES, store.CURVE, *manifest.report_files}, (
-        "nothing else is shipped"
+    assert {path.name for path in folder.iterdir()} <= {
+        store.MANIFEST,
+        store.TIMINGS,
+        store.RULES,
+        store.CURVE,
+        *manifest.report_files,
+    }, "nothing else is shipped"
+    assert not [case for case in manifest.cases if case.state == "failed"], (
+        "a recording holds no wrong kernels"
     )
-    assert not [case for case in manifest.cases if case.state == "failed"], "a recording holds no wrong kernels"
 
 
 @FOLDERS
 def test_every_launch_is_complete_and_belongs_to_a_case(folder: Path) -> None:
     run = recorded.run_of(folder)
-    broken = [f"{p.launch.function}: {p.launch.status}" for p in run.profiles if not p.launch.complete]
+    broken = [
+        f"{p.launch.function}: {p.launch.status}" for p in run.profiles if not p.launch.complete
+    ]
     loose = [p.launch.function for p in run.profiles if p.context is None]
     assert (broken, loose) == ([], [])
 
 
 @FOLDERS
 def test_passes(folder: Path) -> None:
-    over = {f"{label(p)}": p.value("passes") for p in recorded.run_of(folder).profiles if (p.value("passes") or 99) > MAX_PASSES}
+    over = {
+        f"{label(p)}": p.value("passes")
+        for p in recorded.run_of(folder).profiles
+        if (p.value("passes") or 99) > MAX_PASSES
+    }
     assert not over
 
 
@@ -130,10 +175,14 @@ def label(profile: Profile) -> str:
 def test_every_rung_of_a_recorded_family_is_there(folder: Path) -> None:
     run = recorded.run_of(folder)
     skipped = {item.what for item in run.skipped}
-    profiled = {(p.context.family, p.context.rung, p.context.size) for p in run.profiles if p.context}
+    profiled = {
+        (p.context.family, p.context.rung, p.context.size) for p in run.profiles if p.context
+    }
     timed = {(t.family, t.rung) for t in run.timings}
     missing = []
-    for family, sizes in {(f, frozenset(s for g, _, s in profiled if g == f)) for f, _, _ in profiled}:
+    for family, sizes in {
+        (f, frozenset(s for g, _, s in profiled if g == f)) for f, _, _ in profiled
+    }:
         for rung in find_family(family).rungs:
             what = f"{family}/{rung.name}"
             if what in skipped or rung.unsupported_on(run.device.cc):
@@ -141,9 +190,16 @@ def test_every_rung_of_a_recorded_family_is_there(folder: Path) -> None:
             whole = [
                 size
                 for size in sizes
-                if sum((family, other.name, size) in profiled for other in find_family(family).rungs) > len(find_family(family).rungs) / 2
+                if sum(
+                    (family, other.name, size) in profiled for other in find_family(family).rungs
+                )
+                > len(find_family(family).rungs) / 2
             ]
-            missing += [f"{what} at {size}" for size in whole if (family, rung.name, size) not in profiled and f"{what} at {size}" not in skipped]
+            missing += [
+                f"{what} at {size}"
+                for size in whole
+                if (family, rung.name, size) not in profiled and f"{what} at {size}" not in skipped
+            ]
             if (family, rung.name) not in timed:
                 missing.append(f"{what}: no timing")
     assert not missing

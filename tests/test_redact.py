@@ -17,11 +17,16 @@ CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recording's first launches, with the source moved into somebody's home folder: as many bytes, so that the framing stays."""
+    """The recording's first launches, with the source moved into somebody's home folder: as many
+    bytes, so that the framing stays."""
     data = report_files.first_launches(2)
     path = tmp_path_factory.mktemp("private") / "in.ncu-rep"
     assert data.count(b"/src/build-kernels/") > 1
-    path.write_bytes(data.replace(b"/src/build-kernels/", b"/home/alice.b/proj/").replace(b"/usr/bin/python3.12", b"/home/alice.b/bin/x"))
+    path.write_bytes(
+        data.replace(b"/src/build-kernels/", b"/home/alice.b/proj/").replace(
+            b"/usr/bin/python3.12", b"/home/alice.b/bin/x"
+        )
+    )
     return path
 
 
@@ -38,16 +43,24 @@ def test_private_text_goes_and_figures_stay(source: Path, tmp_path: Path) -> Non
     old, new = reader.load_profiles(source), reader.load_profiles(done.path)
     assert list(map(redact.figures, old)) == list(map(redact.figures, new))
     names = {Path(name).name for profile in new for name in profile.sources}
-    assert names == {Path(name).name for profile in old for name in profile.sources}, "file names stay, folders go"
+    assert names == {Path(name).name for profile in old for name in profile.sources}, (
+        "file names stay, folders go"
+    )
     joined = {row.file for profile in new for row in profile.instructions if row.file}
-    assert joined & {name for profile in new for name in profile.sources}, "instructions still lead to their source"
+    assert joined & {name for profile in new for name in profile.sources}, (
+        "instructions still lead to their source"
+    )
     assert any("One thread" in text for profile in new for text in profile.sources.values())
 
 
 def test_source_goes_when_asked(source: Path, tmp_path: Path) -> None:
-    done = redact.redact(source, tmp_path / "out.ncu-rep.xz", remove_source=True, names=["gemm_fp32"])
+    done = redact.redact(
+        source, tmp_path / "out.ncu-rep.xz", remove_source=True, names=["gemm_fp32"]
+    )
     assert done.blanked_bytes > 1000
-    texts = [text for profile in reader.load_profiles(done.path) for text in profile.sources.values()]
+    texts = [
+        text for profile in reader.load_profiles(done.path) for text in profile.sources.values()
+    ]
     assert all(not text.strip() for text in texts)
     data = framing.read_bytes(done.path)
     assert b"One thread" not in data
@@ -56,19 +69,26 @@ def test_source_goes_when_asked(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["coalesced", "NVIDIA"])
 def test_a_name_goes_from_kernels_and_gpus_too(source: Path, tmp_path: Path, name: str) -> None:
-    """It becomes the same other name everywhere, so the report still agrees with itself, and every figure stays."""
+    """It becomes the same other name everywhere, so the report still agrees with itself, and every
+    figure stays."""
     done = redact.redact(source, tmp_path / "out.ncu-rep", names=[name])
     assert name.encode() not in done.path.read_bytes()
     old, new = reader.load_profiles(source), reader.load_profiles(done.path)
     shown = [(profile.launch.kernel, profile.device.name) for profile in old]
     assert any(name in text for pair in shown for text in pair)
     other = "x" * len(name)
-    assert [(profile.launch.kernel, profile.device.name) for profile in new] == [tuple(t.replace(name, other) for t in pair) for pair in shown]
+    assert [(profile.launch.kernel, profile.device.name) for profile in new] == [
+        tuple(t.replace(name, other) for t in pair) for pair in shown
+    ]
     assert [profile.readings for profile in new] == [profile.readings for profile in old]
 
 
 def test_names_that_figures_hang_on_are_refused(source: Path, tmp_path: Path) -> None:
-    for name, says in (("time_duration", "'?time_duration"), ("__", "holds '__'|would change"), ("0", "'0'")):
+    for name, says in (
+        ("time_duration", "'?time_duration"),
+        ("__", "holds '__'|would change"),
+        ("0", "'0'"),
+    ):
         with pytest.raises(InputProblem, match=says) as refused:
             redact.redact(source, tmp_path / "out.ncu-rep", names=[name])
         assert "report this" not in str(refused.value), "it is the name, no defect"
@@ -122,7 +142,10 @@ def test_what_counts_as_private(text: bytes, expected: bytes | None) -> None:
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports is not here")
-@pytest.mark.parametrize("name", ["a100-a", "h100-triton-2023.2", "rtx3060ti-source-2024.3", "a10g-incomplete-last-launch"])
+@pytest.mark.parametrize(
+    "name",
+    ["a100-a", "h100-triton-2023.2", "rtx3060ti-source-2024.3", "a10g-incomplete-last-launch"],
+)
 def test_real_reports(name: str, tmp_path: Path) -> None:
     done = redact.redact(CORPUS / f"{name}.ncu-rep", tmp_path / "out.ncu-rep", remove_source=True)
     data = done.path.read_bytes()

@@ -1,4 +1,5 @@
-"""The pages in a real browser: nothing fetched, nothing refused, charts drawn, keyboard, themes, narrow screens, printing, hostile text inert."""
+"""The pages in a real browser: nothing fetched, nothing refused, charts drawn, keyboard, themes,
+narrow screens, printing, hostile text inert."""
 
 from __future__ import annotations
 
@@ -63,8 +64,12 @@ def test_front_page_draws_its_charts_and_fetches_nothing(browser: Browser, repor
 
 def test_the_policy_stops_scripts_that_are_not_ours(browser: Browser, reports: Path) -> None:
     browser.open(reports / "index.html")
-    browser.evaluate("(() => { const s = document.createElement('script'); s.textContent = 'window.hurt = 1'; document.body.append(s); })()")
-    browser.evaluate("(() => { const i = document.createElement('img'); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i); })()")
+    browser.evaluate(
+        "(() => { const s = document.createElement('script'); s.textContent = 'window.hurt = 1'; document.body.append(s); })()"
+    )
+    browser.evaluate(
+        "(() => { const i = document.createElement('img'); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i); })()"
+    )
     browser.evaluate("fetch('http://127.0.0.1:9/').catch(() => 0)")
     assert browser.evaluate("window.hurt") is None
     assert len(browser.complaints()) >= 3
@@ -88,7 +93,10 @@ def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, repo
     browser.evaluate(f"{column}.querySelectorAll('thead button')[2].focus()")
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(first).startswith("register_blocked")
-    assert browser.evaluate(f"{column}.querySelectorAll('thead th')[2].getAttribute('aria-sort')") == "descending"
+    assert (
+        browser.evaluate(f"{column}.querySelectorAll('thead th')[2].getAttribute('aria-sort')")
+        == "descending"
+    )
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(first) == "naive"
     last = f"Array.from({column}.tBodies[0].rows, r => r.cells[5].querySelector('.na') ? 1 : 0).join('')"
@@ -100,7 +108,9 @@ def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, repo
 
 def test_reasons_show_on_hover(browser: Browser, reports: Path) -> None:
     browser.open(reports / "index.html")
-    browser.evaluate(f"{PANEL}.querySelector('.na').dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))")
+    browser.evaluate(
+        f"{PANEL}.querySelector('.na').dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))"
+    )
     assert browser.evaluate("document.getElementById('balloon').hidden") is False
     assert len(browser.evaluate("document.getElementById('balloon').textContent")) > 10
 
@@ -149,7 +159,14 @@ def test_text_has_contrast_aa(browser: Browser, reports: Path, page: str, scheme
 
 
 @pytest.mark.parametrize(
-    "page", ["index.html", "glossary.html", "fixture/index.html", "fixture/gemm_fp32-vectorized-4096.html", "fixture/report.html"]
+    "page",
+    [
+        "index.html",
+        "glossary.html",
+        "fixture/index.html",
+        "fixture/gemm_fp32-vectorized-4096.html",
+        "fixture/report.html",
+    ],
 )
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, page: str) -> None:
     browser.open(reports / page, width=390, height=800)
@@ -160,11 +177,16 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, pa
 
 @pytest.mark.parametrize("width", [320, 390, 1400])
 def test_no_legend_squeezes_its_chart(browser: Browser, reports: Path, width: int) -> None:
-    """On a small phone the legend of the chart over sizes has a line for each rung, and is nearly as long as the chart."""
+    """On a small phone the legend of the chart over sizes has a line for each rung, and is nearly
+    as long as the chart."""
     browser.open(reports / "index.html", width=width)
     scroll_through(browser)
-    browser.wait_for(f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === {PANEL}.querySelectorAll('.plot').length")
-    heights = browser.evaluate("[...document.querySelectorAll('.plot[data-drawn]')].filter(p => p.offsetParent).map(p => p._fullLayout._size.h)")
+    browser.wait_for(
+        f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === {PANEL}.querySelectorAll('.plot').length"
+    )
+    heights = browser.evaluate(
+        "[...document.querySelectorAll('.plot[data-drawn]')].filter(p => p.offsetParent).map(p => p._fullLayout._size.h)"
+    )
     assert len(heights) >= 4
     assert min(heights) >= 150, heights
     cut = "[...document.querySelectorAll('.plot[data-drawn] .legend .scrollbar')].filter(b => Number(b.getAttribute('height')) > 0).length"
@@ -188,7 +210,9 @@ def test_ten_thousand_instructions_stay_fast(browser: Browser, reports: Path) ->
     browser.wait_for("document.querySelector('.hotspots[data-ready]')")
     assert time.monotonic() - start < 8  # seconds; about one here, with room for a busy machine
     assert browser.evaluate("document.querySelectorAll('.hotspots .line').length") < 200
-    assert "10000 instructions" in browser.evaluate("document.querySelector('.hot-tools [role=status]').textContent")
+    assert "10000 instructions" in browser.evaluate(
+        "document.querySelector('.hot-tools [role=status]').textContent"
+    )
     spent = browser.evaluate(
         "(() => { const l = document.querySelectorAll('.list'), s = l[l.length - 1], t = performance.now();"
         " for (let i = 0; i < 50; i++) { s.scrollTop = i * 3000; s.dispatchEvent(new Event('scroll')); } return performance.now() - t; })()"
@@ -210,7 +234,10 @@ def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None
     browser.evaluate(
         "(() => { const s = document.querySelector('.hot-tools input[type=search]'); s.value = 'lds.128'; s.dispatchEvent(new Event('input')); })()"
     )
-    assert browser.evaluate("document.querySelector('.hot-tools [role=status]').textContent") == "20 of 160 instructions"
+    assert (
+        browser.evaluate("document.querySelector('.hot-tools [role=status]').textContent")
+        == "20 of 160 instructions"
+    )
     browser.evaluate(f"{sass}.querySelector('.line').click()")
     assert "LDS.128" in browser.evaluate("document.querySelector('.hot-detail').textContent")
     assert browser.evaluate("document.querySelector('.list .related') !== null")
@@ -221,29 +248,43 @@ def test_one_file_turns_its_pages(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "report.html")
     assert browser.evaluate("document.querySelectorAll('.leaf:not([data-off])').length") == 1
     browser.evaluate(f"{PANEL}.querySelector('tbody a').click()")
-    browser.wait_for("document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')")
+    browser.wait_for(
+        "document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')"
+    )
     browser.wait_for("document.querySelector('.leaf:not([data-off]) .hotspots[data-ready]')")
     assert browser.evaluate("document.querySelector('a[data-csv]').href").startswith("blob:")
     assert browser.evaluate("typeof Plotly") == "object"
     healthy(browser)
 
 
-def test_packed_pages_of_one_file_unpack_when_turned_to(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_pages_of_one_file_unpack_when_turned_to(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(html, "PLAIN_BYTES", 0)
     run = render_fixture.run()
-    page = write_run(run, tmp_path / "run", standalone=True, book=open_book(run, render_fixture.diagnosis))
+    page = write_run(
+        run, tmp_path / "run", standalone=True, book=open_book(run, render_fixture.diagnosis)
+    )
     browser.open(page)
     count = browser.evaluate("document.querySelectorAll('script.packed').length")
     assert count == len(run.profiles)
-    assert browser.evaluate("document.querySelectorAll('.leaf').length") == 2, "the run and the glossary"
+    assert browser.evaluate("document.querySelectorAll('.leaf').length") == 2, (
+        "the run and the glossary"
+    )
     browser.evaluate(f"{PANEL}.querySelector('tbody a').click()")
-    browser.wait_for("document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')")
+    browser.wait_for(
+        "document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')"
+    )
     browser.wait_for("document.querySelector('.leaf:not([data-off]) .hotspots[data-ready]')")
     assert browser.evaluate("document.querySelectorAll('script.packed').length") == count - 1
     browser.evaluate("location.hash = '#gemm_fp32-vectorized-4096-verdict'")
-    browser.wait_for("document.querySelector('.leaf:not([data-off])').id === 'page-gemm_fp32-vectorized-4096'")
+    browser.wait_for(
+        "document.querySelector('.leaf:not([data-off])').id === 'page-gemm_fp32-vectorized-4096'"
+    )
     browser.evaluate("history.back()")
-    browser.wait_for("document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')")
+    browser.wait_for(
+        "document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')"
+    )
     browser.open(page, script=False)
     assert "needs JavaScript" in browser.evaluate("document.querySelector('main').innerText")
     healthy(browser)
@@ -252,9 +293,13 @@ def test_packed_pages_of_one_file_unpack_when_turned_to(browser: Browser, tmp_pa
 def test_without_scripts_everything_is_there(browser: Browser, reports: Path) -> None:
     browser.open(reports / "index.html", script=False)
     assert browser.evaluate("document.querySelectorAll('.panel').length") == 5
-    assert browser.evaluate("Array.from(document.querySelectorAll('.panel')).every(p => p.getClientRects().length > 0)")
+    assert browser.evaluate(
+        "Array.from(document.querySelectorAll('.panel')).every(p => p.getClientRects().length > 0)"
+    )
     browser.open(reports / "fixture" / "report.html", script=False)
-    assert browser.evaluate("Array.from(document.querySelectorAll('.leaf')).every(p => p.getClientRects().length > 0)")
+    assert browser.evaluate(
+        "Array.from(document.querySelectorAll('.leaf')).every(p => p.getClientRects().length > 0)"
+    )
 
 
 def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
@@ -277,13 +322,22 @@ def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
         browser.open(path)
         scroll_through(browser)
         assert browser.evaluate("window.hurt") is None, path
-        assert path.name == "glossary.html" or MARKER in browser.evaluate("document.body.textContent"), path
-        assert browser.evaluate("document.querySelectorAll('main img, main b[onmouseover], main a[href^=\"javascript\"], svg a').length") == 0, path
+        assert path.name == "glossary.html" or MARKER in browser.evaluate(
+            "document.body.textContent"
+        ), path
+        assert (
+            browser.evaluate(
+                "document.querySelectorAll('main img, main b[onmouseover], main a[href^=\"javascript\"], svg a').length"
+            )
+            == 0
+        ), path
         assert browser.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
         healthy(browser)
 
 
-def test_a_term_opens_its_entry_by_key_and_touch_without_script(browser: Browser, reports: Path) -> None:
+def test_a_term_opens_its_entry_by_key_and_touch_without_script(
+    browser: Browser, reports: Path
+) -> None:
     """A popover needs no script, so the policy does not matter; Escape closes it."""
     page = next((reports / "fixture").glob("gemm_fp32-naive-4096.html"))
     browser.open(page)
@@ -298,11 +352,15 @@ def test_a_term_opens_its_entry_by_key_and_touch_without_script(browser: Browser
     healthy(browser)
     browser.open(page, script=False)
     box = browser._call("DOM.getDocument")["root"]["nodeId"]
-    node = browser._call("DOM.querySelector", nodeId=box, selector="button[popovertarget=g-stall-lg-throttle]")["nodeId"]
+    node = browser._call(
+        "DOM.querySelector", nodeId=box, selector="button[popovertarget=g-stall-lg-throttle]"
+    )["nodeId"]
     browser._call("DOM.scrollIntoViewIfNeeded", nodeId=node)
     quad = browser._call("DOM.getBoxModel", nodeId=node)["model"]["content"]
     at = {"x": (quad[0] + quad[2]) / 2, "y": (quad[1] + quad[5]) / 2}
     for kind in ("mousePressed", "mouseReleased"):
         browser._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
-    opened = browser._call("DOM.querySelector", nodeId=box, selector="#g-stall-lg-throttle:popover-open")["nodeId"]
+    opened = browser._call(
+        "DOM.querySelector", nodeId=box, selector="#g-stall-lg-throttle:popover-open"
+    )["nodeId"]
     assert opened

@@ -100,7 +100,11 @@ def test_every_link_leads_to_a_file_or_place_here(reports: Path) -> None:
 def test_a_strict_policy_and_no_inline_script(reports: Path) -> None:
     for path in pages(reports):
         page = Page(path)
-        policy = next(value for tag, name, value in page.attributes if tag == "meta" and name == "content" and "default-src" in value)
+        policy = next(
+            value
+            for tag, name, value in page.attributes
+            if tag == "meta" and name == "content" and "default-src" in value
+        )
         assert "default-src 'none'" in policy
         assert "script-src 'self';" in policy
         assert not any(name.startswith("on") for _, name, _ in page.attributes)
@@ -113,7 +117,9 @@ def test_tables_have_captions_and_charts_a_table_and_words(reports: Path) -> Non
         assert all(page.tables) or "figures" in page.ids, path
         assert page.tags["details"] >= page.tags["figure"]
         images = sum(1 for tag, name, value in page.attributes if name == "role" and value == "img")
-        labelled = sum(1 for tag, name, _ in page.attributes if tag == "div" and name == "aria-labelledby")
+        labelled = sum(
+            1 for tag, name, _ in page.attributes if tag == "div" and name == "aria-labelledby"
+        )
         assert images == labelled == page.tags["figure"]
 
 
@@ -124,7 +130,11 @@ def test_plotly_is_written_once(reports: Path) -> None:
 def test_json_and_csv_lie_beside_the_page(reports: Path) -> None:
     document = json.loads((reports / "fixture" / "report.json").read_text())
     assert document["schema"] == "ncu-toolkit/report"
-    assert (reports / "fixture" / "gemm_fp32-4096-float32-table.csv").read_text().startswith("Rung,Time (us),Rate (FLOP/s)")
+    assert (
+        (reports / "fixture" / "gemm_fp32-4096-float32-table.csv")
+        .read_text()
+        .startswith("Rung,Time (us),Rate (FLOP/s)")
+    )
 
 
 def test_writing_again_leaves_no_rubbish(reports: Path) -> None:
@@ -136,23 +146,37 @@ def test_writing_again_leaves_no_rubbish(reports: Path) -> None:
 
 def test_one_file_holds_everything(tmp_path: Path) -> None:
     run = render_fixture.run()
-    path = write_run(run, tmp_path / "x", book=open_book(run, render_fixture.diagnosis), standalone=True)
+    path = write_run(
+        run, tmp_path / "x", book=open_book(run, render_fixture.diagnosis), standalone=True
+    )
     assert [p.name for p in (tmp_path / "x").iterdir()] == [path.name]
     assert not (tmp_path / "assets").exists()
     page = Page(path)
     assert max(Counter(page.ids).values()) == 1
     assert all(link.startswith("#") or link.endswith(".ncu-rep.xz") for link in page.links)
-    packed = {value for tag, name, value in page.attributes if tag == "script" and name == "data-page"}
+    packed = {
+        value for tag, name, value in page.attributes if tag == "script" and name == "data-page"
+    }
     assert {link[1:] for link in page.links if link.startswith("#page-")} <= set(page.ids) | packed
     entries = {name for name in page.ids if name.startswith("g-")}
     assert "g-kind-texture" not in entries  # shown by no page
-    assert {"g-stall-lg-throttle", "g-concept-roofline", "g-stall-math-pipe-throttle"} <= entries  # also where the page is packed
+    assert {
+        "g-stall-lg-throttle",
+        "g-concept-roofline",
+        "g-stall-math-pipe-throttle",
+    } <= entries  # also where the page is packed
 
 
 def test_the_front_page_prefers_the_whole_ladder(tmp_path: Path) -> None:
     whole = render_fixture.run()
     single = replace(
-        whole, id="later", title="One rung, later", live=True, created="2026-01-01T00:00:00Z", profiles=whole.profiles[:1], timings=whole.timings[:1]
+        whole,
+        id="later",
+        title="One rung, later",
+        live=True,
+        created="2026-01-01T00:00:00Z",
+        profiles=whole.profiles[:1],
+        timings=whole.timings[:1],
     )
     books = [open_book(run, render_fixture.diagnosis) for run in (single, whole)]
     path = write_index(tmp_path, [("later", single), ("whole", whole)], books=books)
@@ -195,7 +219,11 @@ def test_hostile_text_makes_no_elements(hostile: tuple[Path, Run]) -> None:
 
 def test_hostile_names_reach_no_other_folder(hostile: tuple[Path, Run]) -> None:
     folder, run = hostile
-    assert {path.parent for path in folder.rglob("*") if path.is_file()} == {folder, folder / "run", folder / "assets"}
+    assert {path.parent for path in folder.rglob("*") if path.is_file()} == {
+        folder,
+        folder / "run",
+        folder / "assets",
+    }
     for path in pages(folder):
         assert not any(".." in unquote(link).removeprefix("../") for link in Page(path).links)
     assert run.report_files[0].startswith("../")

@@ -23,7 +23,9 @@ def test_control_and_direction_marks_are_spelled_out() -> None:
 
 @given(st.text(max_size=300))
 def test_nothing_invisible_is_left(text: str) -> None:
-    assert all(unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn") for c in safe.visible(text))
+    assert all(
+        unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn") for c in safe.visible(text)
+    )
 
 
 def test_long_text_is_cut_and_says_so() -> None:
@@ -56,7 +58,19 @@ def test_slugs_name_nothing_but_a_file_here(text: str) -> None:
     assert re.fullmatch(r"[a-z0-9_][a-z0-9_-]*", safe.slug(text))
 
 
-@pytest.mark.parametrize("text", ["a|b", "[x](http://y)", "<img src=x onerror=alert(1)>", "*b*", "`c`", "# h", "- item", "1. item"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a|b",
+        "[x](http://y)",
+        "<img src=x onerror=alert(1)>",
+        "*b*",
+        "`c`",
+        "# h",
+        "- item",
+        "1. item",
+    ],
+)
 def test_markdown_is_not_markup(text: str) -> None:
     escaped = safe.markdown(text)
     assert re.sub(r"\\([\\`*_\[\]<>#|~&$.-]|\d)", r"\1", escaped) == text
@@ -69,7 +83,10 @@ def test_markdown_code_holds_backticks(text: str) -> None:
     fenced = safe.markdown_code(text)
     fence = re.match(r"`+", fenced)
     assert fence is not None
-    assert fence.group() not in fenced[len(fence.group()) : -len(fence.group())].strip("`") or "`" not in text
+    assert (
+        fence.group() not in fenced[len(fence.group()) : -len(fence.group())].strip("`")
+        or "`" not in text
+    )
     assert "|" not in fenced.replace("\\|", "")
 
 

@@ -1,4 +1,5 @@
-"""The story that the front page and the ladders tell, on the shipped recordings: what is compared with what, what is slower, what is judged."""
+"""The story that the front page and the ladders tell, on the shipped recordings: what is compared
+with what, what is slower, what is judged."""
 
 from __future__ import annotations
 
@@ -35,12 +36,20 @@ def sentence(books: list[Book], family: str) -> str:
 
 def test_ladders_of_one_family_are_not_compared_with_each_other(books: list[Book]) -> None:
     gelu, gray = sentence(books, "elementwise").split(" From ")
-    rates = {name: units.si(timing_of(books, name, "16384").byte_rate, "B/s") for name in ("gelu_unfused", "rgb_to_gray", "rgb_to_gray_vectorized")}
+    rates = {
+        name: units.si(timing_of(books, name, "16384").byte_rate, "B/s")
+        for name in ("gelu_unfused", "rgb_to_gray", "rgb_to_gray_vectorized")
+    }
     assert gelu.startswith(f"From gelu_unfused at {rates['gelu_unfused']} to gelu_vectorized")
     assert "of cupy_gelu" in gelu
     assert "rgb" not in gelu
-    assert gray.startswith(f"rgb_to_gray at {rates['rgb_to_gray']} to rgb_to_gray_vectorized at {rates['rgb_to_gray_vectorized']}")
-    gain = timing_of(books, "rgb_to_gray", "16384").median_us / timing_of(books, "rgb_to_gray_vectorized", "16384").median_us
+    assert gray.startswith(
+        f"rgb_to_gray at {rates['rgb_to_gray']} to rgb_to_gray_vectorized at {rates['rgb_to_gray_vectorized']}"
+    )
+    gain = (
+        timing_of(books, "rgb_to_gray", "16384").median_us
+        / timing_of(books, "rgb_to_gray_vectorized", "16384").median_us
+    )
     assert f"{units.ratio(gain)} faster" in gray
     assert "of cupy_rgb_to_gray" in gray
 
@@ -49,7 +58,9 @@ def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
     """Kernels that mostly read go beyond a copy's rate: that is no share of a roof."""
     said = sentence(books, "reduction")
     assert "roof" not in said
-    shares = {what: float(share) for share, what in re.findall(r"([\d.]+)\u2009% of ([^,.(]+)", said)}
+    shares = {
+        what: float(share) for share, what in re.findall(r"([\d.]+)\u2009% of ([^,.(]+)", said)
+    }
     assert shares["the measured rate of a device-to-device copy "] > 100
     assert shares["the device's DRAM peak"] < 100
     copy, peak = Roof("dram", "", 4e12, True, ""), Roof("dram", "", 5e12, False, "")
@@ -60,7 +71,9 @@ def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
 def test_the_largest_timed_size_is_told_too(books: list[Book]) -> None:
     timing = timing_of(books, "reduce_bulk", "1073741824")
     share = units.percent((timing.baseline_us or 0.0) / timing.median_us)
-    told = f"At size 1073741824: reduce_bulk at {units.si(timing.byte_rate, 'B/s')}, {share} of cub."
+    told = (
+        f"At size 1073741824: reduce_bulk at {units.si(timing.byte_rate, 'B/s')}, {share} of cub."
+    )
     before, _, rest = sentence(books, "reduction").partition(told)
     assert "at size 268435456: " in before
     assert rest == ""
@@ -73,7 +86,12 @@ def timing_of(books: list[Book], rung: str, size: str) -> Timing:
 
 
 def entry_of(books: list[Book], rung: str, size: str) -> tuple[Book, Entry]:
-    return next((book, e) for book in books for e in book.entries if (e.rung, e.variant.size) == (rung, size))
+    return next(
+        (book, e)
+        for book in books
+        for e in book.entries
+        if (e.rung, e.variant.size) == (rung, size)
+    )
 
 
 def test_a_step_that_is_slower_is_marked(books: list[Book]) -> None:
@@ -84,8 +102,16 @@ def test_a_step_that_is_slower_is_marked(books: list[Book]) -> None:
     entries = book.families["gemm_fp32"][slower.variant]
     rows = {row[0].text: row for row in ladder_table(book, "k", "", entries, "flop").rows}
     assert [mark for mark, _ in rows["warp_tiled"][0].badges] == ["slower"]
-    chart = next(c for p in family_view(book, "gemm_fp32").panels if p.label == "4096" for c in p.charts if c.key.endswith("ladder"))
-    assert next(trace["y"] for trace in chart.figure["data"] if "slower" in trace["name"]) == ["warp_tiled"]
+    chart = next(
+        c
+        for p in family_view(book, "gemm_fp32").panels
+        if p.label == "4096"
+        for c in p.charts
+        if c.key.endswith("ladder")
+    )
+    assert next(trace["y"] for trace in chart.figure["data"] if "slower" in trace["name"]) == [
+        "warp_tiled"
+    ]
 
 
 def test_predicted_and_achieved_claim_no_bound(books: list[Book]) -> None:
@@ -108,21 +134,38 @@ def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) 
     tables = [table for book in books if (table := calibration(book))]
     assert sum(len(table.rows) for table in tables) == len(whole.outcomes)
     cases, ranked = (
-        sum(int(found[1]) for t in tables if (found := re.search(words, t.note))) for words in (r"Judged are (\d+)", r"(\d+) of them for")
+        sum(int(found[1]) for t in tables if (found := re.search(words, t.note)))
+        for words in (r"Judged are (\d+)", r"(\d+) of them for")
     )
     assert (cases, ranked) == (whole.ours.cases, whole.ours.ranked)
-    hits = [found for table in tables if (found := re.search(r"the verdict for (\d+) of (\d+)", table.note))]
+    hits = [
+        found
+        for table in tables
+        if (found := re.search(r"the verdict for (\d+) of (\d+)", table.note))
+    ]
     assert sum(int(found[1]) for found in hits) == whole.ours.first
     assert sum(int(found[2]) for found in hits) == whole.ours.ranked
 
 
 def test_what_is_not_judged_stands_in_parentheses(books: list[Book]) -> None:
     tables = [table for book in books if (table := calibration(book))]
-    cells = [dict(zip((column.key for column in table.columns), row, strict=True)) for table in tables for row in table.rows]
-    small = next(row for row in cells if row["step"].text == "naive → coalesced" and row["size"].text.startswith("1024"))
+    cells = [
+        dict(zip((column.key for column in table.columns), row, strict=True))
+        for table in tables
+        for row in table.rows
+    ]
+    small = next(
+        row
+        for row in cells
+        if row["step"].text == "naive → coalesced" and row["size"].text.startswith("1024")
+    )
     assert small["rank"].text.startswith("(")
     assert small["error"].text.startswith("(")
-    slow = next(row for row in cells if row["step"].text == "autotuned → warp_tiled" and row["size"].text.startswith("4096"))
+    slow = next(
+        row
+        for row in cells
+        if row["step"].text == "autotuned → warp_tiled" and row["size"].text.startswith("4096")
+    )
     assert "slower" in slow["achieved"].text
     assert slow["error"].missing
     assert not any("-" in row["achieved"].text for row in cells)
@@ -136,12 +179,21 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert pages[3].slug.endswith("-launch4")
     for profile, page in zip(entry.profiles, pages, strict=True):
         facts = {fact.label: fact.cell for fact in page.facts}
-        assert facts["Time of all 8 launches"].text == units.duration(timing_of(books, "gelu_unfused", "16384").median_us)
+        assert facts["Time of all 8 launches"].text == units.duration(
+            timing_of(books, "gelu_unfused", "16384").median_us
+        )
         assert facts["Duration under ncu, this launch"].value == profile.duration_us
         assert profile.launch.function in facts["This page"].text
         assert ("Longest launch" in facts) == (profile is not entry.main)
-    fused = page_view(book, next(e for e in book.entries if e.rung == "gelu_fused" and e.variant.size == "16384").profiles[0])
+    fused = page_view(
+        book,
+        next(
+            e for e in book.entries if e.rung == "gelu_fused" and e.variant.size == "16384"
+        ).profiles[0],
+    )
     assert "launch" not in fused.title
     assert {"Time", "Duration under ncu"} <= {fact.label for fact in fused.facts}
     chain, repeated = entry_of(books, "launch_overhead", "16777216")
-    assert page_view(chain, repeated.profiles[1]).title.endswith("(launches 2 to 64 of 64, all alike)")
+    assert page_view(chain, repeated.profiles[1]).title.endswith(
+        "(launches 2 to 64 of 64, all alike)"
+    )

@@ -1,4 +1,5 @@
-"""The view of an invented run: one set of formatted values behind HTML, terminal, Markdown, JSON and CSV."""
+"""The view of an invented run: one set of formatted values behind HTML, terminal, Markdown, JSON
+and CSV."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def every_table(view: RunView) -> Iterator[Table]:
     for family in view.families:
         yield from (*family.tables, *(panel.table for panel in family.panels))
     for page in view.pages:
-        yield from (*page.tables.values(), *(t for t in (page.considered, page.bounds, page.checks) if t), *(f.evidence for f in page.findings))
+        yield from (
+            *page.tables.values(),
+            *(t for t in (page.considered, page.bounds, page.checks) if t),
+            *(f.evidence for f in page.findings),
+        )
 
 
 def ladder(view: RunView, size: str) -> Table:
@@ -73,7 +78,10 @@ def test_table_has_what_the_report_promises(view: RunView) -> None:
 
 
 def test_widths_are_counted_apart(view: RunView) -> None:
-    rows = {row[0].value: dict(zip((c.key for c in ladder(view, "4096").columns), row, strict=True)) for row in ladder(view, "4096").rows}
+    rows = {
+        row[0].value: dict(zip((c.key for c in ladder(view, "4096").columns), row, strict=True))
+        for row in ladder(view, "4096").rows
+    }
     assert rows["vectorized"]["lds128"].value == 134_000_000
     assert rows["vectorized"]["lds"].value == 0
     assert rows["smem_tiled"]["lds"].value == 4_295_000_000
@@ -82,7 +90,9 @@ def test_widths_are_counted_apart(view: RunView) -> None:
 
 
 def test_regressions_and_planted_defects_are_marked(view: RunView) -> None:
-    badges = {row[0].value: [mark for mark, _ in row[0].badges] for row in ladder(view, "4096").rows}
+    badges = {
+        row[0].value: [mark for mark, _ in row[0].badges] for row in ladder(view, "4096").rows
+    }
     assert badges["b_transposed"] == ["regression"]
     assert badges["async_copy_broken"] == ["planted"]
     assert badges["cublas"] == ["baseline"]
@@ -90,7 +100,9 @@ def test_regressions_and_planted_defects_are_marked(view: RunView) -> None:
 
 
 def test_sizes_that_were_only_timed_say_so(view: RunView) -> None:
-    row = dict(zip((c.key for c in ladder(view, "512").columns), ladder(view, "512").rows[0], strict=True))
+    row = dict(
+        zip((c.key for c in ladder(view, "512").columns), ladder(view, "512").rows[0], strict=True)
+    )
     assert row["time"].value is not None
     assert row["registers"].missing
     assert row["registers"].title == "this rung was not profiled at this size"
@@ -114,7 +126,11 @@ def test_the_three_kinds_of_absence_are_told_apart(view: RunView) -> None:
 def test_zero_is_a_value(book: Book) -> None:
     subject = book.run.profiles[0]
     assert subject.reading("local_load_sectors").value == 0
-    cell = next(row[1] for row in run_view(book).pages[0].tables["metrics"].rows if row[0].text == "Local load sectors")
+    cell = next(
+        row[1]
+        for row in run_view(book).pages[0].tables["metrics"].rows
+        if row[0].text == "Local load sectors"
+    )
     assert (cell.text, cell.missing) == ("0\u2009sectors", False)
 
 
@@ -128,18 +144,34 @@ def test_every_chart_is_a_valid_figure_with_a_table(view: RunView) -> None:
         if kind not in seen:
             graph_objects.Figure(json.loads(json.dumps(chart.figure)))
         seen.add(kind)
-    assert {"ladder", "stalls", "roofline", "traffic", "sizes", "registers", "shared", "block"} <= seen
+    assert {
+        "ladder",
+        "stalls",
+        "roofline",
+        "traffic",
+        "sizes",
+        "registers",
+        "shared",
+        "block",
+    } <= seen
 
 
 def test_ladder_chart_has_lines_and_whiskers(view: RunView) -> None:
     chart = next(chart for chart in every_chart(view) if chart.key.endswith("4096-float32-ladder"))
     assert len(chart.figure["layout"]["shapes"]) == 3
-    assert {trace["name"] for trace in chart.figure["data"]} == {"step", "regression, kept to show it", "planted defect", "library baseline"}
+    assert {trace["name"] for trace in chart.figure["data"]} == {
+        "step",
+        "regression, kept to show it",
+        "planted defect",
+        "library baseline",
+    }
     assert all(high >= 0 for trace in chart.figure["data"] for high in trace["error_x"]["array"])
 
 
 def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
-    figure = charts.stalls([("slow", {"wait": 500.0}), *((f"fast{n}", {"wait": 5.0 + n}) for n in range(6))], ["wait"])
+    figure = charts.stalls(
+        [("slow", {"wait": 500.0}), *((f"fast{n}", {"wait": 5.0 + n}) for n in range(6))], ["wait"]
+    )
     assert figure["layout"]["xaxis"]["range"][1] < 15
     assert [note["text"] for note in figure["layout"]["annotations"]] == ["500 →"]
     level = charts.stalls([("a", {"wait": 5.0}), ("b", {"wait": 6.0})], ["wait"])
@@ -156,15 +188,25 @@ def test_roofline_labels_do_not_cover_each_other() -> None:
 def test_measured_roofs_stand_beside_the_device_peaks() -> None:
     found = roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13))
     assert [roof.measured for roof in found if roof.name == "fp32"] == [True, False]
-    assert next(roof.rate for roof in found if roof.label == "FP32, device peak") == pytest.approx(66.9e12, rel=1e-3)
-    assert next(roof.rate for roof in found if roof.label == "DRAM, device peak") == pytest.approx(4.9e12, rel=5e-3)
+    assert next(roof.rate for roof in found if roof.label == "FP32, device peak") == pytest.approx(
+        66.9e12, rel=1e-3
+    )
+    assert next(roof.rate for roof in found if roof.label == "DRAM, device peak") == pytest.approx(
+        4.9e12, rel=5e-3
+    )
     unknown = roofs(replace(render_fixture.DEVICE, cc=(99, 0)), Ceilings())
     assert {roof.name for roof in unknown} == {"dram"}
 
 
 def test_renderings_agree(view: RunView, book: Book) -> None:
     document = json.loads(json_out.document(view))
-    rung = next(row for size in document["families"][0]["sizes"] if size["size"] == "4096" for row in size["rungs"] if row["rung"] == "vectorized")
+    rung = next(
+        row
+        for size in document["families"][0]["sizes"]
+        if size["size"] == "4096"
+        for row in size["rungs"]
+        if row["rung"] == "vectorized"
+    )
     rows = list(csv.DictReader(io.StringIO(table_csv(ladder(view, "4096")))))
     line = next(row for row in rows if row["Rung"] == "vectorized")
     assert float(line["Time (us)"]) == rung["time"]
@@ -181,7 +223,9 @@ def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book
     for width in (60, 80, 100, 220):
         console = Console(width=width, record=True, file=io.StringIO())
         console.print(text.summary(book.run, book=book))
-        lines = [line for line in console.export_text().splitlines() if line.startswith("vectorized")]
+        lines = [
+            line for line in console.export_text().splitlines() if line.startswith("vectorized")
+        ]
         assert any(row[1].text in line for line in lines), "the time, with its unit"
         assert not any("…" in line for line in lines) or width < 80
 
@@ -223,14 +267,17 @@ def test_pages_tell_the_step(view: RunView) -> None:
 
 @pytest.mark.parametrize(("change", "told"), [("", False), ("\nextern int more;\n", True)])
 def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: bool) -> None:
-    """In the ladder's notes and on the kernel's page; a new header alone is no change, and blanked source says nothing."""
+    """In the ladder's notes and on the kernel's page; a new header alone is no change, and blanked
+    source says nothing."""
     run = render_fixture.run()
     header, end, code = find_rung("vectorized").text.partition("+++*/")
     label = find_rung("vectorized").label
 
     def embedded(text: str) -> RunView:
         profiles = tuple(
-            replace(p, sources={f"/src/{label}": text}) if p.context and p.context.rung == "vectorized" else replace(p, sources={})
+            replace(p, sources={f"/src/{label}": text})
+            if p.context and p.context.rung == "vectorized"
+            else replace(p, sources={})
             for p in run.profiles
         )
         return run_view(open_book(replace(run, profiles=profiles), render_fixture.diagnosis))
@@ -238,7 +285,9 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: 
     def said(view: RunView) -> tuple[bool, bool]:
         notes = [note for panel in view.families[0].panels for note in panel.notes]
         pages = [page.former for page in view.pages if "vectorized" in page.title]
-        return any("former version: vectorized" in note for note in notes), any(label in former for former in pages)
+        return any("former version: vectorized" in note for note in notes), any(
+            label in former for former in pages
+        )
 
     assert said(embedded(header.replace("title", "title ") + end + code + change)) == (told, told)
     assert said(embedded("x" * 100)) == (False, False)
@@ -251,11 +300,18 @@ def test_repeated_launches_are_grouped_not_overwritten() -> None:
             template,
             context=None,
             origin=replace(template.origin, action_index=n),
-            readings={**template.readings, "duration": Reading("duration", 10.0 + n, "us", Presence.PRESENT)},
+            readings={
+                **template.readings,
+                "duration": Reading("duration", 10.0 + n, "us", Presence.PRESENT),
+            },
         )
         for n in range(5)
     )
-    view = run_view(open_book(replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis))
+    view = run_view(
+        open_book(
+            replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis
+        )
+    )
     assert view.launches is not None
     (row,) = view.launches.rows
     cells = dict(zip((column.key for column in view.launches.columns), row, strict=True))
@@ -269,16 +325,27 @@ def test_repeated_launches_are_grouped_not_overwritten() -> None:
 def test_very_many_launches_get_pages_for_each_kind_first() -> None:
     template = replace(render_fixture.profile("naive", 1024), context=None, instructions=())
     strangers = tuple(
-        replace(template, origin=replace(template.origin, action_index=n), launch=replace(template.launch, kernel=f"k{n % 3}", function=f"k{n % 3}"))
+        replace(
+            template,
+            origin=replace(template.origin, action_index=n),
+            launch=replace(template.launch, kernel=f"k{n % 3}", function=f"k{n % 3}"),
+        )
         for n in range(PAGES + 50)
     )
-    book = open_book(replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis)
+    book = open_book(
+        replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis
+    )
     chosen = paged(book)
     assert len(chosen) == PAGES
     assert {profile.launch.kernel for profile in chosen} == {"k0", "k1", "k2"}
     view = run_view(book)
     slugs = {page.slug for page in view.pages}
-    links = [cell.href.removesuffix(".html") for page in view.pages for cell in (page.previous, page.following) if cell]
+    links = [
+        cell.href.removesuffix(".html")
+        for page in view.pages
+        for cell in (page.previous, page.following)
+        if cell
+    ]
     assert len(links) == 2 * PAGES - 2
     assert set(links) <= slugs
     table = view.launches
@@ -288,8 +355,17 @@ def test_very_many_launches_get_pages_for_each_kind_first() -> None:
 
 def test_incomplete_launches_are_named() -> None:
     broken = render_fixture.profile("naive", 1024)
-    broken = replace(broken, context=None, launch=replace(broken.launch, status="incomplete: it crashed", grid=(0, 1, 1)), readings={})
-    view = run_view(open_book(replace(render_fixture.run(), profiles=(broken,), timings=()), render_fixture.diagnosis))
+    broken = replace(
+        broken,
+        context=None,
+        launch=replace(broken.launch, status="incomplete: it crashed", grid=(0, 1, 1)),
+        readings={},
+    )
+    view = run_view(
+        open_book(
+            replace(render_fixture.run(), profiles=(broken,), timings=()), render_fixture.diagnosis
+        )
+    )
     assert view.pages[0].status == "incomplete: it crashed"
     assert view.skipped is not None
     assert any("incomplete: it crashed" in row[1].text for row in view.skipped.rows)
@@ -305,9 +381,23 @@ def test_reasons_are_listed_once(view: RunView) -> None:
 def test_pairs_are_not_told_as_a_climb() -> None:
     run = render_fixture.run()
     whole = open_book(run, render_fixture.diagnosis)
-    info = {name: replace(rung, kind="planted") for (_, name), rung in whole.rungs.items() if name == "mini_tile"}
+    info = {
+        name: replace(rung, kind="planted")
+        for (_, name), rung in whole.rungs.items()
+        if name == "mini_tile"
+    }
     info |= {name: rung for (_, name), rung in whole.rungs.items() if name == "vectorized"}
     kept = tuple(profile for profile in run.profiles if profile.launch.function in info)
-    pair = replace(run, profiles=kept, timings=tuple(timing for timing in run.timings if timing.rung in info))
-    view = run_view(open_book(pair, render_fixture.diagnosis, {("gemm_fp32", name): rung for name, rung in info.items()}))
-    assert view.families[0].sentence.startswith("1 pair at size 4096: mending the one planted defect makes a kernel 1.50× faster in the median")
+    pair = replace(
+        run, profiles=kept, timings=tuple(timing for timing in run.timings if timing.rung in info)
+    )
+    view = run_view(
+        open_book(
+            pair,
+            render_fixture.diagnosis,
+            {("gemm_fp32", name): rung for name, rung in info.items()},
+        )
+    )
+    assert view.families[0].sentence.startswith(
+        "1 pair at size 4096: mending the one planted defect makes a kernel 1.50× faster in the median"
+    )

@@ -1,4 +1,5 @@
-"""Runs that stopped part-way: killed with -9, interrupted, on another machine, with another kernel; what is kept, redone and refused."""
+"""Runs that stopped part-way: killed with -9, interrupted, on another machine, with another kernel;
+what is kept, redone and refused."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
 
 
 def start(*arguments: str, part: str = "0.15") -> subprocess.Popen[str]:
-    """`ncu-toolkit` in a process of its own, on a GPU that is none. The stand-in for ncu takes 0.1 s a case, so that a part has two."""
+    """`ncu-toolkit` in a process of its own, on a GPU that is none. The stand-in for ncu takes 0.1
+    s a case, so that a part has two."""
     words = [sys.executable, ladder_runs.__file__, "code", part, *arguments]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -68,7 +70,8 @@ def states() -> dict[str, str]:
 
 
 def kill_at(ncu: Ncu, rung: str, *, ncu_too: bool = True) -> dict[str, bytes]:
-    """Begin the ladder and kill it with -9 while `rung` is profiled; returns what lies in the run's folder."""
+    """Begin the ladder and kill it with -9 while `rung` is profiled; returns what lies in the run's
+    folder."""
     ncu.at(rung, "hang")
     process = start(*ARGUMENTS)
     wait_for(lambda: ncu.hangs or process.poll() is not None)
@@ -88,8 +91,18 @@ def test_kill_9_loses_nothing_that_was_finished(ncu: Ncu) -> None:
     ncu.behave()
     code, out, err = ended(start("profile", "--resume"))
     assert code == 0, err
-    assert "2 of 5 cases are profiled and 5 timed, and kept; 3 to collect: b_transposed at 1024, flat_index at 1024, smem_tiled at 1024" in err
-    assert ncu.ran == ["naive", "coalesced", "b_transposed", "b_transposed", "flat_index", "smem_tiled"], "what was finished is not done again"
+    assert (
+        "2 of 5 cases are profiled and 5 timed, and kept; 3 to collect: b_transposed at 1024, flat_index at 1024, smem_tiled at 1024"
+        in err
+    )
+    assert ncu.ran == [
+        "naive",
+        "coalesced",
+        "b_transposed",
+        "b_transposed",
+        "flat_index",
+        "smem_tiled",
+    ], "what was finished is not done again"
     folder = only_run()
     for name in ("profile.ncu-rep", store.TIMINGS):
         assert (folder / name).read_bytes() == before[name], f"{name} is as it was"
@@ -140,7 +153,14 @@ def test_a_report_that_was_being_written_when_it_was_killed(ncu: Ncu) -> None:
     code, _, err = ended(start("profile", "--resume"))
     assert code == 0, err
     assert "profile-2.ncu-rep was cut off; its 1 whole launches are kept" in " ".join(err.split())
-    assert ncu.ran == ["naive", "coalesced", "b_transposed", "flat_index", "flat_index", "smem_tiled"]
+    assert ncu.ran == [
+        "naive",
+        "coalesced",
+        "b_transposed",
+        "flat_index",
+        "flat_index",
+        "smem_tiled",
+    ]
     assert len(store.load_run(folder, live=True).profiles) == 5
 
 
@@ -155,7 +175,9 @@ def test_a_report_that_was_damaged_since_is_collected_again(ncu: Ncu) -> None:
     assert code == 0, err
     assert "is not what was recorded" in err
     assert ncu.ran[3:] == list(RUNGS)
-    assert checksums.verify(folder / store.load_manifest(folder).report_files[0]).source == "run.json"
+    assert (
+        checksums.verify(folder / store.load_manifest(folder).report_files[0]).source == "run.json"
+    )
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -189,16 +211,22 @@ def test_redaction_goes_on_where_it_was_asked_for(ncu: Ncu) -> None:
     assert len(manifest.report_files) > 1
     assert not any(b"blockIdx" in (folder / name).read_bytes() for name in manifest.report_files)
     private = str(Path.cwd()).encode()
-    held = [path.name for path in folder.iterdir() if path.is_file() and private in path.read_bytes()]
+    held = [
+        path.name for path in folder.iterdir() if path.is_file() and private in path.read_bytes()
+    ]
     assert not held, "no folder of this machine is named in what is kept"
     assert not list(folder.glob("*-plan.json"))
 
 
 def test_a_refused_run_leaves_no_folder(ncu: Ncu) -> None:
     ncu.at("naive", "say:==ERROR== ERR_NVGPUCTRPERM")
-    code, _, err = ended(start("profile", "--kernel", "naive", "--size", "1024", "--alone", "--no-timing"))
+    code, _, err = ended(
+        start("profile", "--kernel", "naive", "--size", "1024", "--alone", "--no-timing")
+    )
     assert code == EXIT_ENVIRONMENT
-    assert err.splitlines()[-1].startswith("error: this user may not read the GPU's performance counters")
+    assert err.splitlines()[-1].startswith(
+        "error: this user may not read the GPU's performance counters"
+    )
     assert list(Path("reports").iterdir()) == []
 
 
@@ -219,7 +247,9 @@ def test_a_crash_in_the_middle_is_the_only_case_that_is_missing(ncu: Ncu) -> Non
     assert code == EXIT_KERNEL
     assert "gemm_fp32/b_transposed at 1024: the program ended while this case ran" in err
     assert states() == {rung: "failed" if rung == "b_transposed" else "profiled" for rung in RUNGS}
-    assert "b_transposed at 1024" in (only_run() / "index.html").read_text(), "named as not collected"
+    assert "b_transposed at 1024" in (only_run() / "index.html").read_text(), (
+        "named as not collected"
+    )
     code, _, err = ended(start("profile", "--resume", only_run().name))
     assert (code, "4 of 5 cases are profiled" in err, "(1 failed" in err) == (0, True, True)
 
@@ -236,8 +266,12 @@ def test_timings_are_kept_and_shown_where_profiling_is_refused(ncu: Ncu) -> None
     assert ncu.ran == ["naive", "naive"]
 
 
-@pytest.mark.parametrize("given", [("--kernel", "naive"), ("--size", "64"), ("--no-timing",), ("--", "./app")])
-def test_what_does_not_go_with_resume(given: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "given", [("--kernel", "naive"), ("--size", "64"), ("--no-timing",), ("--", "./app")]
+)
+def test_what_does_not_go_with_resume(
+    given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     from ncu_toolkit.cli import main
 
     with pytest.raises(SystemExit) as refused:
@@ -267,14 +301,25 @@ def changed(folder: Path, change: Callable[[Manifest], Manifest]) -> None:
 
 def test_what_is_left_of_a_run(run: Path) -> None:
     found = resume.open_run(run, Quiet())
-    assert (found.left, [rung.name for rung in found.selections[0].rungs], found.selections[0].sizes) == (2, ["naive", "coalesced"], ("8",))
+    assert (
+        found.left,
+        [rung.name for rung in found.selections[0].rungs],
+        found.selections[0].sizes,
+    ) == (2, ["naive", "coalesced"], ("8",))
     assert "0 of 2 cases are profiled and 1 timed" in found.said
     (selection,) = found.selections
-    assert selection.parameters(selection.rungs[0], "8", {}) == dict(found.manifest.cases[0].parameters), "tuned since or not: as it was"
+    assert selection.parameters(selection.rungs[0], "8", {}) == dict(
+        found.manifest.cases[0].parameters
+    ), "tuned since or not: as it was"
 
 
 def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:
-    changed(run, lambda m: replace(m, cases=tuple(replace(case, parameters={"BLOCK": 16}) for case in m.cases)))
+    changed(
+        run,
+        lambda m: replace(
+            m, cases=tuple(replace(case, parameters={"BLOCK": 16}) for case in m.cases)
+        ),
+    )
     (selection,) = resume.open_run(run, Quiet()).selections
     assert selection.parameters(selection.rungs[0], "8", {}) == {"BLOCK": 16}
 
@@ -282,7 +327,9 @@ def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:
 @pytest.mark.parametrize("label", resume.SAME)
 def test_another_machine_is_refused_by_name(run: Path, label: str) -> None:
     changed(run, lambda m: replace(m, environment={**m.environment, label: "another"}))
-    with pytest.raises(EnvironmentProblem, match=f"another machine \\({re.escape(label)}: another then"):
+    with pytest.raises(
+        EnvironmentProblem, match=f"another machine \\({re.escape(label)}: another then"
+    ):
         resume.open_run(run, Quiet())
 
 
@@ -298,7 +345,12 @@ def test_a_changed_kernel_is_refused_by_name(run: Path) -> None:
 
 def test_runs_that_cannot_go_on(run: Path) -> None:
     reports = run.parent
-    assert resume.find("", reports) == resume.find(run.name, reports) == resume.find(str(run), Path("elsewhere")) == run
+    assert (
+        resume.find("", reports)
+        == resume.find(run.name, reports)
+        == resume.find(str(run), Path("elsewhere"))
+        == run
+    )
     with pytest.raises(UsageProblem, match="there is no run 'other'") as refused:
         resume.find("other", reports)
     assert run.name in refused.value.remedy
@@ -311,7 +363,11 @@ def test_runs_that_cannot_go_on(run: Path) -> None:
 
 
 def test_one_session_at_a_time(run: Path) -> None:
-    with resume.held(run), pytest.raises(UsageProblem, match="is still under way"), resume.held(run):
+    with (
+        resume.held(run),
+        pytest.raises(UsageProblem, match="is still under way"),
+        resume.held(run),
+    ):
         pass
     with resume.held(run):
         pass

@@ -1,4 +1,5 @@
-"""Every bottleneck against its case file: found with the values that show it, not found once they are mended; and the rules' own form."""
+"""Every bottleneck against its case file: found with the values that show it, not found once they
+are mended; and the rules' own form."""
 
 from __future__ import annotations
 
@@ -24,9 +25,13 @@ def test_case_is_found(name: str) -> None:
     expected = case["expect"]
     diagnosis = diagnose(cases.build(case))
     found = [finding.bottleneck for finding in diagnosis.findings]
-    assert expected["bottleneck"] in found, [r.reason for r in diagnosis.considered if r.bottleneck == name]
+    assert expected["bottleneck"] in found, [
+        r.reason for r in diagnosis.considered if r.bottleneck == name
+    ]
     if expected["first"]:
-        assert found[0] == expected["bottleneck"], [(f.bottleneck, round(f.saved, 2)) for f in diagnosis.findings]
+        assert found[0] == expected["bottleneck"], [
+            (f.bottleneck, round(f.saved, 2)) for f in diagnosis.findings
+        ]
     finding = next(f for f in diagnosis.findings if f.bottleneck == expected["bottleneck"])
     assert finding.good == expected["good"]
     low, high = expected.get("saved", (0.0, 1.0))
@@ -39,7 +44,11 @@ def test_case_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", cases.names())
 def test_mended_case_is_not(name: str) -> None:
     case = cases.read(name)
-    mended: dict[str, Any] = {**case, **case["fixed"], "metrics": {**case.get("metrics", {}), **case["fixed"].get("metrics", {})}}
+    mended: dict[str, Any] = {
+        **case,
+        **case["fixed"],
+        "metrics": {**case.get("metrics", {}), **case["fixed"].get("metrics", {})},
+    }
     assert name not in [finding.bottleneck for finding in diagnose(cases.build(mended)).findings]
 
 
@@ -74,7 +83,9 @@ def test_no_rule_needs_a_metric_that_is_not_there(gone: str) -> None:
     """Each metric missing in turn, from every case: a verdict all the same, and no exception."""
     for name in cases.names():
         case = cases.read(name)
-        diagnosis = diagnose(cases.build({**case, "metrics": {**case.get("metrics", {}), gone: None}}))
+        diagnosis = diagnose(
+            cases.build({**case, "metrics": {**case.get("metrics", {}), gone: None}})
+        )
         assert diagnosis.findings
 
 
@@ -88,13 +99,17 @@ def test_rules_do_not_look_at_names() -> None:
 def test_reference_pages_are_up_to_date() -> None:
     folder = ROOT / "docs" / "bottlenecks"
     wanted = reference.pages()
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")} == wanted, "run python -m ncu_toolkit.diagnosis.rules.reference"
+    assert {
+        path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")
+    } == wanted, "run python -m ncu_toolkit.diagnosis.rules.reference"
 
 
 def test_ids_without_importing_the_rules() -> None:
     loaded = "[m for m in sys.modules if m.startswith('ncu_toolkit.diagnosis.rules.')]"
     code = f"import sys; from ncu_toolkit.diagnosis.rules import bottleneck_ids; assert len(bottleneck_ids()) >= 30; print({loaded})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -1,4 +1,5 @@
-"""Disassembly: what is read from nvdisasm's text, and what follows from it about widths, work, loops and loads in flight."""
+"""Disassembly: what is read from nvdisasm's text, and what follows from it about widths, work,
+loops and loads in flight."""
 
 from __future__ import annotations
 
@@ -25,13 +26,21 @@ def have(tool: str) -> bool:
 
 needs_toolchain = [
     pytest.mark.toolchain,
-    pytest.mark.skipif(not (have("nvcc") and have("nvdisasm")), reason="no nvcc or nvdisasm here: pip install 'ncu-toolkit[toolchain]'"),
+    pytest.mark.skipif(
+        not (have("nvcc") and have("nvdisasm")),
+        reason="no nvcc or nvdisasm here: pip install 'ncu-toolkit[toolchain]'",
+    ),
 ]
 
 
 def listing(body: str, name: str = "k") -> str:
-    """nvdisasm's text for a function: one instruction a line, `label:` lines, `# file:line` lines, addresses filled in."""
-    rows = [f"//--------------------- .text.{name} --------------------------", f'\t.section\t.text.{name},"ax",@progbits', f".text.{name}:"]
+    """nvdisasm's text for a function: one instruction a line, `label:` lines, `# file:line` lines,
+    addresses filled in."""
+    rows = [
+        f"//--------------------- .text.{name} --------------------------",
+        f'\t.section\t.text.{name},"ax",@progbits',
+        f".text.{name}:",
+    ]
     address = 0
     for line in body.strip().splitlines():
         text = line.strip()
@@ -73,14 +82,20 @@ def test_instructions_are_read() -> None:
     assert (first.file, first.line, first.inlined_at) == ("/src/kernels/a.cu", 12, ())
     assert (load.predicate, load.base, load.modifiers) == ("@!P0", "LDG", ("E", "128", "CONSTANT"))
     assert load.operands == "R4, desc[UR6][R4.64+-0x100]"
-    assert (load.file, load.line, load.inlined_at) == ("/src/kernels/common/c.cuh", 7, (("/src/kernels/a.cu", 13),))
+    assert (load.file, load.line, load.inlined_at) == (
+        "/src/kernels/common/c.cuh",
+        7,
+        (("/src/kernels/a.cu", 13),),
+    )
     assert (uniform.predicate, uniform.address) == ("@UP0", 32)
     assert jump.targets == (32,)
     assert load.sass == "@!P0 LDG.E.128.CONSTANT R4, desc[UR6][R4.64+-0x100]"
 
 
 def test_padding_is_dropped_and_functions_are_apart() -> None:
-    text = listing("EXIT\n.L_x_0:\nBRA `(.L_x_0)\nNOP\nNOP", "one") + listing("FADD R0, R0, R1\nEXIT", "two")
+    text = listing("EXIT\n.L_x_0:\nBRA `(.L_x_0)\nNOP\nNOP", "one") + listing(
+        "FADD R0, R0, R1\nEXIT", "two"
+    )
     one, two = parse_disassembly(text)
     assert [i.opcode for i in one.instructions] == ["EXIT"]
     assert (two.name, two.opcode_counts()) == ("two", {"FADD": 1, "EXIT": 1})
@@ -160,10 +175,29 @@ def test_basic_blocks() -> None:
 
 def test_loops_nest() -> None:
     outer, inner = loops_of(function(NESTED))
-    assert (outer.header, outer.depth, outer.innermost, len(outer.instructions)) == (0x10, 1, False, 9)
-    assert (inner.header, inner.depth, inner.innermost, len(inner.instructions)) == (0x50, 2, True, 4)
-    assert (inner.flops, inner.shared_load_bytes, inner.flops_per_shared_byte, inner.flops_per_global_byte) == (4, 16, 0.25, None)
-    assert (outer.global_bytes, outer.shared_store_bytes, outer.flops_per_global_byte) == (4, 4, 1.0)
+    assert (outer.header, outer.depth, outer.innermost, len(outer.instructions)) == (
+        0x10,
+        1,
+        False,
+        9,
+    )
+    assert (inner.header, inner.depth, inner.innermost, len(inner.instructions)) == (
+        0x50,
+        2,
+        True,
+        4,
+    )
+    assert (
+        inner.flops,
+        inner.shared_load_bytes,
+        inner.flops_per_shared_byte,
+        inner.flops_per_global_byte,
+    ) == (4, 16, 0.25, None)
+    assert (outer.global_bytes, outer.shared_store_bytes, outer.flops_per_global_byte) == (
+        4,
+        4,
+        1.0,
+    )
     assert inner.mix == {"LDS.128": 1, "FFMA": 2, "BRA": 1}
     assert hot_loops(function(NESTED)) == (inner,)
 
@@ -175,7 +209,9 @@ def test_code_after_an_end_is_no_loop() -> None:
 
 
 def test_indirect_branches_go_where_nvdisasm_says() -> None:
-    text = listing(".L_top:\nBRX R10 -0x260 @@\n.L_a:\nFADD R0, R0, R1\nBRA `(.L_top)\n.L_b:\nEXIT").replace("@@", '(*"BRANCH_TARGETS .L_a,.L_b"*)')
+    text = listing(
+        ".L_top:\nBRX R10 -0x260 @@\n.L_a:\nFADD R0, R0, R1\nBRA `(.L_top)\n.L_b:\nEXIT"
+    ).replace("@@", '(*"BRANCH_TARGETS .L_a,.L_b"*)')
     (parsed,) = parse_disassembly(text)
     assert parsed.instructions[0].targets == (0x10, 0x30)
     assert parsed.instructions[0].operands == "R10 -0x260"
@@ -185,20 +221,35 @@ def test_indirect_branches_go_where_nvdisasm_says() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("LDG.E R2, desc[UR4][R8.64]\nLDG.E R3, desc[UR4][R8.64+0x4]\nFADD R0, R2, R3", InFlight(2, 8)),
-        ("LDG.E R2, desc[UR4][R8.64]\nFADD R0, R0, R2\nLDG.E R3, desc[UR4][R8.64+0x4]\nFADD R0, R0, R3", InFlight(1, 4)),
+        (
+            "LDG.E R2, desc[UR4][R8.64]\nLDG.E R3, desc[UR4][R8.64+0x4]\nFADD R0, R2, R3",
+            InFlight(2, 8),
+        ),
+        (
+            "LDG.E R2, desc[UR4][R8.64]\nFADD R0, R0, R2\nLDG.E R3, desc[UR4][R8.64+0x4]\nFADD R0, R0, R3",
+            InFlight(1, 4),
+        ),
         # a pointer chase: the address is the last load's result
         ("LDG.E.64 R2, desc[UR4][R2.64]\nIADD3 R5, R5, 0x1, RZ", InFlight(1, 8)),
         # loaded for the next iteration, used at its start
         ("STS.128 [R20], R4\nLDG.E.128 R4, desc[UR4][R8.64]\nFFMA R0, R1, R2, R0", InFlight(1, 16)),
         # the second half of a vector is a use, too
-        ("LDG.E.128 R4, desc[UR4][R8.64]\nFADD R0, R0, R7\nLDG.E.128 R12, desc[UR4][R8.64]\nFADD R0, R0, R15", InFlight(1, 16)),
-        ("LDG.E R5, desc[UR4][R8.64]\nSTS.128 [R20], R4\nLDG.E R6, desc[UR4][R8.64]\nSTS.128 [R20], R4", InFlight(1, 4)),
+        (
+            "LDG.E.128 R4, desc[UR4][R8.64]\nFADD R0, R0, R7\nLDG.E.128 R12, desc[UR4][R8.64]\nFADD R0, R0, R15",
+            InFlight(1, 16),
+        ),
+        (
+            "LDG.E R5, desc[UR4][R8.64]\nSTS.128 [R20], R4\nLDG.E R6, desc[UR4][R8.64]\nSTS.128 [R20], R4",
+            InFlight(1, 4),
+        ),
         # three stages: two groups stay pending, a third is issued before the wait
         ("LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x2", InFlight(3, 48)),
         ("LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x0", InFlight(1, 16)),
         # with mbarriers the code does not say how far ahead the copies run
-        ("LDGSTS.E [R3], desc[UR4][R8.64]\nARRIVES.LDGSTSBAR.64 [R9]\nSYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R9], R2", InFlight(1, 4)),
+        (
+            "LDGSTS.E [R3], desc[UR4][R8.64]\nARRIVES.LDGSTSBAR.64 [R9]\nSYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R9], R2",
+            InFlight(1, 4),
+        ),
         ("FFMA R0, R1, R2, R0", InFlight(0, 0)),
     ],
 )
@@ -208,8 +259,12 @@ def test_loads_in_flight(body: str, expected: InFlight) -> None:
 
 def test_signature_says_what_was_found() -> None:
     code = [function("LDS R2, [R3]\nLDS R4, [R5]\nSTL [R6], R4\nEXIT")]
-    assert disassembly.check_signature(SassExpectation(("LDS",), ("LDG",), 32), code, {"k": 32}) == []
-    assert disassembly.check_signature(SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code, {"k": 32}) == [
+    assert (
+        disassembly.check_signature(SassExpectation(("LDS",), ("LDG",), 32), code, {"k": 32}) == []
+    )
+    assert disassembly.check_signature(
+        SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code, {"k": 32}
+    ) == [
         "LDS.128 is promised, but the code has none; nearest are 2 x LDS",
         "HMMA is promised, but the code has none; nearest are none",
         "STL must be absent, but the code has 1 x STL",
@@ -242,7 +297,11 @@ class TestRealDisassembly:
         (parsed,) = disassembly.disassemble(cubin.path)
         assert parsed.name == "sum"
         (loop,) = loops_of(parsed)
-        assert (loop.count("LDG.E.128"), loop.global_bytes, loop.in_flight) == (1, 16, InFlight(1, 16))
+        assert (loop.count("LDG.E.128"), loop.global_bytes, loop.in_flight) == (
+            1,
+            16,
+            InFlight(1, 16),
+        )
         assert loop.flops in (4, 5)  # mul, fma, add; or the compiler fuses differently
         lines = {line for file, line, _ in loop.source_lines if file == str(source)}
         assert lines == {5}

@@ -1,8 +1,9 @@
-"""Ten thousand launches and fifty thousand instructions: nothing grows faster than they do, and the pages open.
+"""Ten thousand launches and fifty thousand instructions: nothing grows faster than they do, and the
+pages open.
 
-Times are processor time where that is what grows, ratios where machines differ, and limits far above what an idle machine needs. The goal for
-opening a page is 2 s (tests/scale.py and the browser's own clock measure it: about half a second); a busy machine gets a multiple of it.
-"""
+Times are processor time where that is what grows, ratios where machines differ, and limits far
+above what an idle machine needs. The goal for opening a page is 2 s (tests/scale.py and the
+browser's own clock measure it: about half a second); a busy machine gets a multiple of it."""
 
 from __future__ import annotations
 
@@ -49,8 +50,19 @@ def analysis(one: LaunchResult, count: int, *, profiles: bool = False) -> Analys
             origin=replace(one.profile.origin, action_index=index),
             launch=replace(one.profile.launch, kernel=f"{name}(float*)", function=name),
         )
-        launches.append(replace(one, key=f"0.{index}", kernel=f"{name}(float*)", function=name, profile=profile if profiles else None))
-    return Analysis((FileResult("many.ncu-rep", tuple(launches), "2025.3.1", count, count),), Options(figures=True, profiles=profiles))
+        launches.append(
+            replace(
+                one,
+                key=f"0.{index}",
+                kernel=f"{name}(float*)",
+                function=name,
+                profile=profile if profiles else None,
+            )
+        )
+    return Analysis(
+        (FileResult("many.ncu-rep", tuple(launches), "2025.3.1", count, count),),
+        Options(figures=True, profiles=profiles),
+    )
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -70,7 +82,10 @@ FORMATS = {
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_formats_grow_no_faster_than_the_launches(one: LaunchResult, form: str) -> None:
-    few, many = (seconds(lambda count=count: FORMATS[form](analysis(one, count))) for count in (2_500, 10_000))
+    few, many = (
+        seconds(lambda count=count: FORMATS[form](analysis(one, count)))
+        for count in (2_500, 10_000)
+    )
     assert many < 6 * few + 0.5
     assert many < 30
 
@@ -103,11 +118,15 @@ def fifty_thousand(tmp_path_factory: pytest.TempPathFactory) -> tuple[FileResult
     return read_long(tmp_path_factory.mktemp("long"), 50_000)
 
 
-def test_reading_a_long_kernel_grows_no_faster_than_its_instructions(fifty_thousand: tuple[FileResult, float], tmp_path: Path) -> None:
+def test_reading_a_long_kernel_grows_no_faster_than_its_instructions(
+    fifty_thousand: tuple[FileResult, float], tmp_path: Path
+) -> None:
     assert fifty_thousand[1] < 6 * read_long(tmp_path, 12_500)[1] + 1
 
 
-def test_pages_are_not_made_for_all(one: LaunchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_not_made_for_all(
+    one: LaunchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_view, "PAGES", 5)
     page = write_pages(analysis(one, 10_000, profiles=True), None, tmp_path, standalone=False)
     assert page is not None
@@ -115,7 +134,9 @@ def test_pages_are_not_made_for_all(one: LaunchResult, tmp_path: Path, monkeypat
     text = page.read_text(encoding="utf-8")
     assert len(text) < 3 << 20
     assert f"{KINDS - run_view.GROUPS_SHOWN} more kinds of launches are not listed" in text
-    assert "9995 launches have no page of their own" in text.replace("\u202f", "").replace("\u2009", "")
+    assert "9995 launches have no page of their own" in text.replace("\u202f", "").replace(
+        "\u2009", ""
+    )
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +149,8 @@ _LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
 
 
 def opened(browser: Browser, page: Path) -> float:
-    """Seconds until everything of a page was loaded and its scripts had run; the better of two, as the first one also starts the browser."""
+    """Seconds until everything of a page was loaded and its scripts had run; the better of two, as
+    the first one also starts the browser."""
     found = []
     for _ in range(2):
         browser.open(page)
@@ -139,7 +161,9 @@ def opened(browser: Browser, page: Path) -> float:
 
 
 @pytest.mark.browser
-def test_ten_thousand_launches_open(one: LaunchResult, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_launches_open(
+    one: LaunchResult, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_view, "PAGES", 60)  # more than a single file holds as they are
     whole = analysis(one, 10_000, profiles=True)
     page = write_pages(whole, None, tmp_path, standalone=False)
@@ -154,12 +178,21 @@ def test_ten_thousand_launches_open(one: LaunchResult, browser: Browser, tmp_pat
 
 
 @pytest.mark.browser
-def test_fifty_thousand_instructions_open(fifty_thousand: tuple[FileResult, float], browser: Browser, tmp_path: Path) -> None:
-    page = write_pages(Analysis((fifty_thousand[0],), Options(profiles=True)), None, tmp_path / "reports", standalone=False)
+def test_fifty_thousand_instructions_open(
+    fifty_thousand: tuple[FileResult, float], browser: Browser, tmp_path: Path
+) -> None:
+    page = write_pages(
+        Analysis((fifty_thousand[0],), Options(profiles=True)),
+        None,
+        tmp_path / "reports",
+        standalone=False,
+    )
     assert page is not None
     (launch,) = page.parent.glob("launch-*.html")
     assert launch.stat().st_size < 10 << 20
     assert opened(browser, launch) < OPEN_SECONDS
     browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-    assert "50000 instructions" in browser.evaluate("document.querySelector('.hot-tools [role=status]').textContent")
+    assert "50000 instructions" in browser.evaluate(
+        "document.querySelector('.hot-tools [role=status]').textContent"
+    )
     assert browser.evaluate("document.querySelectorAll('.hotspots .line').length") < 200

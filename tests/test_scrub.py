@@ -1,4 +1,5 @@
-"""Scrubbed reports say nothing about the machine, keep their length and framing, and read as before."""
+"""Scrubbed reports say nothing about the machine, keep their length and framing, and read as
+before."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import recorded
 from ncu_toolkit.report import framing, reader, scrub
 
 SECRET = (
-    b"\x00host workbench-17 at 10.1.2.3 and 127.0.0.1, /home/alice/x.cu, /root/y, /Users/bob.c/z, ncu 2025.3.1.0 (build 1) lib 1.2.3.4 (build 7)\x00"
+    b"\x00host workbench-17 at 10.1.2.3 and 127.0.0.1, "
+    b"/home/alice/x.cu, /root/y, /Users/bob.c/z, ncu 2025.3.1.0 (build 1) lib 1.2.3.4 (build 7)\x00"
 )
 
 
@@ -22,23 +24,38 @@ def test_private_strings_go_and_lengths_stay() -> None:
     assert len(done.data) == len(SECRET)
     for gone in (b"workbench-17", b"10.1.2.3", b"alice", b"/root", b"bob.c"):
         assert gone not in done.data
-    for kept in (b"127.0.0.1", b"2025.3.1.0 (build 1)", b"1.2.3.4 (build 7)", b"/x.cu,", b"/y,", b"/z,"):
+    for kept in (
+        b"127.0.0.1",
+        b"2025.3.1.0 (build 1)",
+        b"1.2.3.4 (build 7)",
+        b"/x.cu,",
+        b"/y,",
+        b"/z,",
+    ):
         assert kept in done.data
     assert done.replaced == 5
     assert done.blanked_bytes == 0
-    assert scrub.scrub(done.data, names=["workbench-17"]).data == done.data, "scrubbing twice changes nothing more"
+    assert scrub.scrub(done.data, names=["workbench-17"]).data == done.data, (
+        "scrubbing twice changes nothing more"
+    )
 
 
 def test_separators_stay_so_that_paths_stay_paths() -> None:
     assert scrub.scrub(b"/home/al.ice/src/a.cu").data == b"/xxxx/xx.xxx/src/a.cu"
 
 
-def test_names_of_this_machine_are_found_and_common_words_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_this_machine_are_found_and_common_words_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(scrub.socket, "gethostname", lambda: "build-box.lab")
     monkeypatch.setattr(scrub.socket, "getfqdn", lambda: "build-box.lab.example")
     monkeypatch.setattr(scrub.getpass, "getuser", lambda: "root")
-    assert scrub.machine_names() == ("build-box.lab.example", "build-box.lab", "build-box"), "longest first, so that no tail is left"
-    monkeypatch.setattr(scrub.getpass, "getuser", lambda: (_ for _ in ()).throw(KeyError("no such uid")))
+    assert scrub.machine_names() == ("build-box.lab.example", "build-box.lab", "build-box"), (
+        "longest first, so that no tail is left"
+    )
+    monkeypatch.setattr(
+        scrub.getpass, "getuser", lambda: (_ for _ in ()).throw(KeyError("no such uid"))
+    )
     assert "root" not in scrub.machine_names()
 
 
@@ -62,12 +79,20 @@ def prefixed(message: bytes) -> bytes:
 
 def report(*sources: bytes) -> bytes:
     payload = b"".join(map(prefixed, sources))
-    return framing.MAGIC + prefixed(field(1, 1)) + prefixed(field(1, len(sources)) + field(5, len(payload))) + payload
+    return (
+        framing.MAGIC
+        + prefixed(field(1, 1))
+        + prefixed(field(1, len(sources)) + field(5, len(payload)))
+        + payload
+    )
 
 
 def test_machine_code_of_other_modules_is_blanked() -> None:
     ours, theirs = b"\x7fELF our machine code", b"\x7fELF their machine code"
-    data = report(field(4, ours) + field(9, field(1, b"vectorized")), field(4, theirs) + field(9, field(1, b"library_kernel")))
+    data = report(
+        field(4, ours) + field(9, field(1, b"vectorized")),
+        field(4, theirs) + field(9, field(1, b"library_kernel")),
+    )
     assert framing.parse(data).problem == ""
     done = scrub.scrub(data, keep_code_of=["vectorized"])
     assert ours in done.data
@@ -80,8 +105,11 @@ def test_machine_code_of_other_modules_is_blanked() -> None:
 
 @pytest.mark.parametrize("place", [3, 4])
 def test_a_host_name_goes_however_short_it_is(place: int) -> None:
-    """The format puts the machine at one place in the first block's header and at another in those of results."""
-    header = field(1, 0) + field(5, 0) + field(3, field(place, field(4, b"x86_64") + field(5, b"q7")))
+    """The format puts the machine at one place in the first block's header and at another in those
+    of results."""
+    header = (
+        field(1, 0) + field(5, 0) + field(3, field(place, field(4, b"x86_64") + field(5, b"q7")))
+    )
     data = framing.MAGIC + prefixed(field(1, 1)) + prefixed(header)
     assert framing.parse(data).problem == ""
     assert scrub.scrub(data).data == data.replace(b"q7", b"xx")
@@ -91,7 +119,11 @@ def test_a_host_name_goes_however_short_it_is(place: int) -> None:
 def test_no_recording_names_its_machine(folder: Path) -> None:
     data = lzma.decompress((folder / "profile.ncu-rep.xz").read_bytes())
     private = scrub.private_strings(data, framing.parse(data))
-    assert [data[at : at + length] for at, length in private.spans if set(data[at : at + length]) - set(b"x ")] == []
+    assert [
+        data[at : at + length]
+        for at, length in private.spans
+        if set(data[at : at + length]) - set(b"x ")
+    ] == []
     assert private.names == ()
 
 

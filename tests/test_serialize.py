@@ -36,9 +36,22 @@ numbers = st.floats(width=64)
 triple = st.tuples(whole, whole, whole)
 counts = st.dictionaries(names, whole, max_size=3)
 readings = st.builds(
-    Reading, st.sampled_from(sorted(registry.REGISTRY)), st.none() | numbers, st.sampled_from(registry.UNITS), st.sampled_from(list(Presence))
+    Reading,
+    st.sampled_from(sorted(registry.REGISTRY)),
+    st.none() | numbers,
+    st.sampled_from(registry.UNITS),
+    st.sampled_from(list(Presence)),
 )
-launches = st.builds(Launch, names, names, triple, triple, *[whole] * 7, st.lists(names, max_size=2).map(tuple), names)
+launches = st.builds(
+    Launch,
+    names,
+    names,
+    triple,
+    triple,
+    *[whole] * 7,
+    st.lists(names, max_size=2).map(tuple),
+    names,
+)
 instructions = st.builds(
     Instruction,
     whole,
@@ -53,19 +66,42 @@ instructions = st.builds(
     counts,
     st.dictionaries(names, numbers, max_size=2),
 )
-contexts = st.builds(Context, names, names, names, names, counts, counts, whole, whole, st.none() | numbers, st.none() | numbers, whole)
+contexts = st.builds(
+    Context,
+    names,
+    names,
+    names,
+    names,
+    counts,
+    counts,
+    whole,
+    whole,
+    st.none() | numbers,
+    st.none() | numbers,
+    whole,
+)
 profiles = st.builds(
     Profile,
     st.builds(Origin, names, whole, whole, names),
     st.builds(Device, names, st.tuples(whole, whole), names, whole, whole, whole, numbers),
     launches,
     st.lists(readings, max_size=4).map(lambda items: {item.name: item for item in items}),
-    st.none() | st.builds(StallStack, st.lists(st.tuples(names, numbers), max_size=3).map(tuple), st.none() | numbers),
+    st.none()
+    | st.builds(
+        StallStack, st.lists(st.tuples(names, numbers), max_size=3).map(tuple), st.none() | numbers
+    ),
     st.builds(InstructionMix, counts, counts),
     st.lists(instructions, max_size=2).map(tuple),
     st.dictionaries(names, names, max_size=2),
     st.lists(
-        st.builds(RuleMessage, names, names, names, st.sampled_from(["ok", "optimization", "warning", "error", "none"]), st.none() | numbers),
+        st.builds(
+            RuleMessage,
+            names,
+            names,
+            names,
+            st.sampled_from(["ok", "optimization", "warning", "error", "none"]),
+            st.none() | numbers,
+        ),
         max_size=2,
     ).map(tuple),
     st.none() | contexts,
@@ -91,7 +127,8 @@ timings = st.builds(
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality that holds for NaN too: by the JSON text of both, which is where they have to agree."""
+    """Equality that holds for NaN too: by the JSON text of both, which is where they have to
+    agree."""
     return json.dumps(to_plain(a), sort_keys=True) == json.dumps(to_plain(b), sort_keys=True)
 
 
@@ -123,7 +160,19 @@ def test_values_that_json_has_not() -> None:
 
 
 PLAIN = through_json(
-    Timing("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, (1.0, 2.0), "warm", 1.0, 1.0, 0.5),
+    Timing(
+        "gemm_fp32",
+        "naive",
+        "64",
+        "float32",
+        {"M": 64},
+        {"BLOCK": 32},
+        (1.0, 2.0),
+        "warm",
+        1.0,
+        1.0,
+        0.5,
+    ),
 )
 
 
@@ -162,14 +211,18 @@ def test_nonsense_in_place_of_a_document(data: Any) -> None:
 
 
 def test_keys_of_later_versions_and_defaults_that_are_left_out() -> None:
-    assert from_plain(Timing, {**PLAIN, "colour": "green"}) == from_plain(Timing, {key: value for key, value in PLAIN.items() if key != "throttle"})
+    assert from_plain(Timing, {**PLAIN, "colour": "green"}) == from_plain(
+        Timing, {key: value for key, value in PLAIN.items() if key != "throttle"}
+    )
 
 
 def test_documents_know_their_kind_and_version() -> None:
     assert open_document("timings", document("timings", [1]), "f") == [1]
     with pytest.raises(InputProblem, match="'f' is not an ncu-toolkit run file"):
         open_document("run", document("timings", []), "f")
-    with pytest.raises(InputProblem, match=f"schema version 99, this release reads {SCHEMA_VERSION}"):
+    with pytest.raises(
+        InputProblem, match=f"schema version 99, this release reads {SCHEMA_VERSION}"
+    ):
         open_document("run", {**document("run", {}), "version": 99}, "f")
     for stranger in ([], None, 3, {"data": 1}):
         with pytest.raises(InputProblem):

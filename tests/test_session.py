@@ -1,4 +1,5 @@
-"""The stages of a session: which cases are chosen, what is left out and why, what is kept when something goes wrong."""
+"""The stages of a session: which cases are chosen, what is left out and why, what is kept when
+something goes wrong."""
 
 from __future__ import annotations
 
@@ -30,9 +31,13 @@ def test_kernels_and_families() -> None:
     assert [rung.name for rung in one.rungs] == ["vectorized"]
     assert (one.sizes, one.dtype) == (PROBLEM.record_sizes, "float32")
     (both,) = chosen("vectorized", families=("gemm_fp32",))
-    assert both.rungs == find_family("gemm_fp32").rungs, "a rung that its family brings along is there once"
+    assert both.rungs == find_family("gemm_fp32").rungs, (
+        "a rung that its family brings along is there once"
+    )
     assert len(chosen("vectorized", "reduce_shuffle")) == 2
-    everything = select((), (), True, "64", None, default_sizes=lambda problem: problem.record_sizes)
+    everything = select(
+        (), (), True, "64", None, default_sizes=lambda problem: problem.record_sizes
+    )
     assert {"gemm_fp32", "reduction"} <= {selection.problem.family for selection in everything}
 
 
@@ -47,7 +52,11 @@ def test_kernels_and_families() -> None:
 )
 def test_what_cannot_be_chosen(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageProblem, match=says):
-        chosen(*arguments.get("kernels", ()), families=arguments.get("families", ()), dtype=arguments.get("dtype"))
+        chosen(
+            *arguments.get("kernels", ()),
+            families=arguments.get("families", ()),
+            dtype=arguments.get("dtype"),
+        )
 
 
 @pytest.mark.parametrize(
@@ -99,8 +108,12 @@ def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
     return ladder_runs.install(monkeypatch, tmp_path)
 
 
-def test_rungs_that_this_gpu_cannot_run_are_listed(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.gpu, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old"))
+def test_rungs_that_this_gpu_cannot_run_are_listed(
+    cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        session.gpu, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old")
+    )
     collected = Collected()
     with pytest.raises(EnvironmentProblem, match="needs compute capability"):
         session.runnable_here(chosen("wgmma_tma"), collected)
@@ -113,7 +126,9 @@ def test_rungs_that_this_gpu_cannot_run_are_listed(cupy: FakeCupy, monkeypatch: 
 def test_a_wrong_rung_is_recorded_and_never_timed(cupy: FakeCupy) -> None:
     cupy.behaviours["coalesced"] = fake_gpu.forgetful
     collected, reporter = Collected(), Quiet()
-    session.time_all(chosen("naive", "coalesced", "flat_index", sizes="5x6x7"), {}, None, reporter, collected)
+    session.time_all(
+        chosen("naive", "coalesced", "flat_index", sizes="5x6x7"), {}, None, reporter, collected
+    )
     assert [item.rung for item in collected.timings] == ["naive", "flat_index"]
     case = collected.cases["ncu-toolkit:gemm_fp32/coalesced:5x6x7:float32"]
     assert case.state == "failed"
@@ -134,9 +149,14 @@ def test_not_a_single_case_that_can_run_is_an_error(cupy: FakeCupy) -> None:
     assert collected.cases["ncu-toolkit:gemm_fp32/naive:64:float32"].state == "skipped"
 
 
-def test_a_build_that_fails_stops_before_anything_is_measured(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_stops_before_anything_is_measured(
+    cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(requests: Any, progress: Any) -> list[Any]:
-        return [SimpleNamespace(request=request, error=KernelProblem("does not compile"), cubin=None) for request in requests]
+        return [
+            SimpleNamespace(request=request, error=KernelProblem("does not compile"), cubin=None)
+            for request in requests
+        ]
 
     monkeypatch.setattr(nvcc, "build_many", fail)
     with pytest.raises(KernelProblem, match="does not compile"):
@@ -165,10 +185,22 @@ def test_section_files_are_there() -> None:
 
 def test_what_is_timed_already_is_not_timed_again(cupy: FakeCupy) -> None:
     collected, saved = Collected(), []
-    session.time_all(chosen("naive", "coalesced", sizes="5"), {}, None, Quiet(), collected, saved=lambda: saved.append(len(collected.timings)))
+    session.time_all(
+        chosen("naive", "coalesced", sizes="5"),
+        {},
+        None,
+        Quiet(),
+        collected,
+        saved=lambda: saved.append(len(collected.timings)),
+    )
     cupy.events.clear()
     session.time_all(
-        chosen("naive", "coalesced", "flat_index", sizes="5,6"), {}, None, Quiet(), collected, saved=lambda: saved.append(len(collected.timings))
+        chosen("naive", "coalesced", "flat_index", sizes="5,6"),
+        {},
+        None,
+        Quiet(),
+        collected,
+        saved=lambda: saved.append(len(collected.timings)),
     )
     assert [(item.rung, item.size) for item in collected.timings] == [
         ("naive", "5"), ("coalesced", "5"), ("flat_index", "5"), ("naive", "6"), ("coalesced", "6"), ("flat_index", "6"),
@@ -192,7 +224,9 @@ def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy) -> Non
         raise OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes")
 
     cupy.behaviours["naive"] = full
-    with pytest.raises(EnvironmentProblem, match="GPU ran out of memory at 'naive' at 5") as refused:
+    with pytest.raises(
+        EnvironmentProblem, match="GPU ran out of memory at 'naive' at 5"
+    ) as refused:
         session.time_all(chosen("naive", sizes="5"), {}, None, Quiet(), Collected())
     assert "smaller --size" in refused.value.remedy
     collected = Collected()
@@ -200,7 +234,9 @@ def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy) -> Non
     assert [item.rung for item in collected.timings] == ["coalesced"]
 
 
-def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(
+    cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken: list[bool] = []
 
     def illegal(arguments: object) -> None:
@@ -218,7 +254,10 @@ def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(cu
     session.time_all(chosen("coalesced", "flat_index", sizes="5,6"), {}, None, reporter, collected)
     assert [item.rung for item in collected.timings] == ["naive"]
     assert collected.context_lost
-    assert "illegal memory access" in collected.cases["ncu-toolkit:gemm_fp32/coalesced:5:float32"].message
+    assert (
+        "illegal memory access"
+        in collected.cases["ncu-toolkit:gemm_fp32/coalesced:5:float32"].message
+    )
     assert any("broke the GPU's context" in line for line in reporter.said)
 
 

@@ -1,7 +1,8 @@
-"""The static signature of every rung on every architecture: it compiles, spills nothing unplanned, and its code holds what its header says.
+"""The static signature of every rung on every architecture: it compiles, spills nothing unplanned,
+and its code holds what its header says.
 
-Cubins and disassemblies are cached by content, so a second run compiles only what changed. Without xdist they are made on all CPUs at once
-before the first test; with it, each worker makes its own.
+Cubins and disassemblies are cached by content, so a second run compiles only what changed. Without
+xdist they are made on all CPUs at once before the first test; with it, each worker makes its own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ pytestmark = [pytest.mark.toolchain, pytest.mark.skipif(bool(MISSING), reason=MI
 
 @dataclass(frozen=True)
 class Case:
-    """A file on an architecture; `rung` is None where its header cannot be read, and the test says why."""
+    """A file on an architecture; `rung` is None where its header cannot be read, and the test says
+    why."""
 
     path: Path
     arch: str
@@ -54,7 +56,9 @@ def cases() -> list[Case]:
             found.append(Case(path, "header"))
             continue
         if not rung.library:
-            supported = [arch for arch in ARCHITECTURES if not rung.unsupported_on(nvcc.parse_arch(arch))]
+            supported = [
+                arch for arch in ARCHITECTURES if not rung.unsupported_on(nvcc.parse_arch(arch))
+            ]
             found.extend(Case(path, arch, rung) for arch in supported or ["nowhere"])
     return found
 
@@ -71,11 +75,19 @@ def violations(case: Case) -> list[str]:
     found = list(cubin.warnings)
     missing = {launch.kernel for launch in rung.launches} - set(cubin.entries)
     if missing:
-        found.append(f'the cubin has no kernel {", ".join(sorted(missing))}: only {", ".join(sorted(cubin.entries))}; is extern "C" missing?')
-    local_is_planted = any(matches_opcode(opcode, pattern) for pattern in rung.expect.sass.present for opcode in ("LDL", "STL"))
+        found.append(
+            f'the cubin has no kernel {", ".join(sorted(missing))}: only {", ".join(sorted(cubin.entries))}; is extern "C" missing?'
+        )
+    local_is_planted = any(
+        matches_opcode(opcode, pattern)
+        for pattern in rung.expect.sass.present
+        for opcode in ("LDL", "STL")
+    )
     for kernel, used in cubin.entries.items():
         if used.spills and not local_is_planted:
-            found.append(f"{kernel} spills: {used.spill_stores} bytes stored, {used.spill_loads} loaded, with {used.registers} registers")
+            found.append(
+                f"{kernel} spills: {used.spill_stores} bytes stored, {used.spill_loads} loaded, with {used.registers} registers"
+            )
     registers = {kernel: used.registers for kernel, used in cubin.entries.items()}
     return found + check_signature(rung.expect.sass, disassemble(cubin.path), registers)
 
@@ -92,10 +104,15 @@ CASES = cases()
 
 @pytest.fixture(scope="module")
 def prepared(request: pytest.FixtureRequest) -> dict[str, list[str] | ToolkitError]:
-    """Violations of all cases that are to run here, found on all CPUs; empty under xdist, which spreads the tests itself."""
+    """Violations of all cases that are to run here, found on all CPUs; empty under xdist, which
+    spreads the tests itself."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         return {}
-    wanted = {item.callspec.params["case"] for item in request.session.items if hasattr(item, "callspec") and "case" in item.callspec.params}
+    wanted = {
+        item.callspec.params["case"]
+        for item in request.session.items
+        if hasattr(item, "callspec") and "case" in item.callspec.params
+    }
     chosen = [case for case in CASES if case in wanted]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(map(name_of, chosen), pool.map(attempt, chosen), strict=True))

@@ -1,4 +1,5 @@
-"""Static analysis: regions and what they cost, each diagnosis on code that shows it and on code that does not, and the whole on real kernels."""
+"""Static analysis: regions and what they cost, each diagnosis on code that shows it and on code
+that does not, and the whole on real kernels."""
 
 from __future__ import annotations
 
@@ -42,13 +43,17 @@ def have(tool: str) -> bool:
 
 needs_toolchain = [
     pytest.mark.toolchain,
-    pytest.mark.skipif(not all(map(have, ("nvcc", "nvdisasm", "cuobjdump"))), reason="no nvcc, nvdisasm or cuobjdump here"),
+    pytest.mark.skipif(
+        not all(map(have, ("nvcc", "nvdisasm", "cuobjdump"))),
+        reason="no nvcc, nvdisasm or cuobjdump here",
+    ),
 ]
 HOPPER = (9, 0)
 
 
 def function(body: str, loop: bool = True) -> Function:
-    """Code of one instruction a line; as a loop, it is closed by a conditional branch to its start and an EXIT."""
+    """Code of one instruction a line; as a loop, it is closed by a conditional branch to its start
+    and an EXIT."""
     code = []
     for n, line in enumerate(body.strip().splitlines()):
         words = line.strip()
@@ -61,13 +66,20 @@ def function(body: str, loop: bool = True) -> Function:
     return Function("k", tuple(code))
 
 
-def facts(body: str, loop: bool = True, resources: Resources | None = None, **known: Any) -> KernelFacts:
+def facts(
+    body: str, loop: bool = True, resources: Resources | None = None, **known: Any
+) -> KernelFacts:
     code = function(body, loop)
-    return KernelFacts("k", HOPPER, resources or Resources(32), code, regions_of(code, HOPPER), **known)
+    return KernelFacts(
+        "k", HOPPER, resources or Resources(32), code, regions_of(code, HOPPER), **known
+    )
 
 
 def found(body: str, loop: bool = True, **known: Any) -> dict[str, str]:
-    return {finding.bottleneck: finding.certainty for finding in diagnose_static(facts(body, loop, **known))}
+    return {
+        finding.bottleneck: finding.certainty
+        for finding in diagnose_static(facts(body, loop, **known))
+    }
 
 
 def many(count: int, line: Callable[[int], str]) -> str:
@@ -80,10 +92,15 @@ MULTIPLY = many(64, lambda n: f"FFMA R{100 + n}, R8, R12, R{100 + n}")
 
 def test_cycles_of_each_unit() -> None:
     """An 8x8 patch a thread: 64 FFMA at 4 warps a cycle tie with 4 LDS.128 at 128 bytes a cycle."""
-    code = function(MULTIPLY + "\n" + many(4, lambda n: f"LDS.128 R{8 + 4 * n}, [R3]"), loop=False).instructions[:-1]
+    code = function(
+        MULTIPLY + "\n" + many(4, lambda n: f"LDS.128 R{8 + 4 * n}, [R3]"), loop=False
+    ).instructions[:-1]
     assert unit_cycles(code, HOPPER) == {"issue": 17.0, "shared": 16.0, "fma": 16.0}
     assert unit_cycles(code, (8, 0))["fma"] == 32.0  # half the FP32 lanes
-    assert unit_cycles(code, (8, 7)) == {"issue": 17.0, "shared": 16.0}  # rates not known: not guessed
+    assert unit_cycles(code, (8, 7)) == {
+        "issue": 17.0,
+        "shared": 16.0,
+    }  # rates not known: not guessed
     padding = [SassInstruction(0, "LDS", "RZ, [RZ]", "@!PT")]
     assert unit_cycles(padding, HOPPER) == {"issue": 0.25}
     special = [
@@ -91,11 +108,17 @@ def test_cycles_of_each_unit() -> None:
         SassInstruction(16, "HGMMA.64x128x16.F32.BF16"),
         SassInstruction(32, "DFMA", "R0, R2, R4, R6"),
     ]
-    assert unit_cycles(special, HOPPER) == {"issue": 0.75, "special": 2.0, "fp64": 0.5, "tensor": 16.0}
+    assert unit_cycles(special, HOPPER) == {
+        "issue": 0.75,
+        "special": 2.0,
+        "fp64": 0.5,
+        "tensor": 16.0,
+    }
 
 
 def test_rates_follow_from_the_data_sheets() -> None:
-    """The power of two a cycle and SM gives the sheet's rate within its three digits; no GPU has more memory for an SM than the default."""
+    """The power of two a cycle and SM gives the sheet's rate within its three digits; no GPU has
+    more memory for an SM than the default."""
     assert set(RATES) == set(SHEETS)
     for cc, sheet in SHEETS.items():
         assert RATES[cc].tensor == pytest.approx(sheet.tensor_per_cycle, rel=0.01), sheet.gpu
@@ -107,11 +130,20 @@ def test_dependencies_of_a_warp() -> None:
     assert dependency_cycles(chain) == 32
     four = [SassInstruction(16 * n, "FFMA", f"R{n % 4}, R8, R9, R{n % 4}") for n in range(8)]
     assert dependency_cycles(four) == 8
-    assert dependency_cycles([SassInstruction(0, "LDG.E", "R2, desc[UR4][R4.64]"), SassInstruction(16, "STG.E", "desc[UR4][R4.64], R2")]) == 2
+    assert (
+        dependency_cycles(
+            [
+                SassInstruction(0, "LDG.E", "R2, desc[UR4][R4.64]"),
+                SassInstruction(16, "STG.E", "desc[UR4][R4.64], R2"),
+            ]
+        )
+        == 2
+    )
 
 
 def test_regions_put_work_first() -> None:
-    """The loop with the arithmetic leads, also where a smaller loop lies within it; of two versions of one loop the shorter leads."""
+    """The loop with the arithmetic leads, also where a smaller loop lies within it; of two versions
+    of one loop the shorter leads."""
     code = [
         SassInstruction(0x00, "FFMA", "R0, R1, R2, R0"), SassInstruction(0x10, "LDG.E", "R4, desc[UR4][R6.64]"),
         SassInstruction(0x20, "STS", "[R8], R4"), SassInstruction(0x30, "BRA", "`(.L)", "@P1", targets=(0x10,)),
@@ -119,15 +151,29 @@ def test_regions_put_work_first() -> None:
         SassInstruction(0x50, "BRA", "`(.L)", "@P0", targets=(0x00,)), SassInstruction(0x60, "EXIT"),
     ]  # fmt: skip
     outer, inner = regions_of(Function("k", tuple(code)), HOPPER)
-    assert (outer.depth, outer.instructions, outer.flops, outer.global_load_bytes) == (1, 3, 130.0, 0)
-    assert (inner.depth, inner.instructions, inner.global_load_bytes, inner.shared_store_bytes, inner.loads_in_flight) == (2, 3, 4, 4, 1)
+    assert (outer.depth, outer.instructions, outer.flops, outer.global_load_bytes) == (
+        1,
+        3,
+        130.0,
+        0,
+    )
+    assert (
+        inner.depth,
+        inner.instructions,
+        inner.global_load_bytes,
+        inner.shared_store_bytes,
+        inner.loads_in_flight,
+    ) == (2, 3, 4, 4, 1)
     straight = regions_of(function(MULTIPLY, loop=False), HOPPER)
     assert [region.depth for region in straight] == [0]
 
 
 def test_what_a_pass_can_branch_around_counts_half() -> None:
-    """A tile stored in one of several passes: half its cycles, all of its instructions and bytes. Both sides of a branch together count once."""
-    stores = [SassInstruction(0x10 + 16 * n, "STS.128", "[R8], R4", "", "/src/k.cu", 2) for n in range(4)]
+    """A tile stored in one of several passes: half its cycles, all of its instructions and bytes.
+    Both sides of a branch together count once."""
+    stores = [
+        SassInstruction(0x10 + 16 * n, "STS.128", "[R8], R4", "", "/src/k.cu", 2) for n in range(4)
+    ]
     code = [
         SassInstruction(0x00, "BRA", "`(.L_join)", "@P1", targets=(0x60,)), *stores, SassInstruction(0x50, "LDG.E", "R4, desc[UR4][R6.64]"),
         SassInstruction(0x60, "LDS.128", "R12, [R3]"), SassInstruction(0x70, "BRA", "`(.L_top)", "@P0", targets=(0x00,)),
@@ -135,10 +181,18 @@ def test_what_a_pass_can_branch_around_counts_half() -> None:
     ]  # fmt: skip
     (region,) = regions_of(Function("k", tuple(code)), HOPPER)
     assert region.conditional == {0x10, 0x20, 0x30, 0x40, 0x50}
-    assert (region.instructions, region.opcodes["STS.128"], region.shared_store_bytes, region.global_load_bytes) == (8, 4, 64, 4)
+    assert (
+        region.instructions,
+        region.opcodes["STS.128"],
+        region.shared_store_bytes,
+        region.global_load_bytes,
+    ) == (8, 4, 64, 4)
     assert region.cycles == {"issue": (3 + 5 / 2) / 4, "shared": 4 + 16 / 2}
     assert region.memory_cycles == pytest.approx(4 / 2 * 32 / SHEETS[HOPPER].bytes_per_cycle)
-    whole = [SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x80,)), *code[1:]]  # the branch leaves the loop: no pass goes around
+    whole = [
+        SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x80,)),
+        *code[1:],
+    ]  # the branch leaves the loop: no pass goes around
     (region,) = regions_of(Function("k", tuple(whole)), HOPPER)
     assert not region.conditional
     assert region.cycles["shared"] == 20.0
@@ -153,22 +207,38 @@ def test_what_a_pass_can_branch_around_counts_half() -> None:
         SassInstruction(0x00, "LDS", "R4, [R3]"), SassInstruction(0x10, "BRA", "`(.L_top)", "@P1", targets=(0x00,)),
         SassInstruction(0x20, "STS", "[R3], R4"), SassInstruction(0x30, "BRA", "`(.L_top)", "@P0", targets=(0x00,)), SassInstruction(0x40, "EXIT"),
     ]  # fmt: skip
-    assert regions_of(Function("k", tuple(again)), HOPPER)[0].conditional == {0x20, 0x30}  # `continue`: two branches back
-    straight = [SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x20,)), SassInstruction(0x10, "STS", "[R8], R4"), code[-1]]
+    assert regions_of(Function("k", tuple(again)), HOPPER)[0].conditional == {
+        0x20,
+        0x30,
+    }  # `continue`: two branches back
+    straight = [
+        SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x20,)),
+        SassInstruction(0x10, "STS", "[R8], R4"),
+        code[-1],
+    ]
     assert not regions_of(Function("k", tuple(straight)), HOPPER)[0].conditional
 
 
 def test_a_tile_stored_now_and_then_is_no_shared_memory_pressure() -> None:
-    """As in register blocking: 16 cycles of loads and 12 of stores exceed 24 of arithmetic, but not where only some passes store."""
+    """As in register blocking: 16 cycles of loads and 12 of stores exceed 24 of arithmetic, but not
+    where only some passes store."""
     stores = many(3, lambda n: f"STS.128 [R3+{n}], R4")
-    product = MULTIPLY + "\n" + many(32, lambda n: f"FFMA R{164 + n}, R8, R12, R{164 + n}") + "\n" + many(4, lambda n: f"LDS.128 R8, [R3+{n}]")
+    product = (
+        MULTIPLY
+        + "\n"
+        + many(32, lambda n: f"FFMA R{164 + n}, R8, R12, R{164 + n}")
+        + "\n"
+        + many(4, lambda n: f"LDS.128 R8, [R3+{n}]")
+    )
     assert found(product + "\n" + stores)["shared-instruction-pressure"] == "possible"
     code = list(function(product + "\nBRA `(.L_join)\n" + stores).instructions)
     code[100] = SassInstruction(1600, "BRA", "`(.L_join)", "@P1", targets=(1664,))
     branching = Function("k", tuple(code))
     known = KernelFacts("k", HOPPER, Resources(32), branching, regions_of(branching, HOPPER))
     assert known.main.cycles["shared"] == 22.0
-    assert "shared-instruction-pressure" not in {finding.bottleneck for finding in diagnose_static(known)}
+    assert "shared-instruction-pressure" not in {
+        finding.bottleneck for finding in diagnose_static(known)
+    }
 
 
 @pytest.mark.parametrize(
@@ -195,13 +265,24 @@ def test_a_diagnosis_and_its_opposite(bottleneck: str, bad: str, good: str) -> N
 
 
 def test_copies_waited_for_across_the_loop_edge() -> None:
-    """The wait at the top of the loop follows the commit at its end: nothing lies between them either."""
-    assert "async-copy-wait" in found("DEPBAR.LE SB0, 0x0\n" + MULTIPLY + "\nLDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR")
+    """The wait at the top of the loop follows the commit at its end: nothing lies between them
+    either."""
+    assert "async-copy-wait" in found(
+        "DEPBAR.LE SB0, 0x0\n" + MULTIPLY + "\nLDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR"
+    )
 
 
 def test_local_memory() -> None:
-    assert found("STL [R1], R2\nLDL R3, [R1]", resources=Resources(255, 64, 32, 32))["local-memory-traffic"] == "certain"
-    assert found("STL [R1], R2\nLDL R3, [R1]", resources=Resources(64, 64))["local-memory-traffic"] == "likely"
+    assert (
+        found("STL [R1], R2\nLDL R3, [R1]", resources=Resources(255, 64, 32, 32))[
+            "local-memory-traffic"
+        ]
+        == "certain"
+    )
+    assert (
+        found("STL [R1], R2\nLDL R3, [R1]", resources=Resources(64, 64))["local-memory-traffic"]
+        == "likely"
+    )
     assert "local-memory-traffic" not in found("LDG.E R3, desc[UR4][R2.64]")
 
 
@@ -209,17 +290,30 @@ def test_occupancy_and_launch() -> None:
     small = occupancy.occupancy(HOPPER, 128, 255, 0)
     shape = {"occupancy": small, "resources": Resources(255)}
     assert found(MULTIPLY, **shape)["low-occupancy"] == "possible"
-    assert found(MULTIPLY, occupancy=occupancy.occupancy(HOPPER, 1024, 255, 0))["low-occupancy"] == "certain"  # no block fits
+    assert (
+        found(MULTIPLY, occupancy=occupancy.occupancy(HOPPER, 1024, 255, 0))["low-occupancy"]
+        == "certain"
+    )  # no block fits
     full = occupancy.occupancy(HOPPER, 256, 32, 0)
-    assert found(MULTIPLY, occupancy=full, grid_blocks=100, sm_count=132)["grid-too-small"] == "certain"
-    assert found(MULTIPLY, occupancy=full, grid_blocks=132 * 8 + 1, sm_count=132)["tail-effect"] == "possible"
+    assert (
+        found(MULTIPLY, occupancy=full, grid_blocks=100, sm_count=132)["grid-too-small"]
+        == "certain"
+    )
+    assert (
+        found(MULTIPLY, occupancy=full, grid_blocks=132 * 8 + 1, sm_count=132)["tail-effect"]
+        == "possible"
+    )
     assert not found(MULTIPLY, occupancy=full, grid_blocks=132 * 8, sm_count=132)
 
 
 def test_a_chain_is_hidden_by_enough_warps() -> None:
     chain = many(16, lambda n: "FFMA R0, R1, R2, R0")
-    assert "instruction-dependency" in found(chain, occupancy=occupancy.occupancy(HOPPER, 64, 32, 100_000))
-    assert "instruction-dependency" not in found(chain, occupancy=occupancy.occupancy(HOPPER, 256, 32))
+    assert "instruction-dependency" in found(
+        chain, occupancy=occupancy.occupancy(HOPPER, 64, 32, 100_000)
+    )
+    assert "instruction-dependency" not in found(
+        chain, occupancy=occupancy.occupancy(HOPPER, 256, 32)
+    )
     assert "instruction-dependency" not in found(chain)  # block size not known: nothing is claimed
 
 
@@ -231,19 +325,34 @@ def test_reuse_is_held_against_the_problem() -> None:
 
 
 def test_what_only_a_profile_tells() -> None:
-    hidden = {name for unknown in unknowns(facts("LDS R4, [R3]\nBAR.SYNC 0x0\nLDG.E R5, desc[UR4][R6.64]")) for name in unknown.bottlenecks}
+    hidden = {
+        name
+        for unknown in unknowns(facts("LDS R4, [R3]\nBAR.SYNC 0x0\nLDG.E R5, desc[UR4][R6.64]"))
+        for name in unknown.bottlenecks
+    }
     assert {"shared-bank-conflict", "uncoalesced-global-access", "barrier-imbalance"} <= hidden
     assert "atomic-contention" not in hidden
 
 
 def test_every_rule_names_a_bottleneck_with_a_page() -> None:
     """The ids are those of the profile rules."""
-    pages = {path.stem.replace("_", "-") for path in (Path(static_rules.__file__).parent / "rules").glob("*.py")}
+    pages = {
+        path.stem.replace("_", "-")
+        for path in (Path(static_rules.__file__).parent / "rules").glob("*.py")
+    }
     folder = Path(static_rules.__file__).parent
-    body = "".join((folder / name).read_text(encoding="utf-8") for name in ("static_rules.py", "static_memory_rules.py"))
-    named = {line.strip().strip('",') for line in body.splitlines() if line.strip().strip('",') in pages}
+    body = "".join(
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("static_rules.py", "static_memory_rules.py")
+    )
+    named = {
+        line.strip().strip('",') for line in body.splitlines() if line.strip().strip('",') in pages
+    }
     assert len(named) >= 10
-    assert set(found("STL [R1], R2\nLDS R4, [R3]\nLDG.E R5, desc[UR4][R6.64]\nFFMA R0, R4, R5, R0")) <= pages
+    assert (
+        set(found("STL [R1], R2\nLDS R4, [R3]\nLDG.E R5, desc[UR4][R6.64]\nFFMA R0, R4, R5, R0"))
+        <= pages
+    )
 
 
 def test_a_library_has_nothing_to_analyse() -> None:
@@ -253,13 +362,22 @@ def test_a_library_has_nothing_to_analyse() -> None:
 
 
 def test_bad_requests() -> None:
-    for arguments in (["naive", "--block", "64"], ["x.cu", "--size", "1024"], ["nonesuch"], ["naive", "--arch", "what"]):
+    for arguments in (
+        ["naive", "--block", "64"],
+        ["x.cu", "--size", "1024"],
+        ["nonesuch"],
+        ["naive", "--arch", "what"],
+    ):
         result = CliRunner().invoke(cli, ["static", *arguments])
         assert isinstance(result.exception, UsageProblem), arguments
 
 
 def test_a_file_that_is_no_code_is_told_as_what_it_is() -> None:
-    for name, says in (("c/x.ncu-rep", "is a report"), ("X.NCU-REP", "is a report"), ("notes.txt", "no .cu or .cubin file")):
+    for name, says in (
+        ("c/x.ncu-rep", "is a report"),
+        ("X.NCU-REP", "is a report"),
+        ("notes.txt", "no .cu or .cubin file"),
+    ):
         result = CliRunner().invoke(cli, ["static", name])
         assert isinstance(result.exception, UsageProblem)
         assert says in str(result.exception)
@@ -291,12 +409,23 @@ class TestCompiled:
             analyse_source(source, "sm_90")
 
     def test_the_matrix_product_from_first_to_last(self) -> None:
-        """Each rung's own cause is found: reuse for the first, shared-memory pressure for the tiled one, neither for the last."""
-        found = {name: analyse_rung(find_rung(name), "sm_90").kernels[0].findings for name in ("naive", "smem_tiled", "register_blocked")}
-        causes = {name: [finding.bottleneck for finding in findings] for name, findings in found.items()}
+        """Each rung's own cause is found: reuse for the first, shared-memory pressure for the tiled
+        one, neither for the last."""
+        found = {
+            name: analyse_rung(find_rung(name), "sm_90").kernels[0].findings
+            for name in ("naive", "smem_tiled", "register_blocked")
+        }
+        causes = {
+            name: [finding.bottleneck for finding in findings] for name, findings in found.items()
+        }
         assert causes["naive"][0] == "missing-data-reuse"
         assert causes["smem_tiled"][0] == "shared-instruction-pressure"
-        assert not {"missing-data-reuse", "shared-instruction-pressure", "narrow-access", "local-memory-traffic"} & set(causes["register_blocked"])
+        assert not {
+            "missing-data-reuse",
+            "shared-instruction-pressure",
+            "narrow-access",
+            "local-memory-traffic",
+        } & set(causes["register_blocked"])
 
     def test_a_source_file_and_its_cubin_agree(self, tmp_path: Path) -> None:
         source = tmp_path / "k.cu"
@@ -307,7 +436,10 @@ class TestCompiled:
         assert from_source.spill_stores
         assert from_cubin.spill_stores is None
         assert from_source.findings[0].bottleneck == "local-memory-traffic"
-        assert (from_cubin.registers, from_cubin.shared_static) == (from_source.registers, from_source.shared_static)
+        assert (from_cubin.registers, from_cubin.shared_static) == (
+            from_source.registers,
+            from_source.shared_static,
+        )
         assert from_cubin.regions == from_source.regions
         assert from_cubin.occupancy == from_source.occupancy
 
@@ -315,7 +447,9 @@ class TestCompiled:
     def test_shared_memory_of_a_cubin_is_without_the_drivers_part(self, arch: str) -> None:
         rung = find_rung("smem_tiled")
         cubin = nvcc.compile_rung(rung, arch)
-        assert analyse_cubin(cubin.path).kernels[0].shared_static == cubin.entries["smem_tiled"].shared
+        assert (
+            analyse_cubin(cubin.path).kernels[0].shared_static == cubin.entries["smem_tiled"].shared
+        )
 
     def test_no_cubin(self, tmp_path: Path) -> None:
         (tmp_path / "x.cubin").write_text("text")
@@ -329,7 +463,11 @@ class TestCompiled:
         result = CliRunner().invoke(cli, [*words, "--format", "json"], catch_exceptions=False)
         data = json.loads(result.output)
         assert data["schema"] == "ncu-toolkit/static"
-        assert (data["data"]["target"], data["data"]["size"], data["data"]["parameters"]["BK"]) == ("sm_86", "1024", 8)
+        assert (data["data"]["target"], data["data"]["size"], data["data"]["parameters"]["BK"]) == (
+            "sm_86",
+            "1024",
+            8,
+        )
         (kernel,) = data["data"]["kernels"]
         assert 0 < kernel["occupancy"]["fraction"] <= 1
         assert kernel["occupancy"]["active_warps"] <= 48

@@ -1,4 +1,5 @@
-"""Static analysis of a report's own code: the same as from the cubin, and each finding beside the verdict."""
+"""Static analysis of a report's own code: the same as from the cubin, and each finding beside the
+verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
 from ncu_toolkit.render.static_view import static_view
 from ncu_toolkit.sass import liveness
 
-needs_recording = pytest.mark.skipif(recorded.FP32 is None, reason="no recording of the FP32 ladder in the package")
+needs_recording = pytest.mark.skipif(
+    recorded.FP32 is None, reason="no recording of the FP32 ladder in the package"
+)
 
 
 def of(rung: str) -> Profile:
@@ -24,7 +27,8 @@ def of(rung: str) -> Profile:
 
 @needs_recording
 def test_the_code_of_a_recorded_launch() -> None:
-    """The kernel's promise: a 128x128 tile, 8x8 results a thread, 16-byte shared loads, no spills."""
+    """The kernel's promise: a 128x128 tile, 8x8 results a thread, 16-byte shared loads, no
+    spills."""
     profile = of("vectorized")
     found = code_of(profile)
     assert found is not None
@@ -61,17 +65,25 @@ def test_findings_stand_beside_the_verdict() -> None:
     base = diagnose(profile).primary
 
     def verdict(*findings: Finding, considered: tuple[Ruled, ...] = ()) -> str:
-        result = {c.finding.bottleneck: c.outcome for c in checked(code, Diagnosis(findings, considered))}
+        result = {
+            c.finding.bottleneck: c.outcome for c in checked(code, Diagnosis(findings, considered))
+        }
         return result["shared-instruction-pressure"]
 
-    same, other = replace(base, bottleneck="shared-instruction-pressure", good=False), replace(base, bottleneck="tail-effect", good=False)
+    same, other = (
+        replace(base, bottleneck="shared-instruction-pressure", good=False),
+        replace(base, bottleneck="tail-effect", good=False),
+    )
     ruled = Ruled("shared-instruction-pressure", "ruled out", "the queue is empty.")
     assert verdict(same, other) == "confirmed"
     assert verdict(other, same) == "runner-up"
     assert verdict(other, considered=(ruled,)) == "refuted"
     assert verdict(other, considered=(replace(ruled, outcome="abstained"),)) == "not judged"
     assert verdict(other) == "not seen"
-    assert checked(code, Diagnosis((other,), (ruled,)))[names.index("shared-instruction-pressure")].why == "The queue is empty."
+    assert (
+        checked(code, Diagnosis((other,), (ruled,)))[names.index("shared-instruction-pressure")].why
+        == "The queue is empty."
+    )
 
 
 @needs_recording
@@ -90,7 +102,18 @@ def test_a_report_without_code_has_no_section() -> None:
     profile = render_fixture.profile("naive", 4096)
     verdict = render_fixture.diagnosis(profile)
     assert static_view(replace(profile, instructions=()), verdict) is None
-    assert static_view(replace(profile, instructions=tuple(replace(row, sass="", opcode="") for row in profile.instructions)), verdict) is None
+    assert (
+        static_view(
+            replace(
+                profile,
+                instructions=tuple(
+                    replace(row, sass="", opcode="") for row in profile.instructions
+                ),
+            ),
+            verdict,
+        )
+        is None
+    )
     long = render_fixture.instructions(LONGEST + 1)
     assert code_of(replace(profile, instructions=long)) is None
     straight = code_of(profile)  # invented code without a branch: one region, no loop

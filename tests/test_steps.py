@@ -1,4 +1,5 @@
-"""What a step is said to have changed, and predictions held against what was achieved: true in all cases, one speedup a step."""
+"""What a step is said to have changed, and predictions held against what was achieved: true in all
+cases, one speedup a step."""
 
 from __future__ import annotations
 
@@ -31,14 +32,23 @@ def timed(us: float, duration: float = 1000.0, **metrics: float) -> Launches:
     return Launches((cases.build({"metrics": {"duration": duration, **metrics}}),), us)
 
 
-CONFLICT, PRESSURE, LATENCY = found("shared-bank-conflict", 1.2), found("shared-instruction-pressure", 1.8), found("memory-latency", 2.0)
+CONFLICT, PRESSURE, LATENCY = (
+    found("shared-bank-conflict", 1.2),
+    found("shared-instruction-pressure", 1.8),
+    found("memory-latency", 2.0),
+)
 
 
 def test_step_is_explained() -> None:
     slow = cases.build(cases.read("uncoalesced-global-access"))
     fast = cases.build(
         {
-            "metrics": {"duration": 100.0, "sm_cycles": 170_000, "sm_active_cycles": 169_000, "issue_active": 0.5},
+            "metrics": {
+                "duration": 100.0,
+                "sm_cycles": 170_000,
+                "sm_active_cycles": 169_000,
+                "issue_active": 0.5,
+            },
             "stalls": {"selected": 1.0, "long_scoreboard": 8.0},
         }
     )
@@ -61,14 +71,21 @@ def test_step_without_times_says_so() -> None:
 
 
 def test_timed_goes_before_profiled() -> None:
-    step = explain_step(timed(300.0, 1000.0), timed(100.0, 500.0), "memory-latency", told((LATENCY,), (PRESSURE,)))
+    step = explain_step(
+        timed(300.0, 1000.0), timed(100.0, 500.0), "memory-latency", told((LATENCY,), (PRESSURE,))
+    )
     assert (step.speedup, step.clock) == (pytest.approx(3.0), "timed")
     assert "3.00× faster" in step.text[0]
     assert "2.00×" not in " ".join(step.text[:-2]), "the profiler's own ratio is not said beside it"
 
 
 def test_beyond_the_prediction_says_what_else_went() -> None:
-    step = explain_step(timed(400.0), timed(100.0, registers_per_thread=200), "memory-latency", told((LATENCY, CONFLICT), (PRESSURE,)))
+    step = explain_step(
+        timed(400.0),
+        timed(100.0, registers_per_thread=200),
+        "memory-latency",
+        told((LATENCY, CONFLICT), (PRESSURE,)),
+    )
     text = " ".join(step.text)
     assert "The cause memory latency, removed by itself, was predicted to bring 2.00×" in text
     assert "the step brought more" in text
@@ -78,22 +95,42 @@ def test_beyond_the_prediction_says_what_else_went() -> None:
 
 
 def test_a_few_points_of_a_large_speedup_are_not_alike() -> None:
-    step = explain_step(timed(950.0), timed(10.0), "atomic-contention", told((found("atomic-contention", 19.0),), (PRESSURE,)))
+    step = explain_step(
+        timed(950.0),
+        timed(10.0),
+        "atomic-contention",
+        told((found("atomic-contention", 19.0),), (PRESSURE,)),
+    )
     assert "the step brought more" in " ".join(step.text)
 
 
 def test_slower_says_so_and_why() -> None:
-    fast, slow = timed(100.0, 100.0, sm_cycles=1e5, sm_active_cycles=99e3), timed(200.0, 200.0, sm_cycles=2e5, sm_active_cycles=99e3)
-    step = explain_step(fast, slow, "shared-bank-conflict", told((LATENCY, PRESSURE, CONFLICT), (LATENCY,)))
+    fast, slow = (
+        timed(100.0, 100.0, sm_cycles=1e5, sm_active_cycles=99e3),
+        timed(200.0, 200.0, sm_cycles=2e5, sm_active_cycles=99e3),
+    )
+    step = explain_step(
+        fast, slow, "shared-bank-conflict", told((LATENCY, PRESSURE, CONFLICT), (LATENCY,))
+    )
     text = " ".join(step.text)
     assert "2.00× slower" in text
-    assert "What made it slower, from the two profiles: part of the time in which SMs had work 99.0" in text
+    assert (
+        "What made it slower, from the two profiles: part of the time in which SMs had work 99.0"
+        in text
+    )
     assert "the step is slower instead" in text
     assert "cause number 3" in text
     assert "-" not in text.replace("shared-memory", "")
 
 
-@pytest.mark.parametrize(("kind", "word"), [("regression", "kept to show a regression"), ("planted", "a defect is planted"), ("step", "no cause")])
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("regression", "kept to show a regression"),
+        ("planted", "a defect is planted"),
+        ("step", "no cause"),
+    ],
+)
 def test_no_declared_cause_is_not_told_as_a_removal(kind: str, word: str) -> None:
     step = explain_step(timed(100.0), timed(1000.0), "", told((LATENCY,), (PRESSURE,)), kind)
     text = " ".join(step.text)
@@ -105,7 +142,12 @@ def test_no_declared_cause_is_not_told_as_a_removal(kind: str, word: str) -> Non
 
 def test_a_roof_is_not_removed() -> None:
     roof = found("fp32-pipe", 1.0, good=True)
-    step = explain_step(timed(110.0, fma_pipe_active=0.6), timed(100.0, fma_pipe_active=0.7), "fp32-pipe", told((roof,), (roof,)))
+    step = explain_step(
+        timed(110.0, fma_pipe_active=0.6),
+        timed(100.0, fma_pipe_active=0.7),
+        "fp32-pipe",
+        told((roof,), (roof,)),
+    )
     text = " ".join(step.text)
     assert "removed by itself" not in text
     assert "does not remove the FP32 pipe" in text
@@ -114,16 +156,25 @@ def test_a_roof_is_not_removed() -> None:
 
 
 def test_a_runner_up_is_told_as_such() -> None:
-    step = explain_step(timed(125.0), timed(100.0), "shared-bank-conflict", told((LATENCY, CONFLICT), (LATENCY,)))
-    assert "cause number 2 of the earlier kernel's diagnosis, shared-memory bank conflicts, not for its verdict, memory latency" in " ".join(
-        step.text
+    step = explain_step(
+        timed(125.0), timed(100.0), "shared-bank-conflict", told((LATENCY, CONFLICT), (LATENCY,))
+    )
+    assert (
+        "cause number 2 of the earlier kernel's diagnosis, shared-memory bank conflicts, not for its verdict, memory latency"
+        in " ".join(step.text)
     )
 
 
 def test_waiting_that_hardly_fell_is_not_told() -> None:
-    before = cases.build({"metrics": {"duration": 1000.0}, "stalls": {"long_scoreboard": 100.0, "misc": 0.001}})
-    after = cases.build({"metrics": {"duration": 500.0}, "stalls": {"long_scoreboard": 50.0, "misc": 0.0005}})
-    sentence = next(line for line in explain_step(before, after).text if line.startswith("The waiting"))
+    before = cases.build(
+        {"metrics": {"duration": 1000.0}, "stalls": {"long_scoreboard": 100.0, "misc": 0.001}}
+    )
+    after = cases.build(
+        {"metrics": {"duration": 500.0}, "stalls": {"long_scoreboard": 50.0, "misc": 0.0005}}
+    )
+    sentence = next(
+        line for line in explain_step(before, after).text if line.startswith("The waiting")
+    )
     assert "long scoreboard" in sentence
     assert "misc" not in sentence
 
@@ -133,11 +184,20 @@ def books() -> dict[str, Book]:
     def unknown(profile: Profile) -> Diagnosis:
         return Diagnosis((found("launch-overhead", 4.0),))
 
-    return {folder.name: open_book(recorded.run_of(folder), unknown) for folder in recorded.FOLDERS if "fp32" not in folder.name}
+    return {
+        folder.name: open_book(recorded.run_of(folder), unknown)
+        for folder in recorded.FOLDERS
+        if "fp32" not in folder.name
+    }
 
 
 def _explained(books: dict[str, Book], rung: str) -> tuple[str, ...]:
-    book, entry = next((b, e) for b in books.values() for e in b.entries if e.rung == rung and e.profiles and (f := b.before(e)) and f.profiles)
+    book, entry = next(
+        (b, e)
+        for b in books.values()
+        for e in b.entries
+        if e.rung == rung and e.profiles and (f := b.before(e)) and f.profiles
+    )
     before = book.before(entry)
     assert before is not None
     step = explained(book, before, entry)
@@ -150,16 +210,21 @@ def _explained(books: dict[str, Book], rung: str) -> tuple[str, ...]:
 
 
 def test_launches_of_a_rung_are_summed(books: dict[str, Book]) -> None:
-    """64 launches became one: the time of all of them fell, though one of them is as long as the new one."""
+    """64 launches became one: the time of all of them fell, though one of them is as long as the
+    new one."""
     lines = _explained(books, "launch_overhead_fixed")
     assert "36.3× faster" in lines[0]
     assert "all launches together" in lines[0]
     assert "launch_overhead takes 64 launches, launch_overhead_fixed takes 1 launch" in lines[1]
     assert not any("slower" in line for line in lines)
-    waiting = next(line for line in _explained(books, "gelu_fused") if line.startswith("The waiting"))
+    waiting = next(
+        line for line in _explained(books, "gelu_fused") if line.startswith("The waiting")
+    )
     found = re.search(r"long scoreboard \((\d+\.\d)\u2009µs → (\d+\.\d\d)\u2009µs", waiting)
     assert found is not None
-    assert 6 < float(found[1]) / float(found[2]) < 12, "eight launches, each of which waits about as long as the one that takes their place"
+    assert 6 < float(found[1]) / float(found[2]) < 12, (
+        "eight launches, each of which waits about as long as the one that takes their place"
+    )
 
 
 def test_a_rung_of_which_a_launch_is_missing_is_not_summed() -> None:

@@ -1,4 +1,5 @@
-"""Runs on disk: atomic files, folders of their own, launches tied to their cases, manifests that are not believed blindly."""
+"""Runs on disk: atomic files, folders of their own, launches tied to their cases, manifests that
+are not believed blindly."""
 
 from __future__ import annotations
 
@@ -32,13 +33,46 @@ from ncu_toolkit.model.run import Skipped
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.store import CaseRecord, Manifest
 
-CASE = CaseRecord("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, "profiled", flops=100.0, compulsory_bytes=10.0)
-MANIFEST = Manifest("r", "a title", "2026-01-01T00:00:00Z", "0.1.0", Device("a GPU", (9, 0)), {"Driver": "1"}, ("ncu",), (CASE,))
-TIMING = Timing("gemm_fp32", "naive", "64", "float32", {"M": 64}, {"BLOCK": 32}, (1.0, 2.0, 3.0), "warm", 100.0, 10.0, 0.5)
+CASE = CaseRecord(
+    "gemm_fp32",
+    "naive",
+    "64",
+    "float32",
+    {"M": 64},
+    {"BLOCK": 32},
+    "profiled",
+    flops=100.0,
+    compulsory_bytes=10.0,
+)
+MANIFEST = Manifest(
+    "r",
+    "a title",
+    "2026-01-01T00:00:00Z",
+    "0.1.0",
+    Device("a GPU", (9, 0)),
+    {"Driver": "1"},
+    ("ncu",),
+    (CASE,),
+)
+TIMING = Timing(
+    "gemm_fp32",
+    "naive",
+    "64",
+    "float32",
+    {"M": 64},
+    {"BLOCK": 32},
+    (1.0, 2.0, 3.0),
+    "warm",
+    100.0,
+    10.0,
+    0.5,
+)
 
 
 def launch(index: int, duration: float | None, marker: str = CASE.marker) -> Profile:
-    reading = Reading("duration", duration, "us", Presence.PRESENT if duration is not None else Presence.UNDEFINED)
+    reading = Reading(
+        "duration", duration, "us", Presence.PRESENT if duration is not None else Presence.UNDEFINED
+    )
     return Profile(
         Origin("f", 0, index),
         Device("a GPU", (9, 0)),
@@ -63,7 +97,9 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.iterdir()) == [path], "nothing half-written lies about"
 
 
-def test_an_interrupt_while_writing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_writing_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         store.write_atomic(tmp_path / "a", b"x")
@@ -112,12 +148,22 @@ def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sink", ["| cat", "> kept", ">> kept", "> link"])
 def test_our_own_output_is_added_to(tmp_path: Path, sink: str) -> None:
     (tmp_path / "link").symlink_to("kept")
-    code = "import sys; from pathlib import Path; from ncu_toolkit.core.files import write_atomic; print('a'); write_atomic(Path('/dev/stdout'), b'b')"
+    code = (
+        "import sys; from pathlib import Path; from ncu_toolkit.core.files import write_atomic; "
+        "print('a'); write_atomic(Path('/dev/stdout'), b'b')"
+    )
     kept = tmp_path / "kept"
     kept.write_text("before\n")
     words = f'"{sys.executable}" -c "{code}; print(); print(\'c\')" {sink}'
     path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
-    ended = subprocess.run(["bash", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        ["bash", "-c", words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     said = ended.stdout if "cat" in sink else kept.read_text()
     assert said.removeprefix("before\n") == "a\nb\nc\n"
 
@@ -131,13 +177,29 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_runs_that_start_in_one_second_get_folders_of_their_own(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: store.new_run_folder(tmp_path / "reports", "vectorized 1024", 1.7e9), range(20)))
+        folders = list(
+            pool.map(
+                lambda _: store.new_run_folder(tmp_path / "reports", "vectorized 1024", 1.7e9),
+                range(20),
+            )
+        )
     assert len(set(folders)) == 20
-    assert all(folder.is_dir() and folder.name.startswith("20231114-221320-vectorized-1024") for folder in folders)
+    assert all(
+        folder.is_dir() and folder.name.startswith("20231114-221320-vectorized-1024")
+        for folder in folders
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "slug"), [("Naïve / 1024", "na-ve-1024"), ("../../etc", "etc"), ("", "run"), ("…", "run"), ("a" * 100, "a" * 60), (".", "run")]
+    ("text", "slug"),
+    [
+        ("Naïve / 1024", "na-ve-1024"),
+        ("../../etc", "etc"),
+        ("", "run"),
+        ("…", "run"),
+        ("a" * 100, "a" * 60),
+        (".", "run"),
+    ],
 )
 def test_slugs_are_fit_for_folders(text: str, slug: str) -> None:
     assert store.slug(text) == slug
@@ -159,8 +221,13 @@ def test_a_run_comes_back(tmp_path: Path) -> None:
 
 def test_failed_and_skipped_cases_are_shown(tmp_path: Path) -> None:
     failed = replace(CASE, rung="coalesced", state="failed", message="wrong at [0, 1]")
-    store.save(tmp_path, replace(MANIFEST, cases=(CASE, failed), skipped=(Skipped("a", "too old"),)), [])
-    assert store.load_run(tmp_path, live=True).skipped == (Skipped("a", "too old"), Skipped("gemm_fp32/coalesced at 64", "wrong at [0, 1]"))
+    store.save(
+        tmp_path, replace(MANIFEST, cases=(CASE, failed), skipped=(Skipped("a", "too old"),)), []
+    )
+    assert store.load_run(tmp_path, live=True).skipped == (
+        Skipped("a", "too old"),
+        Skipped("gemm_fp32/coalesced at 64", "wrong at [0, 1]"),
+    )
 
 
 @pytest.mark.parametrize("name", ["../secret.ncu-rep", "/etc/passwd", "a/b.ncu-rep"])
@@ -210,14 +277,25 @@ def test_broken_runs_are_listed_beside_good_ones(tmp_path: Path) -> None:
 def test_one_launch_carries_its_cases_work() -> None:
     (tied,) = store.tie([launch(0, 5.0)], [CASE])
     assert tied.context is not None
-    assert (tied.context.rung, tied.context.flops, tied.context.launch_index, tied.context.launch_count) == ("naive", 100.0, 0, 1)
+    assert (
+        tied.context.rung,
+        tied.context.flops,
+        tied.context.launch_index,
+        tied.context.launch_count,
+    ) == ("naive", 100.0, 0, 1)
 
 
 def test_several_launches_share_a_case_and_only_a_dominant_one_carries_the_work() -> None:
-    main, finish, stranger = store.tie([launch(0, 95.0), launch(1, 5.0), launch(2, 1.0, "other")], [CASE])
+    main, finish, stranger = store.tie(
+        [launch(0, 95.0), launch(1, 5.0), launch(2, 1.0, "other")], [CASE]
+    )
     assert main.context is not None
     assert finish.context is not None
-    assert (main.context.flops, main.context.launch_index, main.context.launch_count) == (100.0, 0, 2)
+    assert (main.context.flops, main.context.launch_index, main.context.launch_count) == (
+        100.0,
+        0,
+        2,
+    )
     assert (finish.context.flops, finish.context.launch_index) == (None, 1)
     assert stranger.context is None
     halves = store.tie([launch(0, 50.0), launch(1, 50.0)], [CASE])
@@ -233,7 +311,10 @@ def test_launches_without_a_time_carry_nothing() -> None:
 def test_same_rung_at_two_sizes_is_told_apart() -> None:
     other = replace(CASE, size="128", flops=800.0)
     tied = store.tie([launch(0, 1.0, other.marker), launch(1, 1.0)], [CASE, other])
-    assert [(p.context.size, p.context.flops) for p in tied if p.context] == [("128", 800.0), ("64", 100.0)]
+    assert [(p.context.size, p.context.flops) for p in tied if p.context] == [
+        ("128", 800.0),
+        ("64", 100.0),
+    ]
 
 
 def test_profiles_and_rules_come_back(tmp_path: Path) -> None:
@@ -259,7 +340,9 @@ def test_damaged_profiles(tmp_path: Path) -> None:
 def test_what_is_written_is_plain_json(tmp_path: Path) -> None:
     store.save(tmp_path, replace(MANIFEST, costs={"build": float("nan")}), [TIMING])
     text = (tmp_path / store.MANIFEST).read_text()
-    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["data"]["costs"] == {"build": "nan"}
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["data"][
+        "costs"
+    ] == {"build": "nan"}
 
 
 def test_recordings_are_found_by_their_manifest() -> None:

@@ -1,4 +1,5 @@
-"""Do the recordings bear out what the kernels' headers say, and the story of the FP32 ladder? Failures carry the measured figures."""
+"""Do the recordings bear out what the kernels' headers say, and the story of the FP32 ladder?
+Failures carry the measured figures."""
 
 from __future__ import annotations
 
@@ -9,11 +10,19 @@ from ncu_toolkit.diagnosis import expectations, figures
 from ncu_toolkit.diagnosis.expectations import Outcome
 from ncu_toolkit.model.run import Run
 
-OUTCOMES = [(folder.name, outcome) for folder in recorded.FOLDERS for outcome in expectations.outcomes(recorded.run_of(folder))]
+OUTCOMES = [
+    (folder.name, outcome)
+    for folder in recorded.FOLDERS
+    for outcome in expectations.outcomes(recorded.run_of(folder))
+]
 
 
 @pytest.mark.parametrize(
-    ("folder", "outcome"), OUTCOMES, ids=lambda value: value if isinstance(value, str) else f"{value.rung}-{value.size}-{value.says}"
+    ("folder", "outcome"),
+    OUTCOMES,
+    ids=lambda value: (
+        value if isinstance(value, str) else f"{value.rung}-{value.size}-{value.says}"
+    ),
 )
 def test_header_check(folder: str, outcome: Outcome) -> None:
     assert outcome.passed, f"{folder}: {outcome}"
@@ -35,7 +44,11 @@ SIZES = ("1024", "4096")
 def shares(run: Run, rung: str, size: str) -> dict[str, float]:
     """Stall shares without the warp's own issuing, largest first."""
     found = figures.stall_shares(recorded.profile(run, rung, size))
-    return {reason: share for reason, share in sorted(found.items(), key=lambda item: -item[1]) if reason != "selected"}
+    return {
+        reason: share
+        for reason, share in sorted(found.items(), key=lambda item: -item[1])
+        if reason != "selected"
+    }
 
 
 def listing(shares: dict[str, float]) -> str:
@@ -53,12 +66,17 @@ def test_mini_tile_waits_for_shared_memory(run: Run, size: str) -> None:
     found = shares(run, "mini_tile", size)
     both = found["short_scoreboard"] + found["mio_throttle"]
     assert both > 0.3, listing(found)
-    assert recorded.profile(run, "mini_tile", size).mix.executed("STS.128") == 0, "its stores are scalar"
+    assert recorded.profile(run, "mini_tile", size).mix.executed("STS.128") == 0, (
+        "its stores are scalar"
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_vectorized_turns_scalar_stores_into_128_bit_ones(run: Run, size: str) -> None:
-    before, after = recorded.profile(run, "mini_tile", size).mix, recorded.profile(run, "vectorized", size).mix
+    before, after = (
+        recorded.profile(run, "mini_tile", size).mix,
+        recorded.profile(run, "vectorized", size).mix,
+    )
     assert before.executed("STS") > 0
     assert after.executed("STS.128") == after.executed("STS") == before.executed("STS") / 4
 
@@ -71,7 +89,9 @@ def test_the_broken_pipeline_waits_where_its_copy_lands(run: Run, size: str) -> 
         return stalls.cycles("long_scoreboard") + stalls.cycles("barrier")
 
     broken, mended = landing("async_copy_broken"), landing("async_copy")
-    assert broken > 1.4 * mended, f"long_scoreboard + barrier: {broken:.3f} cycles an instruction broken, {mended:.3f} mended"
+    assert broken > 1.4 * mended, (
+        f"long_scoreboard + barrier: {broken:.3f} cycles an instruction broken, {mended:.3f} mended"
+    )
     assert recorded.profile(run, "async_copy", size).mix.executed("LDGSTS") > 0
 
 

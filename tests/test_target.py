@@ -1,4 +1,5 @@
-"""What runs under ncu, without ncu: plans, progress that survives a crash, wrong rungs left out, the stop file."""
+"""What runs under ncu, without ncu: plans, progress that survives a crash, wrong rungs left out,
+the stop file."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def plan(folder: Path, *cases: PlannedCase) -> Plan:
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
     fake = fake_gpu.install(monkeypatch, tmp_path)
-    fake.behaviours.update(naive=fake_gpu.product, coalesced=fake_gpu.product, flat_index=fake_gpu.product)
+    fake.behaviours.update(
+        naive=fake_gpu.product, coalesced=fake_gpu.product, flat_index=fake_gpu.product
+    )
     return fake
 
 
@@ -47,24 +50,47 @@ def test_plans_come_back(tmp_path: Path) -> None:
     made = plan(tmp_path, case("naive", "8", {"BLOCK": 16}), case("coalesced"))
     write_plan(made, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == made
-    (tmp_path / "plan.json").write_text('{"schema": "ncu-toolkit/timings", "version": 1, "data": []}')
+    (tmp_path / "plan.json").write_text(
+        '{"schema": "ncu-toolkit/timings", "version": 1, "data": []}'
+    )
     with pytest.raises(InputProblem):
         read_plan(tmp_path / "plan.json")
 
 
 def test_markers_tell_cases_apart() -> None:
-    markers = {case("naive").marker, case("naive", "16").marker, case("coalesced").marker, PlannedCase("gemm_fp32", "naive", "8", "float16").marker}
+    markers = {
+        case("naive").marker,
+        case("naive", "16").marker,
+        case("coalesced").marker,
+        PlannedCase("gemm_fp32", "naive", "8", "float16").marker,
+    }
     assert len(markers) == 4
     assert case("naive").label == "gemm_fp32/naive at 8"
     assert PlannedCase("gemm_tensor", "wmma", "8", "bfloat16").label.endswith("bfloat16")
 
 
-def test_every_case_is_verified_and_then_profiled_in_its_own_range(cupy: FakeCupy, tmp_path: Path) -> None:
+def test_every_case_is_verified_and_then_profiled_in_its_own_range(
+    cupy: FakeCupy, tmp_path: Path
+) -> None:
     run_plan(plan(tmp_path, case("naive"), case("coalesced"), case("naive", "16")))
-    assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "started"), (1, "profiled"), (2, "started"), (2, "profiled")]
+    assert states(tmp_path) == [
+        (0, "started"),
+        (0, "profiled"),
+        (1, "started"),
+        (1, "profiled"),
+        (2, "started"),
+        (2, "profiled"),
+    ]
     start = cupy.events.index("start")
     assert cupy.events[:start].count("naive") == 1, "verified before it is profiled"
-    assert cupy.events[start : start + 6] == ["start", "push ncu-toolkit:gemm_fp32/naive:8:float32", "naive", "sync", "pop", "stop"]
+    assert cupy.events[start : start + 6] == [
+        "start",
+        "push ncu-toolkit:gemm_fp32/naive:8:float32",
+        "naive",
+        "sync",
+        "pop",
+        "stop",
+    ]
     facts = read_progress(tmp_path / "progress.jsonl")[1].facts
     assert facts["parameters"] == {"BLOCK": 32}
     assert 0 <= facts["worst"] <= 1
@@ -81,14 +107,20 @@ def test_a_wrong_rung_is_not_profiled_and_the_rest_goes_on(cupy: FakeCupy, tmp_p
 
 
 def test_what_cannot_run_is_skipped_with_its_reason(cupy: FakeCupy, tmp_path: Path) -> None:
-    run_plan(plan(tmp_path, case("naive", "8", {"NO_SUCH": 1}), case("no_such_rung"), case("naive")))
-    first, second = (step for step in read_progress(tmp_path / "progress.jsonl") if step.state == "skipped")
+    run_plan(
+        plan(tmp_path, case("naive", "8", {"NO_SUCH": 1}), case("no_such_rung"), case("naive"))
+    )
+    first, second = (
+        step for step in read_progress(tmp_path / "progress.jsonl") if step.state == "skipped"
+    )
     assert "no parameter 'NO_SUCH'" in first.message
     assert "no rung 'no_such_rung'" in second.message
     assert states(tmp_path)[-1] == (2, "profiled")
 
 
-def test_the_stop_file_ends_the_ladder_after_the_case_under_way(cupy: FakeCupy, tmp_path: Path) -> None:
+def test_the_stop_file_ends_the_ladder_after_the_case_under_way(
+    cupy: FakeCupy, tmp_path: Path
+) -> None:
     def stopping(arguments: object) -> None:
         (tmp_path / "stop").touch()
         fake_gpu.product(arguments)  # type: ignore[arg-type]
@@ -99,11 +131,17 @@ def test_the_stop_file_ends_the_ladder_after_the_case_under_way(cupy: FakeCupy, 
 
 
 def test_no_case_is_begun_once_the_time_is_up(cupy: FakeCupy, tmp_path: Path) -> None:
-    run_plan(replace(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index")), seconds=0.0))
-    assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "paused")], "one case is begun however short the time"
+    run_plan(
+        replace(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index")), seconds=0.0)
+    )
+    assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "paused")], (
+        "one case is begun however short the time"
+    )
 
 
-def test_a_kernel_that_breaks_the_context_ends_the_part(cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_breaks_the_context_ends_the_part(
+    cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What follows in this process would fail with it; the next part goes on."""
 
     def broken(what: str) -> None:
@@ -146,5 +184,10 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (tmp_path / "plan.json").write_text("{}")
     assert target.main([str(tmp_path / "plan.json")]) == EXIT_INPUT
     assert capsys.readouterr().err.startswith("error: ")
-    ended = subprocess.run([sys.executable, "-m", "ncu_toolkit.gpu.target"], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-m", "ncu_toolkit.gpu.target"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == EXIT_USAGE

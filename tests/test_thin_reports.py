@@ -1,4 +1,5 @@
-"""Verdicts on reports that lack sections: what is there is used, with less confidence, and what to collect is said."""
+"""Verdicts on reports that lack sections: what is there is used, with less confidence, and what to
+collect is said."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from ncu_toolkit.diagnosis.engine import SHAPE, diagnose
 from ncu_toolkit.diagnosis.rules._access import warp_latency
 from ncu_toolkit.model import Diagnosis
 
-#: What the speed-of-light section does not hold: `--set basic` has it, the launch and the occupancy.
+#: What the speed-of-light section does not hold: `--set basic` has it, the launch and the
+#: occupancy.
 NOT_BASIC = (
     "lanes_per_instruction", "lanes_predicated_on", "instructions", "dram_read_bytes", "dram_write_bytes", "l2_sectors", "l2_sectors_from_sm",
     "l2_hit_rate", "l1_hit_rate", "global_load_sectors", "global_load_requests", "global_store_sectors", "global_store_requests",
@@ -22,24 +24,41 @@ NOT_BASIC = (
 
 
 def basic(**values: float) -> Diagnosis:
-    return diagnose(cases.build({"metrics": {**dict.fromkeys(NOT_BASIC), **values}, "stalls": {}, "opcodes": {}}))
+    return diagnose(
+        cases.build(
+            {"metrics": {**dict.fromkeys(NOT_BASIC), **values}, "stalls": {}, "opcodes": {}}
+        )
+    )
 
 
 @pytest.mark.parametrize("name", cases.names())
 def test_no_case_is_surer_without_stalls(name: str) -> None:
     case: dict[str, Any] = cases.read(name)
     found = diagnose(
-        cases.build({**case, "metrics": {**case.get("metrics", {}), **dict.fromkeys(NOT_BASIC)}, "stalls": {}, "opcodes": {}, "instructions": ()})
+        cases.build(
+            {
+                **case,
+                "metrics": {**case.get("metrics", {}), **dict.fromkeys(NOT_BASIC)},
+                "stalls": {},
+                "opcodes": {},
+                "instructions": (),
+            }
+        )
     )
     assert found.findings
-    assert not [f.bottleneck for f in found.findings if f.confidence == "high" and f.bottleneck not in SHAPE]
+    assert not [
+        f.bottleneck for f in found.findings if f.confidence == "high" and f.bottleneck not in SHAPE
+    ]
     # All lanes take part in a matrix instruction.
-    assert not [f.bottleneck for f in found.findings if f.good and f.bottleneck != "tensor-pipe"], "nothing tells useful from wasteful work"
+    assert not [f.bottleneck for f in found.findings if f.good and f.bottleneck != "tensor-pipe"], (
+        "nothing tells useful from wasteful work"
+    )
     assert any("To learn more: ncu " in note for note in found.notes)
 
 
 def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
-    """As a strided walk in a report of `--set basic`: the data stage full, one request in 32 cycles."""
+    """As a strided walk in a report of `--set basic`: the data stage full, one request in 32
+    cycles."""
     primary = basic(l1_data_pipe_active=0.99, l1_request_active=0.03, lsu_pipe_active=0.03).primary
     assert primary.bottleneck == "l1-bandwidth"
     assert "33.0 passes" in primary.summary
@@ -60,7 +79,12 @@ def test_a_busy_pipe_is_not_good_before_its_lanes_are_known() -> None:
 
 
 def test_few_warps_and_nothing_busy() -> None:
-    few = {"theoretical_occupancy": 0.0625, "achieved_occupancy": 0.0625, "active_warps": 1.0, "block_limit_shared": 1.0}
+    few = {
+        "theoretical_occupancy": 0.0625,
+        "achieved_occupancy": 0.0625,
+        "active_warps": 1.0,
+        "block_limit_shared": 1.0,
+    }
     primary = basic(**few).primary
     assert (primary.bottleneck, primary.confidence) == ("low-occupancy", "low")
     assert "does not say for what" in primary.summary
@@ -69,7 +93,11 @@ def test_few_warps_and_nothing_busy() -> None:
 
 def test_a_full_constant_cache_serves_lanes_one_by_one() -> None:
     primary = basic(constant_cache_active=0.95, lsu_pipe_active=0.05).primary
-    assert (primary.bottleneck, primary.confidence, primary.good) == ("constant-cache-divergence", "low", False)
+    assert (primary.bottleneck, primary.confidence, primary.good) == (
+        "constant-cache-divergence",
+        "low",
+        False,
+    )
 
 
 def test_a_busy_level_of_memory_may_be_busy_with_anything() -> None:
@@ -85,19 +113,25 @@ def test_blocks_of_one_warp_fill_the_slots_before_the_sm() -> None:
     found = diagnose(cases.build({"metrics": half, "stalls": waiting})).findings
     assert "low-occupancy" in [f.bottleneck for f in found]
     by_registers = {**half, "block_limit_blocks": 40, "block_limit_registers": 32}
-    assert "low-occupancy" not in [f.bottleneck for f in diagnose(cases.build({"metrics": by_registers, "stalls": waiting})).findings]
+    assert "low-occupancy" not in [
+        f.bottleneck
+        for f in diagnose(cases.build({"metrics": by_registers, "stalls": waiting})).findings
+    ]
 
 
 def test_local_sectors_from_instructions_where_tables_are_missing() -> None:
     case = {
         "metrics": {"local_load_sectors": None, "local_store_sectors": None},
-        "instructions": [{"sass": "LDL R1, [R2]", "executed": 10, "counters": {"local_sectors": 40.0}}],
+        "instructions": [
+            {"sass": "LDL R1, [R2]", "executed": 10, "counters": {"local_sectors": 40.0}}
+        ],
     }
     assert figures.value(cases.build(case), "local_sectors") == 40.0
 
 
 def test_latency_without_a_stall_stack() -> None:
-    """Little's law: 48 of 64 warps are 12 a scheduler, which issues in 30% of the cycles: 40 cycles an instruction."""
+    """Little's law: 48 of 64 warps are 12 a scheduler, which issues in 30% of the cycles: 40 cycles
+    an instruction."""
     assert warp_latency(cases.build({"stalls": {}})) == pytest.approx(40.0)
     assert warp_latency(cases.build({"stalls": {"selected": 1.0, "wait": 2.0}})) == 3.0
     assert warp_latency(cases.build({"stalls": {}, "metrics": {"issue_active": None}})) is None

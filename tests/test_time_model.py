@@ -15,16 +15,33 @@ FRACTIONS = st.floats(0.0, 1.0)
 
 
 #: Nothing else near: each test makes one thing busy.
-QUIET = {name: 0.01 for name in cases.METRICS if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"}
+QUIET = {
+    name: 0.01
+    for name in cases.METRICS
+    if name.endswith(("_active", "_utilization")) and name != "constant_cache_active"
+}
 
 
 #: What says that memory behind the SMs is used.
-MEMORY_USE = ("l1_fill_active", "l2_to_sm_active", "l2_utilization", "l2_atomic_unit_active", "dram_utilization", "dram_bus_active")
+MEMORY_USE = (
+    "l1_fill_active",
+    "l2_to_sm_active",
+    "l2_utilization",
+    "l2_atomic_unit_active",
+    "dram_utilization",
+    "dram_bus_active",
+)
 
 
 def profile(stalls: dict[str, float] | None = None, **metrics: float | None) -> Profile:
     few = {"grid": (1056, 1, 1)}
-    return cases.build({"metrics": {**QUIET, **metrics}, "stalls": cases.STALLS if stalls is None else stalls, "launch": few})
+    return cases.build(
+        {
+            "metrics": {**QUIET, **metrics},
+            "stalls": cases.STALLS if stalls is None else stalls,
+            "launch": few,
+        }
+    )
 
 
 def test_a_stall_removed_is_amdahls_law() -> None:
@@ -35,7 +52,8 @@ def test_a_stall_removed_is_amdahls_law() -> None:
 
 
 def test_a_stall_is_not_time_when_schedulers_issue() -> None:
-    """Half of each warp's time is a stall, but the issue slots are full: removing it gains nothing."""
+    """Half of each warp's time is a stall, but the issue slots are full: removing it gains
+    nothing."""
     model = time_model.build(profile({"selected": 1.0, "long_scoreboard": 1.0}, issue_active=0.95))
     prediction = model.without(Removal("without loads", stalls={"long_scoreboard": 0.0}))
     assert prediction.speedup == 1.0
@@ -43,11 +61,16 @@ def test_a_stall_is_not_time_when_schedulers_issue() -> None:
 
 
 def test_the_next_resource_takes_over() -> None:
-    model = time_model.build(profile({"selected": 1.0, "long_scoreboard": 9.0}, issue_active=0.05, dram_utilization=0.6))
+    model = time_model.build(
+        profile({"selected": 1.0, "long_scoreboard": 9.0}, issue_active=0.05, dram_utilization=0.6)
+    )
     prediction = model.without(Removal("without loads", stalls={"long_scoreboard": 0.0}))
     assert prediction.limit == "dram"
-    # Memory has nothing to do while a launch starts and ends, so all of its work falls into the rest.
-    assert prediction.speedup == pytest.approx(1 / (0.6 / model.reach("dram") + model.ramp), rel=1e-6)
+    # Memory has nothing to do while a launch starts and ends, so all of its work falls into the
+    # rest.
+    assert prediction.speedup == pytest.approx(
+        1 / (0.6 / model.reach("dram") + model.ramp), rel=1e-6
+    )
     assert any("device memory" in line for line in prediction.arithmetic)
 
 
@@ -73,7 +96,9 @@ def test_queue_share_is_that_of_fixed_service() -> None:
 def test_barriers_mirror_the_waiting_of_siblings() -> None:
     stalls = {"selected": 1.0, "long_scoreboard": 5.0, "barrier": 5.0}
     model = time_model.build(profile(stalls, issue_active=0.05))
-    assert model.without(Removal("x", stalls={"long_scoreboard": 0.0})).speedup == pytest.approx(11.0)
+    assert model.without(Removal("x", stalls={"long_scoreboard": 0.0})).speedup == pytest.approx(
+        11.0
+    )
 
 
 def test_spreading_work_needs_no_stalls() -> None:
@@ -118,9 +143,19 @@ def test_time_from_what_is_left(gone: str) -> None:
 
 
 def test_no_time_at_all_still_gives_shares() -> None:
-    model = time_model.build(profile({"selected": 1.0, "long_scoreboard": 9.0}, sm_cycles=None, sm_clock=None, duration=None, issue_active=0.05))
+    model = time_model.build(
+        profile(
+            {"selected": 1.0, "long_scoreboard": 9.0},
+            sm_cycles=None,
+            sm_clock=None,
+            duration=None,
+            issue_active=0.05,
+        )
+    )
     assert model.bounds_us() == {}
-    assert model.without(Removal("x", stalls={"long_scoreboard": 0.0})).speedup == pytest.approx(10.0)
+    assert model.without(Removal("x", stalls={"long_scoreboard": 0.0})).speedup == pytest.approx(
+        10.0
+    )
 
 
 @given(
@@ -134,13 +169,26 @@ def test_no_time_at_all_still_gives_shares() -> None:
     balance=st.floats(0.01, 1.0),
 )
 def test_predictions_are_bounds(
-    long: float, mio: float, issue: float, dram: float, data: float, keep: float, instructions: float, balance: float
+    long: float,
+    mio: float,
+    issue: float,
+    dram: float,
+    data: float,
+    keep: float,
+    instructions: float,
+    balance: float,
 ) -> None:
     """Never slower than now, never infinite, and never below what a resource needs at its peak."""
     stalls = {"selected": 1.0, "long_scoreboard": 20 * long, "mio_throttle": 20 * mio}
-    model = time_model.build(profile(stalls, issue_active=issue, dram_utilization=dram, l1_data_pipe_active=data))
+    model = time_model.build(
+        profile(stalls, issue_active=issue, dram_utilization=dram, l1_data_pipe_active=data)
+    )
     removal = Removal(
-        "x", stalls={"long_scoreboard": keep, "mio_throttle": keep}, loads={"l1_data": keep}, instructions=instructions, balance=balance
+        "x",
+        stalls={"long_scoreboard": keep, "mio_throttle": keep},
+        loads={"l1_data": keep},
+        instructions=instructions,
+        balance=balance,
     )
     prediction = model.without(removal)
     assert 1.0 <= prediction.speedup < float("inf")
@@ -151,6 +199,11 @@ def test_predictions_are_bounds(
 @given(a=FRACTIONS, b=FRACTIONS)
 def test_removing_more_never_saves_less(a: float, b: float) -> None:
     low, high = sorted((a, b))
-    model = time_model.build(profile({"selected": 1.0, "long_scoreboard": 5.0, "wait": 2.0}, issue_active=0.1))
-    more, less = (model.without(Removal("x", stalls={"long_scoreboard": keep})).speedup for keep in (low, high))
+    model = time_model.build(
+        profile({"selected": 1.0, "long_scoreboard": 5.0, "wait": 2.0}, issue_active=0.1)
+    )
+    more, less = (
+        model.without(Removal("x", stalls={"long_scoreboard": keep})).speedup
+        for keep in (low, high)
+    )
     assert more >= less

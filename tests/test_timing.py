@@ -32,9 +32,17 @@ TIMES = {"naive": 4000, "fast": 1000, "cublas": 900}
 
 def runnable(name: str) -> Any:
     problem = problem_for("gemm_fp32")
-    space = SimpleNamespace(problem=problem, size=problem.parse_size("1024"), dtype="float32", options={})
+    space = SimpleNamespace(
+        problem=problem, size=problem.parse_size("1024"), dtype="float32", options={}
+    )
     rung = SimpleNamespace(name=name, family="gemm_fp32")
-    return SimpleNamespace(rung=rung, workspace=space, worst=0.25, parameters={"BM": 64}, run=lambda: Watch.order.append(name))
+    return SimpleNamespace(
+        rung=rung,
+        workspace=space,
+        worst=0.25,
+        parameters={"BM": 64},
+        run=lambda: Watch.order.append(name),
+    )
 
 
 CAPPED = cuda.GpuState("580", 1900.0, 1980.0, 3201.0, 400.0, 50.0, "power cap")
@@ -58,18 +66,30 @@ def measured(monkeypatch: pytest.MonkeyPatch, rests: list[float]) -> Any:
     def measure(*names: str, **options: Any) -> dict[str, timing.Timing]:
         rungs = {name: runnable(name) for name in names}
         ticks: list[str] = []
-        found = timing.measure_ladder(list(rungs.values()), rungs["cublas"], "warm", seconds=0.1, tick=ticks.append, **options)
+        found = timing.measure_ladder(
+            list(rungs.values()), rungs["cublas"], "warm", seconds=0.1, tick=ticks.append, **options
+        )
         assert sorted(ticks) == sorted(names)
         return found
 
     return measure
 
 
-def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(
+    measured: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     found = measured("naive", "fast", "cublas")
-    assert {name: len(t.times_us) for name, t in found.items()} == {"naive": 25, "fast": 100, "cublas": 100}
-    assert {name: t.baseline_us for name, t in found.items()} == {"naive": 900, "fast": 900, "cublas": None}
+    assert {name: len(t.times_us) for name, t in found.items()} == {
+        "naive": 25,
+        "fast": 100,
+        "cublas": 100,
+    }
+    assert {name: t.baseline_us for name, t in found.items()} == {
+        "naive": 900,
+        "fast": 900,
+        "cublas": None,
+    }
     assert {name: t.median_us for name, t in found.items()} == TIMES
     pairs = "".join(name[0] for name in Watch.order[9:])  # after the warm-ups
     assert "nc" in pairs
@@ -79,14 +99,20 @@ def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(measured: Any
     assert found["fast"].pj_per_flop is None
 
 
-def test_states_are_sampled_during_the_rounds(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_sampled_during_the_rounds(
+    measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     found = measured("naive", "cublas")
-    assert all((t.sm_clock_mhz, t.throttle, t.rested) == (1800.0, "", False) for t in found.values())
+    assert all(
+        (t.sm_clock_mhz, t.throttle, t.rested) == (1800.0, "", False) for t in found.values()
+    )
     assert rests == []
 
 
-def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(
+    measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     states = iter([*[FREE] * 5, CAPPED, *[FREE] * 1000])
     monkeypatch.setattr(cuda, "sample", lambda: next(states))
@@ -98,7 +124,9 @@ def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(measured:
     assert len(rests) == 1 + 25 + 100
 
 
-def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(
+    measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     monkeypatch.setattr(cuda, "sample", lambda: CAPPED)
     monkeypatch.setitem(TIMES, "naive", 80_000)
@@ -108,7 +136,9 @@ def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(measured
     assert max(rests[1:]) == timing.LONGEST_REST
 
 
-def test_energy_is_measured_after_all_timing(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_measured_after_all_timing(
+    measured: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda, "energy_mj", lambda: 1.0)
     timed_runs = []
 

@@ -1,4 +1,5 @@
-"""The tuner without a GPU: the search space, pruning, halving, interruption and resumption, what is kept, and the landscape it reports."""
+"""The tuner without a GPU: the search space, pruning, halving, interruption and resumption, what is
+kept, and the landscape it reports."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def search_of(trials: tuple[Trial, ...], default: Mapping[str, int]) -> Search:
 
 
 def grid(count: int, state: str = "ready") -> Search:
-    """Settings n = 0 … count - 1, of which `cost` makes n = 7 the fastest; the header's own is n = 0."""
+    """Settings n = 0 … count - 1, of which `cost` makes n = 7 the fastest; the header's own is n =
+    0."""
     trials = tuple(Trial({"n": n, "half": n // 2}, state) for n in range(count))  # type: ignore[arg-type]
     return search_of(trials, {"n": 0, "half": 0})
 
@@ -64,7 +66,8 @@ def cost(parameters: Parameters) -> float:
 
 
 class FakeGpu:
-    """Times settings by `cost`, with a drift that the baseline beside each run shares, and remembers what was asked."""
+    """Times settings by `cost`, with a drift that the baseline beside each run shares, and
+    remembers what was asked."""
 
     def __init__(self, fails: frozenset[int] = frozenset(), stop_after: int | None = None) -> None:
         self.fails, self.stop_after = fails, stop_after
@@ -113,7 +116,11 @@ def test_the_space_holds_what_constraints_allow() -> None:
 def test_pruning_by_resources(threads: int, used: Resources, dynamic: int, reason: str) -> None:
     launch = LaunchGeometry("k", (1, 1, 1), (threads, 1, 1), dynamic, ())
     assert tuner.prune((9, 0), {"k": used}, (launch,))[0] == reason
-    _, seen = tuner.prune((9, 0), {"k": Resources(128, shared=1024)}, (LaunchGeometry("k", (1, 1, 1), (256, 1, 1), 0, ()),))
+    _, seen = tuner.prune(
+        (9, 0),
+        {"k": Resources(128, shared=1024)},
+        (LaunchGeometry("k", (1, 1, 1), (256, 1, 1), 0, ()),),
+    )
     assert (seen.registers, seen.shared, seen.warps) == (128, 1024, 16)
     assert "no kernel k" in tuner.prune((9, 0), {}, (launch,))[0]
 
@@ -125,21 +132,31 @@ def test_halving_finds_the_fastest_and_spends_its_runs_on_it() -> None:
     assert done.ranked()[0].parameters["n"] == 7
     assert done.ranked()[0].score() == pytest.approx(1.0)  # of the baseline: the drift is not in it
     assert done.ranked()[0].beside_us is not None
-    per_setting = {n: sum(repeats for asked, repeats, _ in timer.asked if asked == n) for n in range(100)}
+    per_setting = {
+        n: sum(repeats for asked, repeats, _ in timer.asked if asked == n) for n in range(100)
+    }
     assert per_setting[7] > LAST_REPEATS
     assert per_setting[99] == FIRST_REPEATS
     own = done.own
     assert own is not None
-    assert len(own.rounds) == len(done.ranked()[0].rounds)  # the header's own parameters are never dropped
+    assert len(own.rounds) == len(
+        done.ranked()[0].rounds
+    )  # the header's own parameters are never dropped
     assert len([t for t in done.timed if len(t.rounds) == len(own.rounds)]) <= FINALISTS
 
 
 def test_a_hopeless_setting_runs_once() -> None:
-    slow = search_of((Trial({"n": 7, "half": 3}, "ready"), Trial({"n": 200, "half": 100}, "ready")), {"n": 7, "half": 3})
+    slow = search_of(
+        (Trial({"n": 7, "half": 3}, "ready"), Trial({"n": 200, "half": 100}, "ready")),
+        {"n": 7, "half": 3},
+    )
     many = tuple(Trial({"n": 7, "half": k}, "ready") for k in range(20)) + slow.trials[1:]
     done = Searcher(search_of(many, {"n": 7, "half": 0}), lambda _: None).run(FakeGpu())
     (last,) = [trial for trial in done.trials if trial.parameters["n"] == 200]
-    assert [len(r.times_us) for r in last.rounds] in ([1], [FIRST_REPEATS])  # three where it came first of all, in an order that is shuffled
+    assert [len(r.times_us) for r in last.rounds] in (
+        [1],
+        [FIRST_REPEATS],
+    )  # three where it came first of all, in an order that is shuffled
     assert done.ranked()[0].parameters["n"] == 7
 
 
@@ -151,7 +168,10 @@ def test_settings_that_fail_are_left_out() -> None:
 
 
 def test_all_fail() -> None:
-    with pytest.raises(KernelProblem, match=r"none of 5 settings of autotuned can be used at 4096: 5 x computed a wrong result"):
+    with pytest.raises(
+        KernelProblem,
+        match=r"none of 5 settings of autotuned can be used at 4096: 5 x computed a wrong result",
+    ):
         Searcher(grid(5), lambda _: None).run(FakeGpu(fails=frozenset(range(5))))
     with pytest.raises(KernelProblem, match="none of 3 settings"):
         Searcher(grid(3, "pruned"), lambda _: None).run(FakeGpu())
@@ -165,14 +185,18 @@ def test_an_interrupted_search_goes_on(stop_after: int) -> None:
     fresh = grid(100)
     tuner.forget(fresh)
     first = FakeGpu(stop_after=stop_after)
-    searcher = Searcher(fresh, lambda _: None, lambda parameters, running: tuner.mark(fresh, parameters, running))
+    searcher = Searcher(
+        fresh, lambda _: None, lambda parameters, running: tuner.mark(fresh, parameters, running)
+    )
     with pytest.raises(KeyboardInterrupt):
         searcher.run(first)
     tuner.save(searcher.search)
     assert not tuner.marker(fresh).exists()  # an interruption is not the setting's fault
     again = FakeGpu()
     done = Searcher(tuner.resume(fresh), tuner.save).run(again)
-    assert [asked[:2] for asked in first.asked + again.asked] == [asked[:2] for asked in whole.asked]
+    assert [asked[:2] for asked in first.asked + again.asked] == [
+        asked[:2] for asked in whole.asked
+    ]
     assert done.ranked()[0].parameters["n"] == 7
     assert tuner.resume(fresh).finished
 
@@ -209,7 +233,20 @@ def test_a_damaged_state_is_said() -> None:
 def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
     values = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, **parameters}
     source = nvcc.source_digest(autotuned())
-    return tuned.TunedEntry("gemm_fp32", "autotuned", size, "float32", values, 100.0, 90.0, 110.0, 246, source, "2025-01-01T00:00:00Z", "0")
+    return tuned.TunedEntry(
+        "gemm_fp32",
+        "autotuned",
+        size,
+        "float32",
+        values,
+        100.0,
+        90.0,
+        110.0,
+        246,
+        source,
+        "2025-01-01T00:00:00Z",
+        "0",
+    )
 
 
 def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -227,7 +264,11 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
     own = tuned.lookup(rung, "4096", "float32", GPU)
     assert own is not None
     assert own.parameters["BK"] == 32
-    for size, dtype, name in (("1024", "float32", GPU), ("4096", "float16", GPU), ("4096", "float32", "NVIDIA A100")):
+    for size, dtype, name in (
+        ("1024", "float32", GPU),
+        ("4096", "float16", GPU),
+        ("4096", "float32", "NVIDIA A100"),
+    ):
         assert tuned.lookup(rung, size, dtype, name) is None
     assert tuned.parameters_for(rung, "8192", "float32", GPU, {})["BM"] == 64
     assert tuned.parameters_for(rung, "8192", "float32", GPU, {"BM": 32}) == {"BM": 32}
@@ -240,11 +281,23 @@ def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
     assert tuned.lookup(autotuned(), "8192", "float32", GPU) is None
 
 
-def test_an_entry_of_another_source_is_not_used_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_of_another_source_is_not_used_and_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
-    tuned.store(GPU, [entry(BK=8), entry("8192", BK=8), replace(entry("1024", BK=32), source="0123"), replace(entry("2048", BM=64), finished=False)])
+    tuned.store(
+        GPU,
+        [
+            entry(BK=8),
+            entry("8192", BK=8),
+            replace(entry("1024", BK=32), source="0123"),
+            replace(entry("2048", BM=64), finished=False),
+        ],
+    )
     assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
-    chosen = Selection(problem_for("gemm_fp32"), (autotuned(),), ("512", "1024", "2048", "4096", "8192"), "float32")
+    chosen = Selection(
+        problem_for("gemm_fp32"), (autotuned(),), ("512", "1024", "2048", "4096", "8192"), "float32"
+    )
     assert chosen.parameters(autotuned(), "1024", {}) == {}
     used, old = tuned_lines([chosen], {})
     assert "BM=64 at 2048 (the best of an unfinished search); BK=8 at 4096; BK=8 at 8192" in used
@@ -257,12 +310,18 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(monkeypatch: pytes
 
 def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Path) -> None:
     found = entry(BK=8)
-    for each, best in ((replace(found, finished=False), 8), (entry(BK=32), 32), (replace(found, finished=False), 32)):
+    for each, best in (
+        (replace(found, finished=False), 8),
+        (entry(BK=32), 32),
+        (replace(found, finished=False), 32),
+    ):
         tuned.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
         table = tuned.read_table(tmp_path / tuned.file_name(GPU))
         assert table is not None
         assert [kept.parameters["BK"] for kept in table.entries] == [best]
-        assert json.loads((tmp_path / tuned.landscape_name(GPU, *each.key)).read_text()) == {"landscape of": best}
+        assert json.loads((tmp_path / tuned.landscape_name(GPU, *each.key)).read_text()) == {
+            "landscape of": best
+        }
     tuned.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
     table = tuned.read_table(tmp_path / tuned.file_name(GPU))
     assert table is not None
@@ -277,7 +336,8 @@ def test_a_damaged_table_is_said() -> None:
 
 
 def test_shipped_tables_are_whole() -> None:
-    """Each shipped table is readable, lies under its GPU's name, and holds settings of the sources as they are, each with its landscape."""
+    """Each shipped table is readable, lies under its GPU's name, and holds settings of the sources
+    as they are, each with its landscape."""
     for path in tuned.shipped_folder().glob("*.json"):
         table = tuned.read_table(path)
         assert table is not None
@@ -285,13 +345,18 @@ def test_shipped_tables_are_whole() -> None:
         for each in table.entries:
             rung = find_rung(f"{each.family}/{each.rung}")
             rung.with_parameters(each.parameters)
-            assert each.source == nvcc.source_digest(rung), f"{rung.name} has changed since it was tuned: tune it again, or take its entries out"
-            searches = {search.size: search for search in tune_view.kept(table.gpu, each.family)[each.rung]}
+            assert each.source == nvcc.source_digest(rung), (
+                f"{rung.name} has changed since it was tuned: tune it again, or take its entries out"
+            )
+            searches = {
+                search.size: search for search in tune_view.kept(table.gpu, each.family)[each.rung]
+            }
             assert dict(searches[each.size].ranked()[0].parameters) == dict(each.parameters)
 
 
 def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--param reaches its kernel, also where the rung before it is added; the other one, and both without it, run as tuned."""
+    """--param reaches its kernel, also where the rung before it is added; the other one, and both
+    without it, run as tuned."""
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     rung = autotuned()
     tuned.store(GPU, [entry()])
@@ -321,18 +386,29 @@ def test_the_landscape(tmp_path: Path) -> None:
     cells = tune_view.rows(done, 3)
     assert cells[0][0] == "n=7 half=3"
     assert any("(header)" in row[0] for row in cells)
-    assert "100.0 %" in cells[0][2].replace("\u2009", " ") or "100 %" in cells[0][2].replace("\u2009", " ")
+    assert "100.0 %" in cells[0][2].replace("\u2009", " ") or "100 %" in cells[0][2].replace(
+        "\u2009", " "
+    )
 
 
 def test_requests_that_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "cublas", "--size", "1024"]).exception, UsageProblem)
-    assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "0"]).exception, UsageProblem)
+    assert isinstance(
+        CliRunner().invoke(cli, ["tune", "--kernel", "cublas", "--size", "1024"]).exception,
+        UsageProblem,
+    )
+    assert isinstance(
+        CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "0"]).exception,
+        UsageProblem,
+    )
 
     def no_gpu() -> None:
         raise EnvironmentProblem("no usable GPU")
 
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", no_gpu)
-    assert isinstance(CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception, EnvironmentProblem)
+    assert isinstance(
+        CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception,
+        EnvironmentProblem,
+    )
 
 
 class Quiet:
@@ -363,13 +439,16 @@ def have(tool: str) -> bool:
 @pytest.mark.toolchain
 @pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'")
 def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real settings, really compiled and pruned; interrupted by its time limit, taken up again, kept, and shown again without measuring."""
+    """Real settings, really compiled and pruned; interrupted by its time limit, taken up again,
+    kept, and shown again without measuring."""
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
     asked: list[Parameters] = []
 
     class Bench:
-        def __init__(self, rung: Rung, problem: object, search: Search, deadline: float | None) -> None:
+        def __init__(
+            self, rung: Rung, problem: object, search: Search, deadline: float | None
+        ) -> None:
             self.deadline = deadline
 
         def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
@@ -397,21 +476,32 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     found = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert found is not None
     assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
-    assert (found.baseline_us, found.settings, found.source) == (50.0, len(usable), nvcc.source_digest(autotuned()))
+    assert (found.baseline_us, found.settings, found.source) == (
+        50.0,
+        len(usable),
+        nvcc.source_digest(autotuned()),
+    )
     assert found.finished
     (drawn,) = tune_view.kept(GPU, "gemm_fp32")["autotuned"]
-    assert [trial.score() for trial in drawn.ranked()] == pytest.approx([trial.score() for trial in done.ranked()], rel=1e-4)
+    assert [trial.score() for trial in drawn.ranked()] == pytest.approx(
+        [trial.score() for trial in done.ranked()], rel=1e-4
+    )
     third = Quiet()
     assert tune_run.run(tune_run.Request(autotuned(), "1024", most=4), third) == done
     assert len(asked) == len(usable)
     assert "finished before" in third.notes[0]
-    again = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, restart=True, jobs=2), Quiet())
+    again = tune_run.run(
+        tune_run.Request(autotuned(), "1024", most=4, restart=True, jobs=2), Quiet()
+    )
     assert len(asked) == 2 * len(usable)
     assert again.finished
 
 
-def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Compiling takes half of the time that is left; what is ready by then is timed and the best of it kept; the next call does the rest."""
+def test_a_time_limit_leaves_time_to_run_what_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiling takes half of the time that is left; what is ready by then is timed and the best of
+    it kept; the next call does the rest."""
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
     clock = itertools.count()
@@ -435,7 +525,9 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(nvcc, "build_many", build_many)
     monkeypatch.setattr(tune_run, "_Bench", Bench)
-    stopped = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, seconds=12, jobs=1), Quiet())
+    stopped = tune_run.run(
+        tune_run.Request(autotuned(), "1024", most=40, seconds=12, jobs=1), Quiet()
+    )
     assert not stopped.finished
     assert 0 < sum(compiled) < 40
     assert len(stopped.timed) == sum(trial.state == "ready" for trial in stopped.trials) > 0
@@ -445,7 +537,9 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(monkeypatch: pytest.Mo
     assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
     done = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
     assert done.finished
-    assert sum(compiled) == 40 - sum("threads" in trial.reason for trial in done.trials)  # none twice
+    assert sum(compiled) == 40 - sum(
+        "threads" in trial.reason for trial in done.trials
+    )  # none twice
     last = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert last is not None
     assert last.finished
@@ -457,7 +551,10 @@ def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.Mo
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
 
     def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
-        return [nvcc.BuildOutcome(request, error=KernelProblem("does not compile")) for request in requests]
+        return [
+            nvcc.BuildOutcome(request, error=KernelProblem("does not compile"))
+            for request in requests
+        ]
 
     monkeypatch.setattr(nvcc, "build_many", build_many)
     monkeypatch.setattr(tune_run, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
@@ -476,12 +573,15 @@ def test_the_family_page_shows_the_landscape() -> None:
     assert len(chart.figure["layout"]["updatemenus"][0]["buttons"]) == 2
     assert [row[1].text for row in chart.table.rows] == ["n 7 half 3"] * 2
     assert tune_view.charts("NVIDIA A100", "gemm_fp32") == ()
-    (tuned.own_folder() / tuned.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")).write_text("{")
+    (
+        tuned.own_folder() / tuned.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")
+    ).write_text("{")
     assert len(tune_view.charts(GPU, "gemm_fp32")[0].figure["data"]) == 1  # the other one is drawn
 
 
 class Watch:
-    """A stopwatch that runs the work and counts: each run takes one microsecond more than the one before."""
+    """A stopwatch that runs the work and counts: each run takes one microsecond more than the one
+    before."""
 
     def __init__(self, cache: str) -> None:
         self.runs = 0
@@ -495,18 +595,28 @@ class Watch:
         return float(events)
 
 
-def bench(monkeypatch: pytest.MonkeyPatch, folder: Path, deadline: float | None = None) -> tuple[tune_run._Bench, fake_gpu.FakeCupy]:
+def bench(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, deadline: float | None = None
+) -> tuple[tune_run._Bench, fake_gpu.FakeCupy]:
     fake = fake_gpu.install(monkeypatch, folder)
     fake.behaviours["autotuned"] = fake_gpu.product
     monkeypatch.setattr(tune_run, "Stopwatch", Watch)
-    monkeypatch.setattr(tune_run, "_baseline", lambda *arguments: tune_run.Runnable(find_rung("naive"), arguments[2]))
+    monkeypatch.setattr(
+        tune_run,
+        "_baseline",
+        lambda *arguments: tune_run.Runnable(find_rung("naive"), arguments[2]),
+    )
     fake.behaviours["naive"] = fake_gpu.product
     rung = autotuned()
-    search = Search("gemm_fp32", "autotuned", "5x6x8", "float32", GPU, "0", 1, rung.with_parameters(), ())
+    search = Search(
+        "gemm_fp32", "autotuned", "5x6x8", "float32", GPU, "0", 1, rung.with_parameters(), ()
+    )
     return tune_run._Bench(rung, problem_for("gemm_fp32"), search, deadline), fake
 
 
-def test_a_setting_is_verified_once_and_timed_beside_the_baseline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_setting_is_verified_once_and_timed_beside_the_baseline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     timer, fake = bench(monkeypatch, tmp_path)
     own = autotuned().with_parameters()
     taken = timer.measure(own, 3, None)
@@ -520,7 +630,8 @@ def test_a_setting_is_verified_once_and_timed_beside_the_baseline(monkeypatch: p
 
 
 def test_what_the_gpu_says_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An error of a launch is that setting's; a context that is lost ends the command; so does the deadline, before anything runs."""
+    """An error of a launch is that setting's; a context that is lost ends the command; so does the
+    deadline, before anything runs."""
     timer, fake = bench(monkeypatch, tmp_path)
 
     def broken(arguments: Mapping[str, object]) -> None:

@@ -1,4 +1,5 @@
-"""The wheel, installed away from the checkout: kernels, sections and recordings come along, and the commands that need no GPU work."""
+"""The wheel, installed away from the checkout: kernels, sections and recordings come along, and the
+commands that need no GPU work."""
 
 from __future__ import annotations
 
@@ -15,13 +16,17 @@ import recorded
 from ncu_toolkit.ladder.catalogue import rung_files
 from ncu_toolkit.runs import store
 
-#: Largest wheel in bytes: what the package indexes take without asking is 100 MB; a report tool should stay far below.
+#: Largest wheel in bytes: what the package indexes take without asking is 100 MB; a report tool
+#: should stay far below.
 MAX_BYTES = 25 * 2**20
 
 
 def pip(*arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -29,7 +34,15 @@ def pip(*arguments: str) -> None:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(recorded.ROOT))
+    pip(
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        str(folder),
+        str(recorded.ROOT),
+    )
     (path,) = folder.glob("*.whl")
     return path
 
@@ -56,7 +69,11 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     for path in (recorded.ROOT / "ncu_toolkit" / "render").rglob("*"):
         if path.is_file() and path.suffix not in (".py", ".pyc"):
             assert str(path.relative_to(recorded.ROOT)) in names
-    assert not [name for name in names if name.endswith((".pyc", ".pickle")) or name.startswith(("tests/", "reports/"))]
+    assert not [
+        name
+        for name in names
+        if name.endswith((".pyc", ".pickle")) or name.startswith(("tests/", "reports/"))
+    ]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -67,7 +84,14 @@ def test_the_wheel_is_small(wheel: Path) -> None:
 def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     environment.pop("NCU_TOOLKIT_KERNELS", None)
-    return subprocess.run([sys.executable, "-m", "ncu_toolkit", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "ncu_toolkit", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_it_lists_its_kernels(installed: Path, tmp_path: Path) -> None:
@@ -79,7 +103,9 @@ def test_it_lists_its_kernels(installed: Path, tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert where.stdout.startswith(str(installed)), "this tests the installed package, not the checkout"
+    assert where.stdout.startswith(str(installed)), (
+        "this tests the installed package, not the checkout"
+    )
     listed = run(installed, tmp_path, "list", "--format", "json")
     assert listed.returncode == 0, listed.stderr
     assert '"vectorized"' in listed.stdout
@@ -99,7 +125,12 @@ def test_it_reports_from_its_recordings(installed: Path, tmp_path: Path) -> None
 def test_its_sections_are_found(installed: Path, tmp_path: Path) -> None:
     script = "from ncu_toolkit.gpu.session import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
     found = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     count, where = found.stdout.split()
     assert int(count) == len(list((recorded.ROOT / "sections").glob("*.section")))

@@ -28,11 +28,17 @@ def test_forks_do_everything_once(tmp_path: Path) -> None:
     assert str(os.getpid()) not in {pid for _, pid in made}
 
 
-@pytest.mark.parametrize(("jobs", "threads"), [(1, 1), (8, 1), (8, 2)], ids=["one", "too few items", "other threads"])
-def test_what_is_not_worth_a_fork_is_done_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: int) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "threads"), [(1, 1), (8, 1), (8, 2)], ids=["one", "too few items", "other threads"]
+)
+def test_what_is_not_worth_a_fork_is_done_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: int
+) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: threads)
     count = 40 if threads > 1 else 7
-    workers.forked(lambda n: (tmp_path / f"{n}-{os.getpid()}").touch(), range(count), jobs=jobs, least=4)
+    workers.forked(
+        lambda n: (tmp_path / f"{n}-{os.getpid()}").touch(), range(count), jobs=jobs, least=4
+    )
     assert {path.name.split("-")[1] for path in tmp_path.iterdir()} == {str(os.getpid())}
     assert len(list(tmp_path.iterdir())) == count
 
@@ -89,7 +95,13 @@ def whoami(how: str = "") -> tuple[int, str]:
 PREPARED: list[str] = []
 
 
-def crew(fork: int, tasks: list[str], jobs: int, prepare: Callable[[], object] | None = None, **options: bool) -> list[workers.Done]:
+def crew(
+    fork: int,
+    tasks: list[str],
+    jobs: int,
+    prepare: Callable[[], object] | None = None,
+    **options: bool,
+) -> list[workers.Done]:
     with workers.Crew("test_workers:whoami", 60, lambda index: f"task {index}", **options) as made:
         made.fork(fork, prepare)
         return sorted(made.run([(task,) for task in tasks], jobs), key=lambda done: done.index)
@@ -129,7 +141,9 @@ def test_what_goes_wrong_while_preparing_costs_nothing(how: str) -> None:
 def test_a_fork_holds_nothing_open_that_its_maker_has(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w"):
         (done,) = crew(3, ["files"], 1)
-    assert len(done.value[1].split(",")) <= 6, "three streams, two pipes, and the folder that is listed"
+    assert len(done.value[1].split(",")) <= 6, (
+        "three streams, two pipes, and the folder that is listed"
+    )
 
 
 def test_no_forks_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +163,15 @@ def test_unused_forks_end_with_their_crew() -> None:
 
 def test_meanwhile_is_called_once() -> None:
     called: list[int] = []
-    done = list(workers.run("test_workers:whoami", [("",)] * 3, jobs=2, timeout=60, label=str, meanwhile=lambda: called.append(1)))
+    done = list(
+        workers.run(
+            "test_workers:whoami",
+            [("",)] * 3,
+            jobs=2,
+            timeout=60,
+            label=str,
+            meanwhile=lambda: called.append(1),
+        )
+    )
     assert len(done) == 3
     assert called == [1]

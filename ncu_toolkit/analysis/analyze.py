@@ -1,7 +1,8 @@
-"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed, repeats of a kernel grouped with their spread.
+"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed,
+repeats of a kernel grouped with their spread.
 
-Nothing is left out in silence: files that cannot be read, launches that are missing and launches that are incomplete are part of the result.
-"""
+Nothing is left out in silence: files that cannot be read, launches that are missing and launches
+that are incomplete are part of the result."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ DEFAULT_TIMEOUT: Final = 900.0
 
 @dataclass(frozen=True)
 class Options:
-    """How reports are read. `kernel` is a regular expression searched for in demangled names; `keep` what is kept of a launch beside its verdict."""
+    """How reports are read. `kernel` is a regular expression searched for in demangled names;
+    `keep` what is kept of a launch beside its verdict."""
 
     kernel: str = ""
     allow_partial: bool = False
@@ -42,7 +44,8 @@ class Options:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """One launch with its verdict. `status` is "complete" or why its data are not; `file` is the path as it was given."""
+    """One launch with its verdict. `status` is "complete" or why its data are not; `file` is the
+    path as it was given."""
 
     file: str
     key: str
@@ -65,7 +68,8 @@ class LaunchResult:
 
 @dataclass(frozen=True)
 class FileResult:
-    """One file. `error` says why it could not be read, `damage` what is missing of one that was read in part."""
+    """One file. `error` says why it could not be read, `damage` what is missing of one that was
+    read in part."""
 
     path: str
     launches: tuple[LaunchResult, ...] = ()
@@ -88,7 +92,8 @@ class FileResult:
 
 @dataclass(frozen=True)
 class Packed:
-    """One file as it comes from a worker: without its launches, which are beside it in pickled parts."""
+    """One file as it comes from a worker: without its launches, which are beside it in pickled
+    parts."""
 
     file: FileResult
     parts: tuple[bytes, ...]
@@ -96,14 +101,21 @@ class Packed:
 
 @dataclass(frozen=True)
 class Group:
-    """Launches of one file with the same kernel, grid and block, in file order; incomplete ones make groups of their own."""
+    """Launches of one file with the same kernel, grid and block, in file order; incomplete ones
+    make groups of their own."""
 
     launches: tuple[LaunchResult, ...]
 
     @cached_property
     def times_us(self) -> tuple[float, ...]:
         """Durations, shortest first."""
-        return tuple(sorted(launch.duration_us for launch in self.launches if launch.duration_us is not None and math.isfinite(launch.duration_us)))
+        return tuple(
+            sorted(
+                launch.duration_us
+                for launch in self.launches
+                if launch.duration_us is not None and math.isfinite(launch.duration_us)
+            )
+        )
 
     @property
     def total_us(self) -> float:
@@ -112,7 +124,9 @@ class Group:
     @cached_property
     def median(self) -> LaunchResult:
         """The launch of median duration: the one whose verdict stands for the group."""
-        return sorted(self.launches, key=lambda launch: launch.duration_us or 0.0)[(len(self.launches) - 1) // 2]
+        return sorted(self.launches, key=lambda launch: launch.duration_us or 0.0)[
+            (len(self.launches) - 1) // 2
+        ]
 
     @property
     def agreeing(self) -> int:
@@ -124,7 +138,11 @@ class Group:
     def spread(self) -> float | None:
         """(longest - shortest) / median; None for a single launch."""
         times = self.times_us
-        return (times[-1] - times[0]) / times[(len(times) - 1) // 2] if len(times) > 1 and times[0] > 0 else None
+        return (
+            (times[-1] - times[0]) / times[(len(times) - 1) // 2]
+            if len(times) > 1 and times[0] > 0
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -162,28 +180,45 @@ class Analysis:
 
 
 def group_launches(launches: Iterable[LaunchResult]) -> tuple[Group, ...]:
-    """Launches grouped by file, kernel, grid, block, GPU and status, the group with most time first."""
+    """Launches grouped by file, kernel, grid, block, GPU and status, the group with most time
+    first."""
     groups: dict[tuple[object, ...], list[LaunchResult]] = {}
     for launch in launches:
-        groups.setdefault((launch.file, launch.kernel, launch.grid, launch.block, launch.gpu, launch.status), []).append(launch)
-    return tuple(sorted((Group(tuple(members)) for members in groups.values()), key=lambda group: -group.total_us))
+        groups.setdefault(
+            (launch.file, launch.kernel, launch.grid, launch.block, launch.gpu, launch.status), []
+        ).append(launch)
+    return tuple(
+        sorted(
+            (Group(tuple(members)) for members in groups.values()),
+            key=lambda group: -group.total_us,
+        )
+    )
 
 
 def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
-    """Report files among `paths` and in the folders among them, each once, and an error for each folder that holds none."""
+    """Report files among `paths` and in the folders among them, each once, and an error for each
+    folder that holds none."""
     found: dict[Path, Path] = {}
     empty = []
     for path in paths:
         if not path.is_dir():
             found.setdefault(path.absolute(), path)
             continue
-        inside = sorted(file for file in path.rglob("*") if file.name.lower().endswith(SUFFIXES) and file.is_file())
+        inside = sorted(
+            file
+            for file in path.rglob("*")
+            if file.name.lower().endswith(SUFFIXES) and file.is_file()
+        )
         for file in inside:
             found.setdefault(file.absolute(), file)
         if not inside:
             empty.append(
                 FileResult(
-                    str(path), error=InputProblem(f"'{path}' is a folder without reports (*.ncu-rep)", "Name the report files, or their folder")
+                    str(path),
+                    error=InputProblem(
+                        f"'{path}' is a folder without reports (*.ncu-rep)",
+                        "Name the report files, or their folder",
+                    ),
                 )
             )
     return list(found.values()), empty
@@ -227,7 +262,9 @@ def analyze(
     )
     for done in reading:
         path = str(files[done.index])
-        ordered[done.index] = _unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
+        ordered[done.index] = (
+            _unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
+        )
         if progress is not None:
             progress(path)
     return Analysis((*(result for result in ordered if result is not None), *results), options)
@@ -242,20 +279,28 @@ def _unpacked(packed: Packed) -> FileResult:
 
 
 def pattern(text: str) -> re.Pattern[str] | None:
-    """The kernel filter, compiled; None where there is none. Raises UsageProblem for text that is no regular expression."""
+    """The kernel filter, compiled; None where there is none. Raises UsageProblem for text that is
+    no regular expression."""
     if not text:
         return None
     try:
         return re.compile(text)
     except re.error as error:
-        raise UsageProblem(f"--kernel '{text}' is not a regular expression: {error}", "Quote special characters with a backslash") from None
+        raise UsageProblem(
+            f"--kernel '{text}' is not a regular expression: {error}",
+            "Quote special characters with a backslash",
+        ) from None
 
 
-def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> FileResult:
-    """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch unless profiles are kept.
+def read_file(
+    path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
+) -> FileResult:
+    """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
+    unless profiles are kept.
 
-    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module never frees a launch that it has opened, and
-    it disassembles one instruction after the other, which is most of the time.
+    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module
+    never frees a launch that it has opened, and it disassembles one instruction after the other,
+    which is most of the time.
 
     Raises:
         InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
@@ -263,8 +308,11 @@ def read_file(path: str, options: Options, jobs: int = 1, timeout: float = DEFAU
     return _unpacked(read_packed(path, options, jobs, timeout))
 
 
-def read_packed(path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT) -> Packed:
-    """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever wants them."""
+def read_packed(
+    path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
+) -> Packed:
+    """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever
+    wants them."""
     from ncu_toolkit.report import framing, messages, reader
 
     data = framing.read_bytes(Path(path))
@@ -274,20 +322,34 @@ def read_packed(path: str, options: Options, jobs: int = 1, timeout: float = DEF
     if len(spans) == 1 and (jobs == 1 or sum(lengths) <= shares.WHOLE_BYTES):
         launches: list[LaunchResult] = []
         report = reader.visit_report(
-            path, _judge_into(launches, path, options), wanted=_wanted(options), sources=options.profiles, allow_partial=options.allow_partial
+            path,
+            _judge_into(launches, path, options),
+            wanted=_wanted(options),
+            sources=options.profiles,
+            allow_partial=options.allow_partial,
         )
-        return Packed(_file(path, report, _broken(launches)), (pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL),))
+        return Packed(
+            _file(path, report, _broken(launches)),
+            (pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL),),
+        )
     codes = messages.codes(data, frame)
     if len(spans) == 1:
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
     with (
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
-        workers.Crew("ncu_toolkit.analysis.analyze:read_part", timeout, lambda index: f"part {index + 1} of '{path}'", fresh=True) as crew,
+        workers.Crew(
+            "ncu_toolkit.analysis.analyze:read_part",
+            timeout,
+            lambda index: f"part {index + 1} of '{path}'",
+            fresh=True,
+        ) as crew,
     ):
         plain = reader.plain(Path(path), data, frame, Path(scratch))
         if ncu_module.fits_here():
             crew.fork(min(jobs, len(spans)), partial(_prepare, plain, codes))
-        report, doubts = reader.examine(Path(path), data, frame, allow_partial=options.allow_partial)
+        report, doubts = reader.examine(
+            Path(path), data, frame, allow_partial=options.allow_partial
+        )
         del data
         tasks = [
             (path, str(plain), options, reader.Part({index: codes[index] for index in span}, doubts, report.ncu_version)) for span in spans
@@ -320,18 +382,27 @@ def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
 
 
 def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tuple[bytes, int, int]:
-    """Some launches of a report, for `read_packed`: pickled, how many contradict themselves, and how many launches the whole of it holds.
+    """Some launches of a report, for `read_packed`: pickled, how many contradict themselves, and
+    how many launches the whole of it holds.
 
     `plain` is the same report unpacked.
     """
     from ncu_toolkit.report import reader
 
     launches: list[LaunchResult] = []
-    seen = reader.visit_part(Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options), sources=options.profiles)
+    seen = reader.visit_part(
+        Path(plain),
+        part,
+        _judge_into(launches, path, options),
+        wanted=_wanted(options),
+        sources=options.profiles,
+    )
     return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), _broken(launches), seen
 
 
-def _judge_into(launches: list[LaunchResult], path: str, options: Options) -> Callable[[Profile], None]:
+def _judge_into(
+    launches: list[LaunchResult], path: str, options: Options
+) -> Callable[[Profile], None]:
     return lambda profile: launches.append(judge(profile, path, options))
 
 
@@ -346,18 +417,38 @@ def _broken(launches: Iterable[LaunchResult]) -> int:
 
 def _file(path: str, report: reader.LoadedReport, broken: int) -> FileResult:
     """The file without its launches, `broken` of which contradict themselves."""
-    said = f"{broken} launch{'es contradict themselves' if broken > 1 else ' contradicts itself'}" if broken else ""
+    said = (
+        f"{broken} launch{'es contradict themselves' if broken > 1 else ' contradicts itself'}"
+        if broken
+        else ""
+    )
     damage = "; ".join(filter(None, (report.damage, said)))
-    return FileResult(path, (), report.ncu_version, report.declared_launches, report.read_launches, damage, report.checksum)
+    return FileResult(
+        path,
+        (),
+        report.ncu_version,
+        report.declared_launches,
+        report.read_launches,
+        damage,
+        report.checksum,
+    )
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
-    """A profile's verdict. What was considered and ruled out is kept only with the whole profile: it would be most of a large result."""
+    """A profile's verdict. What was considered and ruled out is kept only with the whole profile:
+    it would be most of a large result."""
     from ncu_toolkit.diagnosis.engine import diagnose
 
     diagnosis = diagnose(profile)
     launch, origin = profile.launch, profile.origin
-    whole = replace(profile, origin=Origin(path, origin.range_index, origin.action_index, origin.ncu_version)) if options.profiles else None
+    whole = (
+        replace(
+            profile,
+            origin=Origin(path, origin.range_index, origin.action_index, origin.ncu_version),
+        )
+        if options.profiles
+        else None
+    )
     return LaunchResult(
         file=path,
         key=origin.key,
@@ -370,6 +461,8 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         status=launch.status,
         duration_us=profile.duration_us,
         diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()),
-        figures={name: reading.value for name, reading in profile.readings.items()} if options.figures else {},
+        figures={name: reading.value for name, reading in profile.readings.items()}
+        if options.figures
+        else {},
         profile=whole,
     )

@@ -1,7 +1,8 @@
-"""The Python interface: `load` a report, and `profile` to mark what `ncu-toolkit profile -- python script.py` should look at.
+"""The Python interface: `load` a report, and `profile` to mark what `ncu-toolkit profile -- python
+script.py` should look at.
 
-Both are found as `ncu_toolkit.load` and `ncu_toolkit.profile`; nothing heavy is imported before they are used.
-"""
+Both are found as `ncu_toolkit.load` and `ncu_toolkit.profile`; nothing heavy is imported before
+they are used."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Table = Literal["launches", "metrics", "instructions"]
 
 @dataclass(frozen=True)
 class Report:
-    """The launches of one report, in file order. `damage` says what is missing of one that was read in part."""
+    """The launches of one report, in file order. `damage` says what is missing of one that was read
+    in part."""
 
     path: str
     profiles: tuple[Profile, ...]
@@ -51,9 +53,11 @@ class Report:
         return self._verdicts
 
     def to_frame(self, table: Table = "launches") -> pandas.DataFrame:
-        """A pandas table: one row a launch (with its verdict), a metric of a launch, or an instruction of a launch.
+        """A pandas table: one row a launch (with its verdict), a metric of a launch, or an
+        instruction of a launch.
 
-        Units are those of the registry: microseconds, bytes, B/s, Hz, fractions of 1. Columns are there also where a report has no such rows.
+        Units are those of the registry: microseconds, bytes, B/s, Hz, fractions of 1. Columns are
+        there also where a report has no such rows.
 
         Raises:
             ValueError: there is no such table.
@@ -61,7 +65,9 @@ class Report:
         from ncu_toolkit.analysis import frames
 
         if table not in get_args(Table):
-            raise ValueError(f"there is no table '{table}'; tables are {', '.join(get_args(Table))}")
+            raise ValueError(
+                f"there is no table '{table}'; tables are {', '.join(get_args(Table))}"
+            )
         if table == "metrics":
             return frames.metrics_frame(self.profiles)
         if table == "instructions":
@@ -77,8 +83,9 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
     """Read a `.ncu-rep` (or `.ncu-rep.xz`).
 
     Args:
-        instructions: also read per-instruction counters and source; the verdicts are surer with them, and reading takes longer.
-        allow_partial: read what is intact of a damaged file; `damage` of the result says what is missing.
+        instructions: also read per-instruction counters and source; the verdicts are surer with
+            them, and reading takes longer. allow_partial: read what is intact of a damaged file;
+            `damage` of the result says what is missing.
 
     Raises:
         InputProblem: the file is unreadable, no report, or damaged.
@@ -91,7 +98,8 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
 
 
 class Range(contextlib.ContextDecorator):
-    """A named stretch of a program that is to be profiled; made by `profile`. May be nested and entered again and again."""
+    """A named stretch of a program that is to be profiled; made by `profile`. May be nested and
+    entered again and again."""
 
     _depth = 0
 
@@ -130,10 +138,11 @@ class _Library:
 
 
 def find_library() -> _Library | None:
-    """The GPU library that the program has imported: PyTorch, CuPy or Numba, else the driver itself; None without a GPU driver.
+    """The GPU library that the program has imported: PyTorch, CuPy or Numba, else the driver
+    itself; None without a GPU driver.
 
-    Waiting for the GPU before the range ends is part of `stop`, so that launches still queued belong to the range.
-    """
+    Waiting for the GPU before the range ends is part of `stop`, so that launches still queued
+    belong to the range."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_available():
         runtime = torch.cuda.cudart()
@@ -142,14 +151,21 @@ def find_library() -> _Library | None:
             torch.cuda.synchronize()
             runtime.cudaProfilerStop()
 
-        return _Library(runtime.cudaProfilerStart, stop_torch, torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+        return _Library(
+            runtime.cudaProfilerStart,
+            stop_torch,
+            torch.cuda.nvtx.range_push,
+            torch.cuda.nvtx.range_pop,
+        )
     if cupy is not None and cupy.cuda.is_available():
 
         def stop_cupy() -> None:
             cupy.cuda.Device().synchronize()
             cupy.cuda.profiler.stop()
 
-        return _Library(cupy.cuda.profiler.start, stop_cupy, cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop)
+        return _Library(
+            cupy.cuda.profiler.start, stop_cupy, cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop
+        )
     return _driver()
 
 
@@ -178,11 +194,12 @@ def profile(what: str = "") -> Range: ...
 
 
 def profile(what: Any = "") -> Any:
-    """Mark what `ncu-toolkit profile -- python script.py` profiles: `@profile`, `@profile("name")` or `with profile("name"):`.
+    """Mark what `ncu-toolkit profile -- python script.py` profiles: `@profile`, `@profile("name")`
+    or `with profile("name"):`.
 
-    Opens an NVTX range of that name between profiler start and stop, through PyTorch or CuPy where one is imported, else through the driver.
-    Without ncu, or without a GPU, the program runs as before.
-    """
+    Opens an NVTX range of that name between profiler start and stop, through PyTorch or CuPy where
+    one is imported, else through the driver. Without ncu, or without a GPU, the program runs as
+    before."""
     if callable(what):
         return Range(getattr(what, "__qualname__", "range"))(what)
     return Range(str(what) or "range")

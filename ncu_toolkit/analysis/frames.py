@@ -1,4 +1,5 @@
-"""Tidy pandas tables for people and notebooks: one row a launch, a metric, an instruction or a timing."""
+"""Tidy pandas tables for people and notebooks: one row a launch, a metric, an instruction or a
+timing."""
 
 from __future__ import annotations
 
@@ -12,9 +13,28 @@ from ncu_toolkit.model import Profile, Timing
 
 _KEY: Final = ("file", "launch", "kernel")
 #: Columns that each table has, whatever a report holds; a table without rows has these alone.
-LAUNCHES: Final = (*_KEY, "status", "gpu", "grid", "block", "shared_static", "shared_dynamic", *REGISTRY)
+LAUNCHES: Final = (
+    *_KEY,
+    "status",
+    "gpu",
+    "grid",
+    "block",
+    "shared_static",
+    "shared_dynamic",
+    *REGISTRY,
+)
 METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
-INSTRUCTIONS: Final = (*_KEY, "address", "opcode", "sass", "source_file", "line", "executed", "threads", "samples")
+INSTRUCTIONS: Final = (
+    *_KEY,
+    "address",
+    "opcode",
+    "sass",
+    "source_file",
+    "line",
+    "executed",
+    "threads",
+    "samples",
+)
 
 
 def _frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
@@ -24,14 +44,24 @@ def _frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pand
 
 
 def _key(profile: Profile) -> dict[str, object]:
-    row: dict[str, object] = {"file": profile.origin.file, "launch": profile.origin.key, "kernel": profile.launch.kernel}
+    row: dict[str, object] = {
+        "file": profile.origin.file,
+        "launch": profile.origin.key,
+        "kernel": profile.launch.kernel,
+    }
     if profile.context is not None:
-        row |= {"family": profile.context.family, "rung": profile.context.rung, "size": profile.context.size, "dtype": profile.context.dtype}
+        row |= {
+            "family": profile.context.family,
+            "rung": profile.context.rung,
+            "size": profile.context.size,
+            "dtype": profile.context.dtype,
+        }
     return row
 
 
 def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
-    """One row a launch: identity, shape, status, and every metric by its short name (missing ones are NaN)."""
+    """One row a launch: identity, shape, status, and every metric by its short name (missing ones
+    are NaN)."""
     rows = []
     for profile in profiles:
         launch = profile.launch
@@ -48,9 +78,16 @@ def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
 
 
 def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
-    """One row a launch and metric: value, unit, and whether it is present, not collected, not available or undefined."""
+    """One row a launch and metric: value, unit, and whether it is present, not collected, not
+    available or undefined."""
     rows = [
-        _key(profile) | {"metric": reading.name, "value": reading.value, "unit": reading.unit, "presence": reading.presence.value}
+        _key(profile)
+        | {
+            "metric": reading.name,
+            "value": reading.value,
+            "unit": reading.unit,
+            "presence": reading.presence.value,
+        }
         for profile in profiles
         for reading in profile.readings.values()
     ]
@@ -58,7 +95,8 @@ def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
 
 
 def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
-    """One row an instruction, none where a report has no source counters: SASS, line, executions, samples in all and by stall, other counters."""
+    """One row an instruction, none where a report has no source counters: SASS, line, executions,
+    samples in all and by stall, other counters."""
     rows = []
     for profile in profiles:
         for instruction in profile.instructions:
@@ -78,7 +116,8 @@ def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
 
 
 def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
-    """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks, power, energy of one run and of its useful work."""
+    """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks,
+    power, energy of one run and of its useful work."""
     rows = [
         {
             "family": timing.family,

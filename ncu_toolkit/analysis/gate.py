@@ -1,8 +1,9 @@
-"""Old against new: launches paired by kernel, differences with their noise, and expressions that say which difference is a regression.
+"""Old against new: launches paired by kernel, differences with their noise, and expressions that
+say which difference is a regression.
 
-A gate is an expression over figures by name: `time>5%` is true when the median time grew by more than 5%, and that much is certain beyond the
-noise of the repeats; `registers_per_thread>128` is true of the new value itself. Any registry or derived figure can be named.
-"""
+A gate is an expression over figures by name: `time>5%` is true when the median time grew by more
+than 5%, and that much is certain beyond the noise of the repeats; `registers_per_thread>128` is
+true of the new value itself. Any registry or derived figure can be named."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from ncu_toolkit.model import Profile, Timing
 
 TIME: Final = "time"
 _PERCENT: Final = re.compile(r"([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?\d+(?:\.\d+)?)\s*%")
-#: Standard deviation of a normal distribution by its median absolute deviation, and of a median by that of the values.
+#: Standard deviation of a normal distribution by its median absolute deviation, and of a median by
+#: that of the values.
 _BY_DEVIATION: Final = 1.4826
 _OF_MEDIAN: Final = 1.2533
 #: A difference of medians counts from this many standard errors on: about 95%.
@@ -32,7 +34,8 @@ _CERTAIN: Final = 2.0
 
 @dataclass(frozen=True)
 class Side:
-    """The repeats of one kernel on one side: profiles with their launches, or unprofiled times alone (in microseconds)."""
+    """The repeats of one kernel on one side: profiles with their launches, or unprofiled times
+    alone (in microseconds)."""
 
     name: str
     device: str
@@ -57,7 +60,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure old and new: medians, and the part of the difference that the repeats' spread could make by itself."""
+    """A figure old and new: medians, and the part of the difference that the repeats' spread could
+    make by itself."""
 
     figure: str
     old: float
@@ -71,15 +75,23 @@ class Difference:
 
     @property
     def certain_change(self) -> float:
-        """The change less its noise, not beyond 0: what is certain. Infinite where something came out of nothing."""
+        """The change less its noise, not beyond 0: what is certain. Infinite where something came
+        out of nothing."""
         moved = self.new - self.old
         certain = math.copysign(max(0.0, abs(moved) - self.noise), moved)
-        return certain / abs(self.old) if self.old else math.copysign(math.inf, certain) if certain else 0.0
+        return (
+            certain / abs(self.old)
+            if self.old
+            else math.copysign(math.inf, certain)
+            if certain
+            else 0.0
+        )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A kernel on both sides. `problem` says why the two cannot be compared; empty where they can."""
+    """A kernel on both sides. `problem` says why the two cannot be compared; empty where they
+    can."""
 
     name: str
     old: Side
@@ -94,7 +106,9 @@ class Pair:
         errors = [_standard_error(values) for values in (old, new)]
         known = [error for error in errors if error is not None]
         # a single launch says nothing of its spread: the other side's stands for it
-        noise = _CERTAIN * math.hypot(*(error if error is not None else max(known, default=0.0) for error in errors))
+        noise = _CERTAIN * math.hypot(
+            *(error if error is not None else max(known, default=0.0) for error in errors)
+        )
         return Difference(figure, statistics.median(old), statistics.median(new), noise)
 
 
@@ -109,7 +123,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything compared. `undecided` are gates that could not be evaluated, each with the reason."""
+    """Everything compared. `undecided` are gates that could not be evaluated, each with the
+    reason."""
 
     pairs: tuple[Pair, ...]
     only_old: tuple[str, ...]
@@ -127,7 +142,9 @@ class Comparison:
     @property
     def comparable(self) -> bool:
         """Whether there was anything to compare, and nothing stood in the way of it."""
-        return bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
+        return (
+            bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
+        )
 
 
 def _standard_error(values: Sequence[float]) -> float | None:
@@ -156,7 +173,14 @@ def sides_of(analysis: Analysis) -> dict[tuple[object, ...], Side]:
 def _side(group: Group) -> Side:
     launch = group.median
     profiles = tuple(each.profile for each in group.launches if each.profile is not None)
-    return Side(launch.function, launch.gpu, group.times_us, profiles, launch.diagnosis.primary.bottleneck, launch.status)
+    return Side(
+        launch.function,
+        launch.gpu,
+        group.times_us,
+        profiles,
+        launch.diagnosis.primary.bottleneck,
+        launch.status,
+    )
 
 
 def sides_of_timings(timings: Sequence[Timing], device: str) -> dict[tuple[object, ...], Side]:
@@ -169,13 +193,19 @@ def sides_of_timings(timings: Sequence[Timing], device: str) -> dict[tuple[objec
     }
 
 
-def pair_up(old: Mapping[tuple[object, ...], Side], new: Mapping[tuple[object, ...], Side]) -> tuple[list[Pair], list[str], list[str]]:
-    """Pairs of the same kernel and shape; then of the same name where each side has one left. Also the names that are on one side only."""
+def pair_up(
+    old: Mapping[tuple[object, ...], Side], new: Mapping[tuple[object, ...], Side]
+) -> tuple[list[Pair], list[str], list[str]]:
+    """Pairs of the same kernel and shape; then of the same name where each side has one left. Also
+    the names that are on one side only."""
     pairs = [_pair(old[key], new[key]) for key in old if key in new]
     left_old = [side for key, side in old.items() if key not in new]
     left_new = [side for key, side in new.items() if key not in old]
     for name in dict.fromkeys(side.name for side in left_old):
-        mine, theirs = [side for side in left_old if side.name == name], [side for side in left_new if side.name == name]
+        mine, theirs = (
+            [side for side in left_old if side.name == name],
+            [side for side in left_new if side.name == name],
+        )
         if len(mine) == len(theirs) == 1:
             pairs.append(_pair(mine[0], theirs[0]))
             left_old.remove(mine[0])
@@ -203,7 +233,8 @@ def gate_figures() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Gate:
-    """A parsed gate: `text` as written, `expression` over `change('x')` and plain names, and the figures it names."""
+    """A parsed gate: `text` as written, `expression` over `change('x')` and plain names, and the
+    figures it names."""
 
     text: str
     expression: str
@@ -225,9 +256,14 @@ def parse_gate(text: str) -> Gate:
     expression = _PERCENT.sub(rewrite, text)
     example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
     if "%" in expression:
-        raise UsageProblem(f"--fail-on '{text}': '%' goes after the number of a comparison", example)
+        raise UsageProblem(
+            f"--fail-on '{text}': '%' goes after the number of a comparison", example
+        )
     try:
-        names = expressions.check_syntax(expression, ("change", "min", "max", "abs"), "--fail-on") | changed
+        names = (
+            expressions.check_syntax(expression, ("change", "min", "max", "abs"), "--fail-on")
+            | changed
+        )
     except InputProblem as error:
         raise UsageProblem(error.message, error.remedy or example) from None
     unknown = sorted(names - gate_figures())
@@ -235,7 +271,11 @@ def parse_gate(text: str) -> Gate:
         import difflib
 
         near = difflib.get_close_matches(unknown[0], gate_figures(), n=1)
-        raise UsageProblem(f"--fail-on '{text}': there is no figure '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""), example)
+        raise UsageProblem(
+            f"--fail-on '{text}': there is no figure '{unknown[0]}'"
+            + (f"; did you mean '{near[0]}'?" if near else ""),
+            example,
+        )
     if not names or not re.search(r"[<>=]", text):
         raise UsageProblem(f"--fail-on '{text}' compares nothing", example)
     return Gate(text, expression, frozenset(names))
@@ -272,7 +312,8 @@ def _difference(pair: Pair, figure: str) -> Difference:
 
 
 def fails(gate: Gate, pair: Pair) -> bool:
-    """Whether the gate's expression is true of a pair. Raises _Missing for a figure that the pair lacks."""
+    """Whether the gate's expression is true of a pair. Raises _Missing for a figure that the pair
+    lacks."""
     functions: dict[str, expressions.Function] = {
         "change": lambda name: _difference(pair, str(name)).certain_change, "min": min, "max": max, "abs": abs,
     }  # fmt: skip
@@ -287,24 +328,37 @@ def compare(
 ) -> Comparison:
     """Pair everything and hold every gate against every pair that can be compared.
 
-    Where both sides hold unprofiled timings, gates that name the time are held against those alone: a time under the profiler is no time.
-    """
+    Where both sides hold unprofiled timings, gates that name the time are held against those alone:
+    a time under the profiler is no time."""
     pairs, only_old, only_new = pair_up(old, new)
     timed, lost, found = pair_up(*timings)
     failures: list[Failure] = []
     undecided: list[str] = []
     for gate in gates:
         of_time = bool(gate.names & {TIME, "duration"})
-        for pair in (timed if of_time and timed else pairs) if gate.names <= {TIME, "duration"} else pairs:
+        for pair in (
+            (timed if of_time and timed else pairs) if gate.names <= {TIME, "duration"} else pairs
+        ):
             if pair.problem:
                 continue
             try:
                 if fails(gate, pair):
-                    failures.append(Failure(gate.text, pair, tuple(_difference(pair, name) for name in sorted(gate.names))))
+                    failures.append(
+                        Failure(
+                            gate.text,
+                            pair,
+                            tuple(_difference(pair, name) for name in sorted(gate.names)),
+                        )
+                    )
             except _Missing as missing:
                 undecided.append(f"'{gate.text}' for {pair.name}: a side has no {missing}")
             except InputProblem as error:
                 undecided.append(f"'{gate.text}' for {pair.name}: {error.message}")
     return Comparison(
-        (*timed, *pairs), (*lost, *only_old), (*found, *only_new), tuple(failures), tuple(undecided), tuple(gate.text for gate in gates)
+        (*timed, *pairs),
+        (*lost, *only_old),
+        (*found, *only_new),
+        tuple(failures),
+        tuple(undecided),
+        tuple(gate.text for gate in gates),
     )

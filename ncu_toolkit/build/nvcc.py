@@ -1,8 +1,9 @@
-"""Kernel file → cubin: one nvcc call, cached by everything that can change its output, with ptxas's resource report.
+"""Kernel file → cubin: one nvcc call, cached by everything that can change its output, with ptxas's
+resource report.
 
-A cubin carries the absolute path of its source (-lineinfo), which ncu shows and stores. `source_root` compiles from a copy of the
-kernels in a neutral folder, so that a recording made for others names no private path.
-"""
+A cubin carries the absolute path of its source (-lineinfo), which ncu shows and stores.
+`source_root` compiles from a copy of the kernels in a neutral folder, so that a recording made for
+others names no private path."""
 
 from __future__ import annotations
 
@@ -30,13 +31,16 @@ TIMEOUT = 600
 _FORMAT = 1  # of report.json; a change makes old entries unreadable, so they are built again
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
-_PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_PROPERTIES = re.compile(
+    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
 _ERROR_LINE = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas reports for one function. Registers per thread; sizes in bytes, `shared` static, `stack` per thread."""
+    """What ptxas reports for one function. Registers per thread; sizes in bytes, `shared` static,
+    `stack` per thread."""
 
     registers: int = 0
     stack: int = 0
@@ -52,7 +56,8 @@ class Resources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A compiled kernel file. `entries` are the kernels by (mangled) name; `log` is what nvcc printed."""
+    """A compiled kernel file. `entries` are the kernels by (mangled) name; `log` is what nvcc
+    printed."""
 
     path: Path
     target: str
@@ -91,15 +96,19 @@ class BuildOutcome:
 
 
 def parse_arch(text: str) -> tuple[int, int]:
-    """Compute capability of `sm_90`, `sm_90a`, `90` or `9.0`. Raises UsageProblem for anything else."""
+    """Compute capability of `sm_90`, `sm_90a`, `90` or `9.0`. Raises UsageProblem for anything
+    else."""
     found = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)a?", text.strip())
     if found is None:
-        raise UsageProblem(f"'{text}' is no architecture", "Write it as sm_80, sm_86, sm_89 or sm_90")
+        raise UsageProblem(
+            f"'{text}' is no architecture", "Write it as sm_80, sm_86, sm_89 or sm_90"
+        )
     return int(found[1]), int(found[2])
 
 
 def target_of(rung: Rung, arch: str) -> str:
-    """The target a rung is compiled for on `arch`: `sm_90a` where it needs architecture-specific instructions, else `sm_90`.
+    """The target a rung is compiled for on `arch`: `sm_90a` where it needs architecture-specific
+    instructions, else `sm_90`.
 
     Raises:
         UsageProblem: the rung cannot run there, with the reason.
@@ -107,7 +116,10 @@ def target_of(rung: Rung, arch: str) -> str:
     cc = parse_arch(arch)
     reason = rung.unsupported_on(cc)
     if reason:
-        raise UsageProblem(reason, f"Build it with --arch sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}{'a' if rung.arch_specific else ''}")
+        raise UsageProblem(
+            reason,
+            f"Build it with --arch sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}{'a' if rung.arch_specific else ''}",
+        )
     return f"sm_{cc[0]}{cc[1]}{'a' if rung.arch_specific else ''}"
 
 
@@ -121,31 +133,39 @@ def compile_rung(
     """Compile a rung, or take it from the cache.
 
     Args:
-        rung: what to compile.
-        arch: `sm_90` and so on, of the device it is for.
-        parameters: overrides of the rung's parameters; each is passed as -DNAME=VALUE.
-        macros: further macros, such as `Problem.macros(dtype)`.
-        source_root: folder to copy the kernels to and compile in; $NCU_TOOLKIT_SOURCE_ROOT where None; in place where that is unset.
+        rung: what to compile. arch: `sm_90` and so on, of the device it is for. parameters:
+            overrides of the rung's parameters; each is passed as -DNAME=VALUE. macros: further
+            macros, such as `Problem.macros(dtype)`. source_root: folder to copy the kernels to and
+            compile in; $NCU_TOOLKIT_SOURCE_ROOT where None; in place where that is unset.
 
     Raises:
-        UsageProblem: a library baseline (nothing to compile), an architecture or parameters the rung does not take.
-        EnvironmentProblem: no nvcc, no host compiler, an nvcc too old for the architecture, no place to write.
-        KernelProblem: the code does not compile.
+        UsageProblem: a library baseline (nothing to compile), an architecture or parameters the
+            rung does not take. EnvironmentProblem: no nvcc, no host compiler, an nvcc too old for
+            the architecture, no place to write. KernelProblem: the code does not compile.
     """
     if rung.library:
-        raise UsageProblem(f"{rung.name} is a library baseline and has no code to compile", "Choose another kernel")
+        raise UsageProblem(
+            f"{rung.name} is a library baseline and has no code to compile", "Choose another kernel"
+        )
     values = rung.with_parameters(parameters)
     target = target_of(rung, arch)
-    return _compile(rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}), source_root)
+    return _compile(
+        rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}), source_root
+    )
 
 
 def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = None) -> Cubin:
-    """Compile any `.cu` file, for static analysis. `arch` may be architecture-specific (`sm_90a`). Raises as `compile_rung`."""
+    """Compile any `.cu` file, for static analysis. `arch` may be architecture-specific (`sm_90a`).
+    Raises as `compile_rung`."""
     major, minor = parse_arch(arch)
     if not source.is_file():
-        raise UsageProblem(f"there is no file '{source}'", "Give a .cu file, a .cubin, or the name of a kernel")
+        raise UsageProblem(
+            f"there is no file '{source}'", "Give a .cu file, a .cubin, or the name of a kernel"
+        )
     target = f"sm_{major}{minor}{'a' if arch.strip().endswith('a') else ''}"
-    return _compile(source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}), None)
+    return _compile(
+        source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}), None
+    )
 
 
 def source_digest(rung: Rung) -> str:
@@ -160,7 +180,8 @@ def build_many(
     jobs: int | None = None,
     source_root: Path | None = None,
 ) -> list[BuildOutcome]:
-    """Compile several rungs at once, on as many threads as there are CPUs. One that fails leaves the others alone.
+    """Compile several rungs at once, on as many threads as there are CPUs. One that fails leaves
+    the others alone.
 
     Args:
         requests: what to compile.
@@ -174,7 +195,9 @@ def build_many(
     outcomes: dict[int, BuildOutcome] = {}
     with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
         try:
-            pending: dict[Future[BuildOutcome], int] = {pool.submit(_build, r, source_root): i for i, r in enumerate(requests)}
+            pending: dict[Future[BuildOutcome], int] = {
+                pool.submit(_build, r, source_root): i for i, r in enumerate(requests)
+            }
             while pending:
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -183,41 +206,73 @@ def build_many(
                     if progress:
                         progress(len(outcomes), len(requests), outcomes[index])
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C: what is queued is dropped, what runs ends by itself
+            pool.shutdown(
+                wait=False, cancel_futures=True
+            )  # Ctrl-C: what is queued is dropped, what runs ends by itself
             raise
     return [outcomes[i] for i in range(len(requests))]
 
 
 def _build(request: BuildRequest, source_root: Path | None) -> BuildOutcome:
     try:
-        return BuildOutcome(request, compile_rung(request.rung, request.arch, request.parameters, request.macros, source_root))
+        return BuildOutcome(
+            request,
+            compile_rung(
+                request.rung, request.arch, request.parameters, request.macros, source_root
+            ),
+        )
     except ToolkitError as error:
         return BuildOutcome(request, error=error)
 
 
 def _compile(
-    source: Path, root: Path, label: str, target: str, parameters: dict[str, int], macros: dict[str, str], source_root: Path | None
+    source: Path,
+    root: Path,
+    label: str,
+    target: str,
+    parameters: dict[str, int],
+    macros: dict[str, str],
+    source_root: Path | None,
 ) -> Cubin:
     nvcc = find_tool("nvcc")
     files = dict(_with_includes(source, root))
-    chosen = source_root or (Path(os.environ[SOURCE_ROOT_VARIABLE]) if os.environ.get(SOURCE_ROOT_VARIABLE) else None)
+    chosen = source_root or (
+        Path(os.environ[SOURCE_ROOT_VARIABLE]) if os.environ.get(SOURCE_ROOT_VARIABLE) else None
+    )
     if chosen is not None:
         source, root = _stage(files, source, root, chosen)
-    architecture = f"-gencode=arch=compute_{target[3:]},code={target}" if target.endswith("a") else f"-arch={target}"
+    architecture = (
+        f"-gencode=arch=compute_{target[3:]},code={target}"
+        if target.endswith("a")
+        else f"-arch={target}"
+    )
     defines = [f"-D{name}={value}" for name, value in sorted({**parameters, **macros}.items())]
     flags = ("-cubin", architecture, *FLAGS, "-I", str(root), *defines)
-    key = hashlib.sha256(json.dumps([_FORMAT, sorted(files.values()), str(source), flags, nvcc.version]).encode()).hexdigest()[:32]
+    key = hashlib.sha256(
+        json.dumps([_FORMAT, sorted(files.values()), str(source), flags, nvcc.version]).encode()
+    ).hexdigest()[:32]
     folder = cache_folder() / "cubins" / key
     found = _from_cache(folder)
     if found is not None:
         return found
     command = (str(nvcc.path), *flags, "-o", "kernel.cubin", str(source))
-    made = Cubin(Path("kernel.cubin"), target, {}, parameters, macros, flags, f"nvcc {nvcc.version}", command, "")
+    made = Cubin(
+        Path("kernel.cubin"),
+        target,
+        {},
+        parameters,
+        macros,
+        flags,
+        f"nvcc {nvcc.version}",
+        command,
+        "",
+    )
     return _run(made, nvcc, folder, label, root)
 
 
 def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin:
-    """Compile into a folder of our own and rename it into the cache, so that nobody ever sees a half-written entry."""
+    """Compile into a folder of our own and rename it into the cache, so that nobody ever sees a
+    half-written entry."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
@@ -227,15 +282,32 @@ def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin
         command = list(made.command)
         command[command.index("-o") + 1] = str(work / "kernel.cubin")
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False, cwd=work)
+            answer = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
+                check=False,
+                cwd=work,
+            )
         except subprocess.TimeoutExpired as error:
-            raise KernelProblem(f"{label}: nvcc did not finish within {TIMEOUT} s for {made.target}", "Simplify the kernel") from error
+            raise KernelProblem(
+                f"{label}: nvcc did not finish within {TIMEOUT} s for {made.target}",
+                "Simplify the kernel",
+            ) from error
         log = answer.stdout + answer.stderr
         if answer.returncode != 0 or not (work / "kernel.cubin").is_file():
             raise _failure(log, label, made.target, nvcc, root, folder)
         made = replace(made, entries=parse_resources(log), log=log)
-        record = asdict(made) | {"path": "", "format": _FORMAT, "sha256": _digest(work / "kernel.cubin")}
-        (work / "report.json").write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
+        record = asdict(made) | {
+            "path": "",
+            "format": _FORMAT,
+            "sha256": _digest(work / "kernel.cubin"),
+        }
+        (work / "report.json").write_text(
+            json.dumps(record, indent=1, sort_keys=True), encoding="utf-8"
+        )
         try:
             work.rename(folder)
         except OSError:  # another process was first, or an entry is damaged
@@ -255,17 +327,25 @@ def _from_cache(folder: Path) -> Cubin | None:
     """The entry in `folder`, or None where there is none or it is damaged."""
     try:
         record = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        if record.pop("format") != _FORMAT or record.pop("sha256") != _digest(folder / "kernel.cubin"):
+        if record.pop("format") != _FORMAT or record.pop("sha256") != _digest(
+            folder / "kernel.cubin"
+        ):
             return None
         entries = {name: Resources(**values) for name, values in record.pop("entries").items()}
-        record |= {"path": folder / "kernel.cubin", "entries": entries, "cached": True, "flags": tuple(record["flags"])}
+        record |= {
+            "path": folder / "kernel.cubin",
+            "entries": entries,
+            "cached": True,
+            "flags": tuple(record["flags"]),
+        }
         return Cubin(**record | {"command": tuple(record["command"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def parse_resources(log: str) -> dict[str, Resources]:
-    """Resources by entry function from what `nvcc --resource-usage` prints. Device functions that are called, not inlined, are left out."""
+    """Resources by entry function from what `nvcc --resource-usage` prints. Device functions that
+    are called, not inlined, are left out."""
     entries: dict[str, Resources] = {}
     entry = subject = ""
     for line in log.splitlines():
@@ -276,9 +356,16 @@ def parse_resources(log: str) -> dict[str, Resources]:
             subject = found[1]
         elif (found := _PROPERTIES.search(line)) and subject in entries:
             stack, stores, loads = map(int, found.groups())
-            entries[subject] = replace(entries[subject], stack=stack, spill_stores=stores, spill_loads=loads)
+            entries[subject] = replace(
+                entries[subject], stack=stack, spill_stores=stores, spill_loads=loads
+            )
         elif entry and (found := re.search(r"Used (\d+) registers", line)):
-            entries[entry] = replace(entries[entry], registers=int(found[1]), shared=_amount(line, "bytes smem"), barriers=_amount(line, "barriers"))
+            entries[entry] = replace(
+                entries[entry],
+                registers=int(found[1]),
+                shared=_amount(line, "bytes smem"),
+                barriers=_amount(line, "barriers"),
+            )
     return entries
 
 
@@ -288,7 +375,8 @@ def _amount(line: str, unit: str) -> int:
 
 
 def _with_includes(source: Path, root: Path) -> Iterator[tuple[Path, str]]:
-    """The source and every quoted include below it that lies beside it or under `root`, with their contents."""
+    """The source and every quoted include below it that lies beside it or under `root`, with their
+    contents."""
     waiting, seen = [source.resolve()], set[Path]()
     while waiting:
         path = waiting.pop()
@@ -318,28 +406,54 @@ def _stage(files: Mapping[Path, str], source: Path, root: Path, stage: Path) -> 
     return target / source.resolve().relative_to(base), target
 
 
-def _failure(log: str, label: str, target: str, nvcc: Tool, root: Path, folder: Path) -> ToolkitError:
-    """What a failed nvcc call means: a machine that lacks something, or code that does not compile."""
+def _failure(
+    log: str, label: str, target: str, nvcc: Tool, root: Path, folder: Path
+) -> ToolkitError:
+    """What a failed nvcc call means: a machine that lacks something, or code that does not
+    compile."""
     if re.search(r"Unsupported gpu architecture", log):
-        return EnvironmentProblem(f"nvcc {nvcc.version} cannot compile for {target}", "Install a newer CUDA toolkit, or choose another --arch")
-    if re.search(r"Failed to preprocess host compiler|Cannot find compiler|^(gcc|g\+\+|sh: .*): .*(No such file|not found)", log, re.MULTILINE):
-        return EnvironmentProblem("nvcc found no C++ host compiler", "Install g++ (on Debian and Ubuntu: apt install g++)")
+        return EnvironmentProblem(
+            f"nvcc {nvcc.version} cannot compile for {target}",
+            "Install a newer CUDA toolkit, or choose another --arch",
+        )
+    if re.search(
+        r"Failed to preprocess host compiler|Cannot find compiler|^(gcc|g\+\+|sh: .*): .*(No such file|not found)",
+        log,
+        re.MULTILINE,
+    ):
+        return EnvironmentProblem(
+            "nvcc found no C++ host compiler", "Install g++ (on Debian and Ubuntu: apt install g++)"
+        )
     if re.search(r"unsupported GNU version|unsupported clang version", log):
-        return EnvironmentProblem(f"nvcc {nvcc.version} does not work with the host compiler here", "Install an older g++, or a newer CUDA toolkit")
+        return EnvironmentProblem(
+            f"nvcc {nvcc.version} does not work with the host compiler here",
+            "Install an older g++, or a newer CUDA toolkit",
+        )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    first = next((line for line in lines if _ERROR_LINE.search(line)), lines[-1] if lines else "nvcc printed nothing")
+    first = next(
+        (line for line in lines if _ERROR_LINE.search(line)),
+        lines[-1] if lines else "nvcc printed nothing",
+    )
     first = first.replace(f"{root}{os.sep}", "kernels/")
     kept = folder.parent.parent / "logs" / f"{folder.name}.log"
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(log, encoding="utf-8")
     except OSError as error:
-        return KernelProblem(f"{label} does not compile for {target}: {first}", f"The full log could not be kept: {error.strerror}")
-    return KernelProblem(f"{label} does not compile for {target}: {first}", f"The full log is {kept}")
+        return KernelProblem(
+            f"{label} does not compile for {target}: {first}",
+            f"The full log could not be kept: {error.strerror}",
+        )
+    return KernelProblem(
+        f"{label} does not compile for {target}: {first}", f"The full log is {kept}"
+    )
 
 
 def _cannot_write(folder: Path, error: OSError) -> EnvironmentProblem:
-    return EnvironmentProblem(f"cannot write to {folder}: {error.strerror or error}", f"Free some space, or set {CACHE_VARIABLE} to another folder")
+    return EnvironmentProblem(
+        f"cannot write to {folder}: {error.strerror or error}",
+        f"Free some space, or set {CACHE_VARIABLE} to another folder",
+    )
 
 
 def _digest(path: Path) -> str:

@@ -1,4 +1,5 @@
-"""Where the CUDA command-line tools are and which version they have. Nothing here compiles; `build.py` does."""
+"""Where the CUDA command-line tools are and which version they have. Nothing here compiles;
+`build.py` does."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Tool:
 
 
 def tool_folders() -> Iterator[Path]:
-    """Folders that may hold CUDA tools, in order: PATH, CUDA_HOME, CUDA_PATH, this Python's packages, /usr/local/cuda."""
+    """Folders that may hold CUDA tools, in order: PATH, CUDA_HOME, CUDA_PATH, this Python's
+    packages, /usr/local/cuda."""
     for entry in os.environ.get("PATH", "").split(os.pathsep):
         if entry:
             yield Path(entry)
@@ -36,7 +38,8 @@ def tool_folders() -> Iterator[Path]:
         if os.environ.get(variable):
             yield Path(os.environ[variable]) / "bin"
     packages = Path(sysconfig.get_path("purelib")) / "nvidia"
-    # cu13 and later put all tools into one tree; earlier packages had one tree each (cuda_nvcc, cuda_nvdisasm, ...).
+    # cu13 and later put all tools into one tree; earlier packages had one tree each (cuda_nvcc,
+    # cuda_nvdisasm, ...).
     yield from sorted(packages.glob("cu[0-9]*/bin"), reverse=True)
     yield from sorted(packages.glob("cuda_*/bin"))
     yield DEFAULT_CUDA / "bin"
@@ -63,14 +66,21 @@ def _find(name: str, folders: tuple[Path, ...]) -> Tool:
             return Tool(Path(found), version)
         broken = broken or found
     if broken:
-        raise EnvironmentProblem(f"{name} was found, but does not run ({broken} --version fails)", REMEDY)
-    raise EnvironmentProblem(f"{name} was not found on PATH, in CUDA_HOME, in this Python's packages or under {DEFAULT_CUDA}", REMEDY)
+        raise EnvironmentProblem(
+            f"{name} was found, but does not run ({broken} --version fails)", REMEDY
+        )
+    raise EnvironmentProblem(
+        f"{name} was not found on PATH, in CUDA_HOME, in this Python's packages or under {DEFAULT_CUDA}",
+        REMEDY,
+    )
 
 
 def _version(program: str) -> str:
     """The version in `program --version`: `V13.0.88` → `13.0.88`; "" where it does not run."""
     try:
-        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     found = re.search(r"\bV(\d+\.\d+\.\d+)", answer.stdout)
@@ -78,7 +88,8 @@ def _version(program: str) -> str:
 
 
 def toolchain_description() -> str:
-    """One line for provenance, without paths: `nvcc 13.0.88, nvdisasm 13.5.37`; says which is missing."""
+    """One line for provenance, without paths: `nvcc 13.0.88, nvdisasm 13.5.37`; says which is
+    missing."""
     parts = []
     for name in ("nvcc", "nvdisasm"):
         try:

@@ -1,4 +1,5 @@
-"""The command line: one file a command, loaded when it is asked for. Only this package prints and exits."""
+"""The command line: one file a command, loaded when it is asked for. Only this package prints and
+exits."""
 
 from __future__ import annotations
 
@@ -38,12 +39,14 @@ COMMANDS: Final = {
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
-#: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole help.
+#: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
+#: help.
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class ReaderLeft(Exception):
-    """Who reads our output went away, as `| head` does. Not an OSError, which click would end with exit code 1."""
+    """Who reads our output went away, as `| head` does. Not an OSError, which click would end with
+    exit code 1."""
 
 
 class Commands(click.Group):
@@ -58,13 +61,22 @@ class Commands(click.Group):
         module = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
-        for each in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+        for each in (
+            command,
+            *(command.commands.values() if isinstance(command, click.Group) else ()),
+        ):
             if not any(parameter.name == "log_file" for parameter in each.params):
                 each.params += _log.options(hidden=True)
                 _complete.attach(each)
         return command
 
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
         try:
             return super().make_context(info_name, args, parent, **extra)
         except BrokenPipeError:  # --help and --version print while options are read
@@ -79,19 +91,32 @@ class Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([*COMMANDS.items()])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         import difflib
 
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
-            raise click.UsageError(f"no command '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; commands are {', '.join(COMMANDS)}"))
+            raise click.UsageError(
+                f"no command '{name}'"
+                + (
+                    f"; did you mean '{near[0]}'?"
+                    if near
+                    else f"; commands are {', '.join(COMMANDS)}"
+                )
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -106,15 +131,22 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     ctx.exit()
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the versions of ncu-toolkit and what it stands on."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the versions of ncu-toolkit and what it stands on.",
 )
 def cli() -> None:
     """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
 
-    On a machine with a GPU start with `ncu-toolkit profile --kernel vectorized --size 1024`; without one, with `ncu-toolkit report`.
-    """
+    On a machine with a GPU start with `ncu-toolkit profile --kernel vectorized --size 1024`;
+    without one, with `ncu-toolkit report`."""
 
 
 cli.params += _log.options(hidden=False)
@@ -128,14 +160,18 @@ def main(arguments: list[str] | None = None) -> Any:
     except SystemExit as ended:
         if _log.Said.file is not None:
             _log.logger.info("exit code %s", ended.code)
-            click.echo(f"Log: {_log.Said.file}; nothing was taken out of it, read it before you send it", err=True)
+            click.echo(
+                f"Log: {_log.Said.file}; nothing was taken out of it, read it before you send it",
+                err=True,
+            )
         raise
     finally:
         _log.reset()
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that whoever started us has closed: results that cannot be shown are an error, not a success."""
+    """Standard output that whoever started us has closed: results that cannot be shown are an
+    error, not a success."""
 
     encoding, errors = "utf-8", "backslashreplace"
 
@@ -143,11 +179,15 @@ class _Closed(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        raise OSError(errno.EBADF, "standard output is closed: nothing can be shown. Name a file with --output, or leave it open")
+        raise OSError(
+            errno.EBADF,
+            "standard output is closed: nothing can be shown. Name a file with --output, or leave it open",
+        )
 
 
 def _standard_streams() -> None:
-    """Let no file that we open become somebody's standard output, and have something in the place of streams that are closed."""
+    """Let no file that we open become somebody's standard output, and have something in the place
+    of streams that are closed."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -193,14 +233,20 @@ def _main(arguments: list[str] | None) -> Any:
         _log.logger.debug("ended by:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        remedy = ". Free space, or point TMPDIR and --output elsewhere" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        remedy = (
+            ". Free space, or point TMPDIR and --output elsewhere"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else ""
+        )
         _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + remedy)
         sys.exit(EXIT_ENVIRONMENT)
     except MemoryError:
         _log.logger.debug("ended by:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        _complain("this machine ran out of memory. End other programs, read fewer files at once (--jobs 1), or choose a smaller --size")
+        _complain(
+            "this machine ran out of memory. End other programs, read fewer files at once (--jobs 1), or choose a smaller --size"
+        )
         sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
         _log.logger.debug("a defect:", exc_info=True)

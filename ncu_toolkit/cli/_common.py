@@ -28,7 +28,8 @@ LONGEST_SECONDS = 604_800
 
 
 class PathName(click.Path):
-    """A path. An empty one, as an unset variable of a script leaves behind, names nothing; as a Path it would be the folder one works in."""
+    """A path. An empty one, as an unset variable of a script leaves behind, names nothing; as a
+    Path it would be the folder one works in."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
         super().__init__(exists=exists, file_okay=file_okay, path_type=Path)
@@ -53,17 +54,25 @@ class Seconds(click.FloatRange):
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console; colours follow NO_COLOR and whether a terminal listens. Where none does, lines are wide, so that names are not folded."""
+    """A rich console; colours follow NO_COLOR and whether a terminal listens. Where none does,
+    lines are wide, so that names are not folded."""
     from rich.console import Console
 
     piped = not (sys.stderr if stderr else sys.stdout).isatty()
-    screen = Console(stderr=stderr, highlight=False, soft_wrap=piped, width=_PIPED_WIDTH if piped else None, color_system=colours())
+    screen = Console(
+        stderr=stderr,
+        highlight=False,
+        soft_wrap=piped,
+        width=_PIPED_WIDTH if piped else None,
+        color_system=colours(),
+    )
     screen.on_broken_pipe = _reader_left  # type: ignore[method-assign]
     return screen
 
 
 def _reader_left() -> None:
-    """Let `main` see that the reader of our output went away, as `| head` does; rich would end with an error."""
+    """Let `main` see that the reader of our output went away, as `| head` does; rich would end with
+    an error."""
     raise BrokenPipeError
 
 
@@ -73,7 +82,8 @@ def colours() -> Literal["auto"] | None:
 
 
 def emit(shown: Any, output: Path | None, width: int = 140) -> None:
-    """Print a string or a rich renderable, or write it to a file. `width` is that of renderables that go to no terminal."""
+    """Print a string or a rich renderable, or write it to a file. `width` is that of renderables
+    that go to no terminal."""
     import io
 
     from rich.console import Console
@@ -83,7 +93,10 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
     if not isinstance(shown, str):
         sink = io.StringIO() if output else None
         screen = Console(
-            file=sink, highlight=False, width=None if sink is None and sys.stdout.isatty() else width, color_system=None if sink else colours()
+            file=sink,
+            highlight=False,
+            width=None if sink is None and sys.stdout.isatty() else width,
+            color_system=None if sink else colours(),
         )
         screen.on_broken_pipe = _reader_left  # type: ignore[method-assign]
         screen.print(shown)
@@ -97,14 +110,38 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
 def choose_options(function: F) -> F:
     """--kernel, --family, --all, --size, --dtype and --param."""
     decorators = [
-        click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help="A rung by name; repeat it, or separate names by commas."),
         click.option(
-            "--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name; repeat it, or separate names by commas."
+            "--kernel",
+            "-k",
+            "kernels",
+            multiple=True,
+            metavar="NAME",
+            help="A rung by name; repeat it, or separate names by commas.",
+        ),
+        click.option(
+            "--family",
+            "-f",
+            "families",
+            multiple=True,
+            metavar="NAME",
+            help="A whole ladder by name; repeat it, or separate names by commas.",
         ),
         click.option("--all", "everything", is_flag=True, help="Every ladder."),
-        click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", help="Problem size: 1024, 1024x512x2048, or a list of those."),
+        click.option(
+            "--size",
+            "-s",
+            "sizes",
+            metavar="SIZE[,SIZE…]",
+            help="Problem size: 1024, 1024x512x2048, or a list of those.",
+        ),
         click.option("--dtype", metavar="TYPE", help="Element type, where the family has several."),
-        click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a tile parameter of a single kernel; repeat it."),
+        click.option(
+            "--param",
+            "params",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Override a tile parameter of a single kernel; repeat it.",
+        ),
     ]
     for decorator in reversed(decorators):
         function = decorator(function)
@@ -125,7 +162,8 @@ def output_option(function: F) -> F:
 
 
 def tuned_option(function: F) -> F:
-    """--tuned / --no-tuned: whether kernels run with what `ncu-toolkit tune` found for this GPU and size."""
+    """--tuned / --no-tuned: whether kernels run with what `ncu-toolkit tune` found for this GPU and
+    size."""
     return click.option(
         "--tuned/--no-tuned",
         default=True,
@@ -138,12 +176,15 @@ def split(names: tuple[str, ...]) -> tuple[str, ...]:
     """Comma-separated and repeated values as one list; raises UsageProblem for an empty entry."""
     entries = [entry.strip() for name in names for entry in name.split(",")]
     if any(not entry for entry in entries):
-        raise UsageProblem(f"'{','.join(names)}' has an empty entry", "Separate names by single commas")
+        raise UsageProblem(
+            f"'{','.join(names)}' has an empty entry", "Separate names by single commas"
+        )
     return tuple(entries)
 
 
 def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str, int]:
-    """NAME=VALUE pairs; raises UsageProblem for one that is not, or where more than one kernel is chosen."""
+    """NAME=VALUE pairs; raises UsageProblem for one that is not, or where more than one kernel is
+    chosen."""
     values = {}
     for text in params:
         name, equals, value = text.partition("=")
@@ -151,13 +192,16 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
             raise UsageProblem(f"--param '{text}' is not NAME=INTEGER", "Write it as --param BM=64")
         values[name.strip()] = int(value)
     if values and len(kernels) != 1:
-        raise UsageProblem("--param goes with exactly one --kernel", "Name one kernel, or leave --param out")
+        raise UsageProblem(
+            "--param goes with exactly one --kernel", "Name one kernel, or leave --param out"
+        )
     return values
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP, as CI and closed terminals send them, end what is under way like Ctrl-C: in order, with what is finished kept."""
+    """Let SIGTERM and SIGHUP, as CI and closed terminals send them, end what is under way like
+    Ctrl-C: in order, with what is finished kept."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -165,7 +209,9 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
@@ -199,7 +245,12 @@ class Progress:
         self._bars.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._bars.__exit__(kind, error, trace)
 
     def stage(self, title: str, total: int) -> None:

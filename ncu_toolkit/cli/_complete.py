@@ -21,7 +21,8 @@ def attach(command: click.Command) -> None:
 
 
 def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Rungs by name, or by family/name once there is a slash; the last of a list separated by commas."""
+    """Rungs by name, or by family/name once there is a slash; the last of a list separated by
+    commas."""
     from ncu_toolkit.ladder.catalogue import load_families
 
     try:
@@ -29,7 +30,13 @@ def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     except ToolkitError:
         return []
     last = incomplete.rpartition(",")[2]
-    return _matching(incomplete, ((f"{rung.family}/{rung.name}" if "/" in last else rung.name, rung.title) for rung in rungs))
+    return _matching(
+        incomplete,
+        (
+            (f"{rung.family}/{rung.name}" if "/" in last else rung.name, rung.title)
+            for rung in rungs
+        ),
+    )
 
 
 def kernel_or_file(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -57,7 +64,16 @@ def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 def _matching(incomplete: str, names: Iterable[tuple[str, str]]) -> list[CompletionItem]:
     head, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(head + comma + name, help=title) for name, title in dict(names).items() if name.startswith(last)]
+    return [
+        CompletionItem(head + comma + name, help=title)
+        for name, title in dict(names).items()
+        if name.startswith(last)
+    ]
 
 
-_BY_NAME: dict[str, Any] = {"kernels": kernels, "families": families, "resumed": runs, "what": kernel_or_file}
+_BY_NAME: dict[str, Any] = {
+    "kernels": kernels,
+    "families": families,
+    "resumed": runs,
+    "what": kernel_or_file,
+}

@@ -1,4 +1,5 @@
-"""How much is said: --quiet, --verbose, and --log-file for bug reports. The same three options go before and after a command's name."""
+"""How much is said: --quiet, --verbose, and --log-file for bug reports. The same three options go
+before and after a command's name."""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 logger = logging.getLogger("ncu_toolkit")
 
 #: Variables that change what is found or done; their values go into the log.
-_VARIABLES: Final = ("NCU", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR", "NO_COLOR", "PYTHONPATH")
+_VARIABLES: Final = (
+    "NCU",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "TMPDIR",
+    "NO_COLOR",
+    "PYTHONPATH",
+)
 _WARNING: Final = (
     "This log may hold command lines, folders, names of this machine and its user, kernel names, and all that ncu and the profiled program printed. "
     "Nothing was taken out: read it before you send it to others."
@@ -26,7 +35,8 @@ _WARNING: Final = (
 
 
 class Said:
-    """What this call of the tool was asked to say. `quiet`: only results and errors. `verbose`: also every command that is run."""
+    """What this call of the tool was asked to say. `quiet`: only results and errors. `verbose`:
+    also every command that is run."""
 
     quiet = False
     verbose = False
@@ -83,17 +93,28 @@ def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
     try:
         handler = logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Name another file with --log-file") from None
+        raise EnvironmentProblem(
+            f"'{path}' cannot be written: {error.strerror}", "Name another file with --log-file"
+        ) from None
     Said.file = path
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     _attach(handler)
     logger.info(_WARNING)
     logger.info("ncu-toolkit %s: %s", __version__, shlex.join(sys.argv))
     logger.info("on %s, Python %s", platform.platform(), platform.python_version())
-    logger.info("variables: %s", {name: os.environ[name] for name in os.environ if name in _VARIABLES or name.startswith("NCU_TOOLKIT_")})
+    logger.info(
+        "variables: %s",
+        {
+            name: os.environ[name]
+            for name in os.environ
+            if name in _VARIABLES or name.startswith("NCU_TOOLKIT_")
+        },
+    )
     from ncu_toolkit.gpu.doctor import versions
 
-    logger.info("versions: %s", ", ".join(f"{name} {version}" for name, version in versions().items()))
+    logger.info(
+        "versions: %s", ", ".join(f"{name} {version}" for name, version in versions().items())
+    )
 
 
 def _attach(handler: logging.Handler) -> None:
@@ -109,7 +130,12 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     """Every program that any part of the tool starts, as Python itself reports it."""
     if event == "subprocess.Popen" and logger.handlers:
         words = arguments[1]
-        logger.info("run: %s", words if isinstance(words, str | bytes) else shlex.join(os.fsdecode(word) for word in words))
+        logger.info(
+            "run: %s",
+            words
+            if isinstance(words, str | bytes)
+            else shlex.join(os.fsdecode(word) for word in words),
+        )
 
 
 class _OneLine(logging.Formatter):

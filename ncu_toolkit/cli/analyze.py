@@ -25,20 +25,55 @@ WIDTH = 140
 @click.command("analyze")
 @click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="brief is a digest of at most a page; html writes pages."
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="brief is a digest of at most a page; html writes pages.",
 )
-@click.option("--kernel", "-k", default="", metavar="REGEX", help="Only launches whose demangled name this is found in.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N kinds of launches that take most time.")
+@click.option(
+    "--kernel",
+    "-k",
+    default="",
+    metavar="REGEX",
+    help="Only launches whose demangled name this is found in.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the N kinds of launches that take most time.",
+)
 @click.option(
     "--output",
     "-o",
     type=PathName(),
     help="File to write to; for html the folder of reports (default reports), or the file with --standalone.",
 )
-@click.option("--standalone", is_flag=True, help=f"One HTML file that holds everything (default {STANDALONE}).")
-@click.option("--allow-partial", is_flag=True, help="Analyse what is intact of damaged files, say how much is missing, and accept it: exit code 0.")
-@click.option("--redact", "redacted", is_flag=True, help="For html: leave out command lines, embedded source and folders of source files.")
-@click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Files read at once; one for each processor if not given.")
+@click.option(
+    "--standalone",
+    is_flag=True,
+    help=f"One HTML file that holds everything (default {STANDALONE}).",
+)
+@click.option(
+    "--allow-partial",
+    is_flag=True,
+    help="Analyse what is intact of damaged files, say how much is missing, and accept it: exit code 0.",
+)
+@click.option(
+    "--redact",
+    "redacted",
+    is_flag=True,
+    help="For html: leave out command lines, embedded source and folders of source files.",
+)
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Files read at once; one for each processor if not given.",
+)
 @click.option(
     "--timeout",
     type=Seconds(),
@@ -54,33 +89,55 @@ def command(
 ) -> int:  # fmt: skip
     """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
 
-    Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time, repeats are grouped. Exit code 4 when a file
-    could not be read, is damaged or contradicts itself, a launch in it is incomplete, or no launch matches --kernel; everything else is shown
-    all the same. With --allow-partial that is accepted, and said, as long as there is a launch to show.
-    """
+    Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time,
+    repeats are grouped. Exit code 4 when a file could not be read, is damaged or contradicts
+    itself, a launch in it is incomplete, or no launch matches --kernel; everything else is shown
+    all the same. With --allow-partial that is accepted, and said, as long as there is a launch to
+    show."""
     if standalone:
-        if form != "html" and ctx.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE:
-            raise UsageProblem(f"--standalone writes HTML, --format {form} asks for something else", "Leave one of them out")
+        if (
+            form != "html"
+            and ctx.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
+        ):
+            raise UsageProblem(
+                f"--standalone writes HTML, --format {form} asks for something else",
+                "Leave one of them out",
+            )
         form = "html"
     if redacted and form != "html":
-        raise UsageProblem("--redact goes with --format html", "`ncu-toolkit redact IN OUT` redacts a report for every other use")
-    options = Options(kernel=kernel, allow_partial=allow_partial, figures=form == "csv", profiles=form == "html")
+        raise UsageProblem(
+            "--redact goes with --format html",
+            "`ncu-toolkit redact IN OUT` redacts a report for every other use",
+        )
+    options = Options(
+        kernel=kernel, allow_partial=allow_partial, figures=form == "csv", profiles=form == "html"
+    )
     with _progress(len(find_reports(paths)[0])) as tell:
-        analysis = analyze(paths, options, jobs=jobs, timeout=timeout, progress=tell, meanwhile=lambda: _load_views(form))
+        analysis = analyze(
+            paths,
+            options,
+            jobs=jobs,
+            timeout=timeout,
+            progress=tell,
+            meanwhile=lambda: _load_views(form),
+        )
     if form == "html":
         page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
         if page is not None:
             click.echo(f"Open {page}")
     else:
         emit(render(analysis, form, top), output, WIDTH)
-    if form != "text" or output is not None or not sys.stdout.isatty():  # on a terminal the text itself has said it
+    if (
+        form != "text" or output is not None or not sys.stdout.isatty()
+    ):  # on a terminal the text itself has said it
         for line in _lacking(analysis):
             click.echo(f"error: {_one_line(line)}", err=True)
     return exit_code(analysis)
 
 
 def exit_code(analysis: Analysis) -> int:
-    """4 where something of the input is missing: a file, launches, a launch's data, or any launch that --kernel names.
+    """4 where something of the input is missing: a file, launches, a launch's data, or any launch
+    that --kernel names.
 
     --allow-partial accepts that where any launch is left.
     """
@@ -88,22 +145,33 @@ def exit_code(analysis: Analysis) -> int:
         return EXIT_INPUT
     if not (analysis.unreadable or analysis.damaged or analysis.incomplete):
         return 0
-    return 0 if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches) else EXIT_INPUT
+    return (
+        0
+        if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches)
+        else EXIT_INPUT
+    )
 
 
 def _lacking(analysis: Analysis) -> list[str]:
-    """What of the input is missing, a line each; what --allow-partial accepts is said in the output alone."""
+    """What of the input is missing, a line each; what --allow-partial accepts is said in the output
+    alone."""
     lines = [str(file.error) for file in analysis.unreadable]
     if not analysis.launches and not lines:
         kernel = analysis.options.kernel
-        lines.append(f"no launch matches --kernel '{kernel}'. It is searched for in demangled names" if kernel else "no launch could be read")
+        lines.append(
+            f"no launch matches --kernel '{kernel}'. It is searched for in demangled names"
+            if kernel
+            else "no launch could be read"
+        )
     if analysis.options.allow_partial:
         return lines
     lines += [f"'{file.path}' is damaged: {file.damage}" for file in analysis.damaged]
     lost = [launch for launch in analysis.incomplete if not launch.status.startswith("damaged")]
     if lost:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        lines.append(f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}")
+        lines.append(
+            f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}"
+        )
     return lines
 
 
@@ -128,17 +196,33 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
-    """The analysis with the launches of its `top` kinds only, and how many launches that leaves out."""
+    """The analysis with the launches of its `top` kinds only, and how many launches that leaves
+    out."""
     from dataclasses import replace
 
     if top is None:
         return analysis, 0
-    kept = {(launch.file, launch.key) for group in analysis.groups[:top] for launch in group.launches}
-    files = tuple(replace(file, launches=tuple(launch for launch in file.launches if (launch.file, launch.key) in kept)) for file in analysis.files)
+    kept = {
+        (launch.file, launch.key) for group in analysis.groups[:top] for launch in group.launches
+    }
+    files = tuple(
+        replace(
+            file,
+            launches=tuple(launch for launch in file.launches if (launch.file, launch.key) in kept),
+        )
+        for file in analysis.files
+    )
     return replace(analysis, files=files), len(analysis.launches) - len(kept)
 
 
-def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, standalone: bool, redacted: bool = False) -> Path | None:
+def write_pages(
+    analysis: Analysis,
+    top: int | None,
+    output: Path | None,
+    *,
+    standalone: bool,
+    redacted: bool = False,
+) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
     import tempfile
 
@@ -152,7 +236,12 @@ def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, sta
     run = as_run(chosen, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), redacted=redacted)
     book = as_book(chosen, run)
     if not standalone:
-        return write_run(run, store.new_run_folder(output or Path("reports"), f"analysis {run.id}"), book=book, front=False)
+        return write_run(
+            run,
+            store.new_run_folder(output or Path("reports"), f"analysis {run.id}"),
+            book=book,
+            front=False,
+        )
     target = output or Path(STANDALONE)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         page = write_run(run, Path(scratch) / "run", standalone=True, book=book)
@@ -164,7 +253,8 @@ def write_pages(analysis: Analysis, top: int | None, output: Path | None, *, sta
 
 @contextlib.contextmanager
 def _progress(count: int) -> Any:
-    """Tells what is read, on a terminal only: an analysis of a few files is done before a line could be read."""
+    """Tells what is read, on a terminal only: an analysis of a few files is done before a line
+    could be read."""
     if not sys.stderr.isatty():
         yield None
         return

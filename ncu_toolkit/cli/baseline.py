@@ -22,18 +22,26 @@ def command() -> None:
 @click.argument("name")
 @click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
 @click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
-@click.option("--allow-incomplete", is_flag=True, help="Keep reports with incomplete or damaged launches too: nothing can be compared with those.")
+@click.option(
+    "--allow-incomplete",
+    is_flag=True,
+    help="Keep reports with incomplete or damaged launches too: nothing can be compared with those.",
+)
 def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bool) -> None:
     """Keep copies of reports, or of a run's folder, under NAME.
 
     They lie in .ncu-toolkit/baselines here, or where $NCU_TOOLKIT_BASELINES says.
     """
     kept = baselines.save(name, paths, replace=replace, allow_incomplete=allow_incomplete)
-    click.echo(f"Kept {counted(len(kept.files), 'report')} as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'")
+    click.echo(
+        f"Kept {counted(len(kept.files), 'report')} as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'"
+    )
 
 
 @command.command("list")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def show(form: str) -> None:
     """Show the baselines kept here."""
     kept = baselines.saved()
@@ -43,4 +51,6 @@ def show(form: str) -> None:
     for baseline in kept:
         click.echo(f"{baseline.name}  {baseline.created[:10]}  {', '.join(baseline.files)}")
     if not kept:
-        click.echo(f"No baselines in {baselines.root()}. Keep one: ncu-toolkit baseline save main report.ncu-rep")
+        click.echo(
+            f"No baselines in {baselines.root()}. Keep one: ncu-toolkit baseline save main report.ncu-rep"
+        )

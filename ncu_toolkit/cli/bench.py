@@ -50,14 +50,21 @@ def command(
 ) -> None:  # fmt: skip
     """Verify and time kernels without profiling them.
 
-    Times come from CUDA events: medians of many runs with their spread, the baseline run beside each, the order shuffled, clocks sampled.
-    A kernel that computes a wrong result is an error and is never ranked.
-    """
+    Times come from CUDA events: medians of many runs with their spread, the baseline run beside
+    each, the order shuffled, clocks sampled. A kernel that computes a wrong result is an error and
+    is never ranked."""
     from ncu_toolkit.analysis import frames
 
     names = split(kernels) if kernels else ()
     overrides = parse_params(params, names)
-    chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.bench_sizes)
+    chosen = session.select(
+        names,
+        split(families) if families else (),
+        everything,
+        sizes,
+        dtype,
+        default_sizes=lambda problem: problem.bench_sizes,
+    )
     chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
     cuda.cupy()
     collected = Collected()
@@ -109,11 +116,18 @@ def command(
 
 
 def energy_words(millijoules: float | None) -> str:
-    """Energy of a run as text; "not available" where the GPU does not count it or the runs are too short to fill it."""
+    """Energy of a run as text; "not available" where the GPU does not count it or the runs are too
+    short to fill it."""
     if millijoules is None:
         return "not available"
     joules = millijoules * 1e-3
-    return units.si(joules, "J") if joules >= 1 else units.si(millijoules, "mJ") if millijoules >= 1 else units.si(millijoules * 1e3, "µJ")
+    return (
+        units.si(joules, "J")
+        if joules >= 1
+        else units.si(millijoules, "mJ")
+        if millijoules >= 1
+        else units.si(millijoules * 1e3, "µJ")
+    )
 
 
 def _show(collected: Collected, folder: Path) -> None:
@@ -128,28 +142,58 @@ def _show(collected: Collected, folder: Path) -> None:
         first = collected.timings[indices[0]]
         by_flops = problem_for(family).rate == "flop"
         table = Table(
-            title=f"{family} at {size} ({first.dtype}, {first.cache} L2)", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+            title=f"{family} at {size} ({first.dtype}, {first.cache} L2)",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
         )
         table.add_column("rung")
-        for column in ("median", "spread", "rate", "of baseline", "energy", "pJ/FLOP" if by_flops else "pJ/B", "SM clock", "runs"):
+        for column in (
+            "median",
+            "spread",
+            "rate",
+            "of baseline",
+            "energy",
+            "pJ/FLOP" if by_flops else "pJ/B",
+            "SM clock",
+            "runs",
+        ):
             table.add_column(column, justify="right")
         for index in indices:
             timing = collected.timings[index]
-            rate = units.si(timing.flop_rate, "FLOP/s") if by_flops else units.si(timing.byte_rate, "B/s")
-            against = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
+            rate = (
+                units.si(timing.flop_rate, "FLOP/s")
+                if by_flops
+                else units.si(timing.byte_rate, "B/s")
+            )
+            against = (
+                units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
+            )
             work = timing.pj_per_flop if by_flops else timing.pj_per_byte
-            clock = f"{timing.sm_clock_mhz:.0f} MHz{' *' if timing.throttle else ''}" if timing.sm_clock_mhz else units.NOT_AVAILABLE
+            clock = (
+                f"{timing.sm_clock_mhz:.0f} MHz{' *' if timing.throttle else ''}"
+                if timing.sm_clock_mhz
+                else units.NOT_AVAILABLE
+            )
             table.add_row(
                 timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, energy_words(timing.energy_mj),
                 units.significant(work) if work is not None else units.NOT_AVAILABLE, clock, str(len(timing.times_us)),
             )  # fmt: skip
         screen.print(table)
-        throttled = {timing.rung: timing.throttle for timing in map(collected.timings.__getitem__, indices) if timing.throttle}
+        throttled = {
+            timing.rung: timing.throttle
+            for timing in map(collected.timings.__getitem__, indices)
+            if timing.throttle
+        }
         for reason in dict.fromkeys(throttled.values()):
             who = ", ".join(rung for rung, why in throttled.items() if why == reason)
             screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
         if any(collected.timings[index].rested for index in indices):
-            screen.print("The GPU rested between runs, as long as it had worked: without rests it slowed itself down", markup=False)
+            screen.print(
+                "The GPU rested between runs, as long as it had worked: without rests it slowed itself down",
+                markup=False,
+            )
     for skipped in collected.skipped:
         screen.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
     for label, seconds in collected.costs.items():

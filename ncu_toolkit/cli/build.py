@@ -14,8 +14,17 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 
 
 @click.command("build")
-@click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help="A rung by name; repeat it, or separate names by commas.")
-@click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name.")
+@click.option(
+    "--kernel",
+    "-k",
+    "kernels",
+    multiple=True,
+    metavar="NAME",
+    help="A rung by name; repeat it, or separate names by commas.",
+)
+@click.option(
+    "--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name."
+)
 @click.option(
     "--arch",
     "-a",
@@ -24,14 +33,29 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
     metavar="sm_NN",
     help="Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]",
 )
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a tile parameter of a single kernel; repeat it.")
-def command(kernels: tuple[str, ...], families: tuple[str, ...], architectures: tuple[str, ...], params: tuple[str, ...]) -> None:
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Override a tile parameter of a single kernel; repeat it.",
+)
+def command(
+    kernels: tuple[str, ...],
+    families: tuple[str, ...],
+    architectures: tuple[str, ...],
+    params: tuple[str, ...],
+) -> None:
     """Compile kernels and show their registers, spills and shared memory.
 
     Without --kernel or --family, everything is built. Results are cached by content.
     """
     overrides = parse_params(params, split(kernels) if kernels else ())
-    rungs = [rung for rung in _chosen(split(kernels) if kernels else (), split(families) if families else ()) if not rung.library]
+    rungs = [
+        rung
+        for rung in _chosen(split(kernels) if kernels else (), split(families) if families else ())
+        if not rung.library
+    ]
     targets = split(architectures) if architectures else (_default_arch(),)
     requests, skipped = [], []
     for rung in rungs:
@@ -42,12 +66,20 @@ def command(kernels: tuple[str, ...], families: tuple[str, ...], architectures: 
                 continue
             problem = problem_for(rung.family)
             check_launch(rung, problem, overrides)
-            requests += [BuildRequest(rung, target, overrides, problem.macros(dtype)) for dtype in problem.dtypes]
+            requests += [
+                BuildRequest(rung, target, overrides, problem.macros(dtype))
+                for dtype in problem.dtypes
+            ]
     if not requests:
-        raise UsageProblem(skipped[0] if skipped else "a library baseline has nothing to build", "Choose another kernel or --arch")
+        raise UsageProblem(
+            skipped[0] if skipped else "a library baseline has nothing to build",
+            "Choose another kernel or --arch",
+        )
     with Progress() as progress:
         progress.stage("Build", len(requests))
-        outcomes = build_many(requests, progress=lambda done, total, outcome: progress.step(outcome.request.rung.name))
+        outcomes = build_many(
+            requests, progress=lambda done, total, outcome: progress.step(outcome.request.rung.name)
+        )
     screen = console()
     screen.print(_table(outcomes))
     for reason in dict.fromkeys(skipped):
@@ -55,20 +87,32 @@ def command(kernels: tuple[str, ...], families: tuple[str, ...], architectures: 
     first = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
     if first is not None:
         failed = sum(outcome.error is not None for outcome in outcomes)
-        raise first if failed == 1 else type(first)(f"{failed} of {len(outcomes)} builds failed; the first: {first.message}", first.remedy)
+        raise (
+            first
+            if failed == 1
+            else type(first)(
+                f"{failed} of {len(outcomes)} builds failed; the first: {first.message}",
+                first.remedy,
+            )
+        )
 
 
 def check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
-    """Refuse parameters that compile and can never be launched, at the largest of the family's usual sizes. Raises UsageProblem."""
+    """Refuse parameters that compile and can never be launched, at the largest of the family's
+    usual sizes. Raises UsageProblem."""
     if not overrides:
         return
     size, dtype = problem.parse_size(problem.bench_sizes[-1]), problem.dtypes[0]
-    scalars = {name: scalar.value for name, scalar in problem.scalars(size, dtype, rung.problem).items()}
+    scalars = {
+        name: scalar.value for name, scalar in problem.scalars(size, dtype, rung.problem).items()
+    }
     try:
         rung.launch_geometry({**scalars, **size.as_dict()}, overrides, 1)
     except InputProblem as error:
         given = ", ".join(f"{name} = {value}" for name, value in overrides.items())
-        raise UsageProblem(f"{rung.name} does not take {given}: {error.message}", "Choose other parameters") from None
+        raise UsageProblem(
+            f"{rung.name} does not take {given}: {error.message}", "Choose other parameters"
+        ) from None
 
 
 def _chosen(kernels: tuple[str, ...], families: tuple[str, ...]) -> list[Rung]:
@@ -107,7 +151,9 @@ def _table(outcomes: list[BuildOutcome]) -> object:
         rung = outcome.request.rung
         if outcome.cubin is None:
             error: ToolkitError | None = outcome.error
-            table.add_row(rung.name, outcome.request.arch, "", "", "", "", error.message if error else "")
+            table.add_row(
+                rung.name, outcome.request.arch, "", "", "", "", error.message if error else ""
+            )
             continue
         for entry, resources in outcome.cubin.entries.items():
             table.add_row(

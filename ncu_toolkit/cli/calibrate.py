@@ -20,13 +20,15 @@ FORMATS = ("text", "markdown", "json")
 @click.argument("runs", nargs=-1, type=PathName(exists=True, file_okay=False))
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--output", "-o", type=PathName(), help="File to write to.")
-@click.option("--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held.")
+@click.option(
+    "--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held."
+)
 def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
     """Hold predictions against what the next rung achieved, ours and Nsight Compute's.
 
-    For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name it, and predict the time that goes. RUNS are
-    folders of runs; without any, the recordings in the package are taken.
-    """
+    For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name
+    it, and predict the time that goes. RUNS are folders of runs; without any, the recordings in the
+    package are taken."""
     from ncu_toolkit.render import calibration as views
 
     steps = [rung for family in load_families().values() for rung in family.rungs]
@@ -40,4 +42,7 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) 
     emit(shown, output)
     missed = calibrate.Reach().shortfalls(found.ours) if gate else []
     if missed:
-        raise GateFailed(f"the diagnosis is below what is held: {'; '.join(missed)}", "The table shows which cases are off")
+        raise GateFailed(
+            f"the diagnosis is below what is held: {'; '.join(missed)}",
+            "The table shows which cases are off",
+        )

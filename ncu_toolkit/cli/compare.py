@@ -19,7 +19,13 @@ FORMATS = ("text", "markdown", "json")
 @click.command("compare")
 @click.argument("old")
 @click.argument("new")
-@click.option("--kernel", "-k", default="", metavar="REGEX", help="Only launches whose demangled name this is found in.")
+@click.option(
+    "--kernel",
+    "-k",
+    default="",
+    metavar="REGEX",
+    help="Only launches whose demangled name this is found in.",
+)
 @click.option(
     "--fail-on",
     "gates",
@@ -37,48 +43,83 @@ FORMATS = ("text", "markdown", "json")
     metavar="SECONDS",
     help="Give up on a file after this long.",
 )
-def command(old: str, new: str, kernel: str, gates: tuple[str, ...], form: str, output: Path | None, timeout: float) -> None:
+def command(
+    old: str,
+    new: str,
+    kernel: str,
+    gates: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    timeout: float,
+) -> None:
     """Hold NEW against OLD: report files, folders of them, folders of runs, or names of baselines.
 
-    Launches are paired by kernel, grid and block; medians of repeated launches are compared, and their spread is allowed for. Exit code 1
-    when a --fail-on holds, 4 when the two cannot be compared (different GPUs, incomplete launches, no kernel in common, a missing figure).
-    """
+    Launches are paired by kernel, grid and block; medians of repeated launches are compared, and
+    their spread is allowed for. Exit code 1 when a --fail-on holds, 4 when the two cannot be
+    compared (different GPUs, incomplete launches, no kernel in common, a missing figure)."""
     from ncu_toolkit.render import comparison as views
 
     parsed = [gate.parse_gate(text) for text in gates]
-    (old_sides, old_timings), (new_sides, new_timings) = (_read(text, kernel, timeout) for text in (old, new))
+    (old_sides, old_timings), (new_sides, new_timings) = (
+        _read(text, kernel, timeout) for text in (old, new)
+    )
     found = gate.compare(old_sides, new_sides, (old_timings, new_timings), parsed)
-    shown = {"markdown": views.markdown_text, "json": views.document, "text": views.text}[form](found)
+    shown = {"markdown": views.markdown_text, "json": views.document, "text": views.text}[form](
+        found
+    )
     emit(shown, output)
     if found.failures:
         names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
-        raise GateFailed(f"{counted(len(found.failures), 'regression')}: {names}", "The table shows old and new")
+        raise GateFailed(
+            f"{counted(len(found.failures), 'regression')}: {names}", "The table shows old and new"
+        )
     if not found.pairs:
-        raise InputProblem(f"'{old}' and '{new}' have no kernel in common", "Kernels are paired by name; --kernel may leave none")
+        raise InputProblem(
+            f"'{old}' and '{new}' have no kernel in common",
+            "Kernels are paired by name; --kernel may leave none",
+        )
     if not found.comparable:
-        reason = next((pair.problem for pair in found.pairs if pair.problem), None) or found.undecided[0]
+        reason = (
+            next((pair.problem for pair in found.pairs if pair.problem), None) or found.undecided[0]
+        )
         what = (
             f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
             if found.compared < len(found.pairs)
             else "not every gate could be decided"
         )
-        raise InputProblem(f"{what}: {reason}", "Compare reports of the same GPU and sections; --kernel leaves launches out")
+        raise InputProblem(
+            f"{what}: {reason}",
+            "Compare reports of the same GPU and sections; --kernel leaves launches out",
+        )
 
 
 _Sides = dict[tuple[object, ...], gate.Side]
 
 
 def _read(text: str, kernel: str, timeout: float) -> tuple[_Sides, _Sides]:
-    """Launches and unprofiled timings of one side; raises InputProblem where a file of it cannot be read."""
+    """Launches and unprofiled timings of one side; raises InputProblem where a file of it cannot be
+    read."""
     path = baselines.resolve(text)
     timings: _Sides = {}
-    if path.is_dir() and (path / store.TIMINGS).is_file() and (path / store.MANIFEST).is_file() and not kernel:
+    if (
+        path.is_dir()
+        and (path / store.TIMINGS).is_file()
+        and (path / store.MANIFEST).is_file()
+        and not kernel
+    ):
         manifest = store.load_manifest(path)
-        timings = gate.sides_of_timings(store.load_timings(path), manifest.device.name if manifest.device else "")
+        timings = gate.sides_of_timings(
+            store.load_timings(path), manifest.device.name if manifest.device else ""
+        )
     analysis = analyze([path], Options(kernel=kernel, profiles=True), timeout=timeout)
     for file in analysis.unreadable:
         if file.error is not None:
-            if "--allow-partial" in file.error.remedy:  # which is for looking at a report; a gate on part of one would say nothing
-                raise type(file.error)(file.error.message, "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it")
+            if (
+                "--allow-partial" in file.error.remedy
+            ):  # which is for looking at a report; a gate on part of one would say nothing
+                raise type(file.error)(
+                    file.error.message,
+                    "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it",
+                )
             raise file.error
     return gate.sides_of(analysis), timings

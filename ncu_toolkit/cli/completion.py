@@ -1,4 +1,5 @@
-"""`ncu-toolkit completion`: the script by which a shell completes commands, options, kernels and families."""
+"""`ncu-toolkit completion`: the script by which a shell completes commands, options, kernels and
+families."""
 
 from __future__ import annotations
 
@@ -15,9 +16,8 @@ VARIABLE = "_NCU_TOOLKIT_COMPLETE"
 def command(shell: str) -> None:
     """Print the script that makes a shell complete commands, options, kernels, families and runs.
 
-    In bash and zsh put `eval "$(ncu-toolkit completion bash)"` (or zsh) into ~/.bashrc (~/.zshrc); in fish
-    `ncu-toolkit completion fish > ~/.config/fish/completions/ncu-toolkit.fish`.
-    """
+    In bash and zsh put `eval "$(ncu-toolkit completion bash)"` (or zsh) into ~/.bashrc (~/.zshrc);
+    in fish `ncu-toolkit completion fish > ~/.config/fish/completions/ncu-toolkit.fish`."""
     from ncu_toolkit.cli import cli
 
     found = get_completion_class(shell)

@@ -16,7 +16,9 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO"
 
 
 @click.command("doctor")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def command(form: str) -> int:
     """Say what works on this machine and what does not, each with its remedy.
 
@@ -25,7 +27,12 @@ def command(form: str) -> int:
     checks = doctor.examine()
     works = doctor.works(checks)
     if form == "json":
-        plain = {"schema": "ncu-toolkit/doctor", "version": 1, "checks": to_plain(checks), "works": works}
+        plain = {
+            "schema": "ncu-toolkit/doctor",
+            "version": 1,
+            "checks": to_plain(checks),
+            "works": works,
+        }
         click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
     else:
         emit(_table(checks, works), None)

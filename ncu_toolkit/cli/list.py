@@ -9,16 +9,36 @@ import click
 from ncu_toolkit.cli._common import console, split
 from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
 
-_MARKS = {"step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "probe"}
+_MARKS = {
+    "step": "",
+    "regression": "regression",
+    "planted": "planted defect",
+    "baseline": "baseline",
+    "roof": "roof",
+    "probe": "probe",
+}
 
 
 @click.command("list")
-@click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="Only this ladder; repeat it, or separate names by commas.")
+@click.option(
+    "--family",
+    "-f",
+    "families",
+    multiple=True,
+    metavar="NAME",
+    help="Only this ladder; repeat it, or separate names by commas.",
+)
 @click.option("--ideas/--no-ideas", default=False, help="Also the idea of each rung.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
     """Show the ladders, their rungs and ideas."""
-    chosen = [find_family(name) for name in split(families)] if families else list(load_families().values())
+    chosen = (
+        [find_family(name) for name in split(families)]
+        if families
+        else list(load_families().values())
+    )
     if form == "json":
         click.echo(json.dumps([_plain(family) for family in chosen], indent=1, ensure_ascii=False))
         return
@@ -55,7 +75,13 @@ def _table(family: Family, ideas: bool) -> object:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(family.name, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(
+        title=Text(family.name, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for column in ("", "rung", "what it is", "removes", "needs"):
         table.add_column(column, overflow="fold")
     for rung in family.rungs:
@@ -63,6 +89,12 @@ def _table(family: Family, ideas: bool) -> object:
         what = Text(rung.title + (f" [{mark}]" if mark else ""))
         if ideas:
             what.append("\n" + rung.idea, style="dim")
-        needs = f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}a" if rung.arch_specific else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
-        table.add_row(f"{rung.order:02d}", Text(rung.name, style="bold"), what, Text(rung.removes), needs)
+        needs = (
+            f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}a"
+            if rung.arch_specific
+            else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
+        )
+        table.add_row(
+            f"{rung.order:02d}", Text(rung.name, style="bold"), what, Text(rung.removes), needs
+        )
     return table

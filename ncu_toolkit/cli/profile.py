@@ -38,7 +38,9 @@ from ncu_toolkit.runs.store import Asked
 @choose_options
 @output_option
 @tuned_option
-@click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with.")
+@click.option(
+    "--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."
+)
 @click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing.")
 @click.option(
     "--cache-control",
@@ -55,8 +57,19 @@ from ncu_toolkit.runs.store import Asked
     metavar="SECONDS",
     help="Give up on ncu after this long.",
 )
-@click.option("--kernel-filter", default="", metavar="REGEX", help="Of a program after '--': only kernels whose name this is found in.")
-@click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="Of a program: leave out the first N launches.")
+@click.option(
+    "--kernel-filter",
+    default="",
+    metavar="REGEX",
+    help="Of a program after '--': only kernels whose name this is found in.",
+)
+@click.option(
+    "--launch-skip",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Of a program: leave out the first N launches.",
+)
 @click.option(
     "--launch-count",
     type=click.IntRange(min=0),
@@ -66,7 +79,10 @@ from ncu_toolkit.runs.store import Asked
     help="Of a program: profile at most N launches; 0 for all of them.",
 )
 @click.option(
-    "--nvtx", multiple=True, metavar="RANGE", help="Of a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it."
+    "--nvtx",
+    multiple=True,
+    metavar="RANGE",
+    help="Of a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.",
 )
 @click.option(
     "--ranges/--no-ranges",
@@ -90,8 +106,14 @@ from ncu_toolkit.runs.store import Asked
     metavar="[RUN]",
     help="Go on with a ladder's run that stopped part-way: by the name of its folder, or the newest unfinished one.",
 )
-@click.option("--redact", is_flag=True, help="Keep the raw report without host names, users, addresses, command lines and folders.")
-@click.option("--redact-source", is_flag=True, help="As --redact, and also without embedded source code.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Keep the raw report without host names, users, addresses, command lines and folders.",
+)
+@click.option(
+    "--redact-source", is_flag=True, help="As --redact, and also without embedded source code."
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 @click.pass_context
 def command(
@@ -102,32 +124,53 @@ def command(
 ) -> None:  # fmt: skip
     """Verify, time and profile kernels of a ladder, or any program, and write their report.
 
-    `ncu-toolkit profile -- ./app arguments` profiles a program: PyTorch, Triton, CuPy, JAX or plain CUDA; at most 20 launches unless told otherwise.
+    `ncu-toolkit profile -- ./app arguments` profiles a program: PyTorch, Triton, CuPy, JAX or plain
+    CUDA; at most 20 launches unless told otherwise.
 
-    Each kernel is held against a reference before anything is measured. The rung that a kernel is compared with is profiled too, so that
-    its page says what the step changed. The raw report stays beside the pages, for the Nsight Compute GUI.
-    """
+    Each kernel is held against a reference before anything is measured. The rung that a kernel is
+    compared with is profiled too, so that its page says what the step changed. The raw report stays
+    beside the pages, for the Nsight Compute GUI."""
     if resumed is not None:
         _refuse_others(ctx)
         _resume(resumed, reports, timeout, redact, redact_source)
         return
     if program:
         if kernels or families or everything or sizes or dtype or params:
-            raise UsageProblem("a ladder and a program cannot be profiled at once", "Use --kernel-filter for the kernels of a program")
+            raise UsageProblem(
+                "a ladder and a program cannot be profiled at once",
+                "Use --kernel-filter for the kernels of a program",
+            )
         selection = programs.Selection(
-            kernel_filter, launch_skip, launch_count, nvtx, ranges, cache_control, set_name, redact or redact_source, redact_source
+            kernel_filter,
+            launch_skip,
+            launch_count,
+            nvtx,
+            ranges,
+            cache_control,
+            set_name,
+            redact or redact_source,
+            redact_source,
         )
         _profile_program(program, selection, reports, timeout)
         return
     names = split(kernels) if kernels else ()
     overrides = parse_params(params, names)
-    chosen = session.select(names, split(families) if families else (), everything, sizes, dtype, default_sizes=lambda problem: problem.record_sizes)
+    chosen = session.select(
+        names,
+        split(families) if families else (),
+        everything,
+        sizes,
+        dtype,
+        default_sizes=lambda problem: problem.record_sizes,
+    )
     chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
     if not alone:
         chosen = tuple(with_predecessors(selection) for selection in chosen)
     cuda.cupy()
     ncu = find_ncu()
-    collected = Collected(asked=Asked(not no_timing, cache_control, redact or redact_source, redact_source))
+    collected = Collected(
+        asked=Asked(not no_timing, cache_control, redact or redact_source, redact_source)
+    )
     chosen = session.runnable_here(chosen, collected)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     title = f"{what(names, chosen)} on {cuda.device().name}"
@@ -139,7 +182,9 @@ def command(
     with held(folder) as lock:
         try:
             with Progress() as progress:
-                _collect(chosen, overrides, folder, title, created, progress, collected, timeout, lock)
+                _collect(
+                    chosen, overrides, folder, title, created, progress, collected, timeout, lock
+                )
         except (ToolkitError, KeyboardInterrupt) as error:
             if str(folder) not in str(error):  # it does not point to a log there
                 store.discard(folder)
@@ -151,7 +196,8 @@ def _collect(
     chosen: tuple[Selection, ...], overrides: dict[str, int], folder: Path, title: str, created: str, progress: Progress, collected: Collected,
     timeout: float, lock: int,
 ) -> None:  # fmt: skip
-    """Time and profile what the run lacks, and keep every step of it. What went wrong is in `collected`.
+    """Time and profile what the run lacks, and keep every step of it. What went wrong is in
+    `collected`.
 
     Raises:
         ToolkitError, KeyboardInterrupt: nothing was measured.
@@ -193,14 +239,30 @@ def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_sourc
             progress.note(run.said)
             manifest, collected = run.manifest, run.collected
             asked = collected.asked or Asked()
-            if (redact or redact_source) and not (asked.redact and asked.redact_source >= redact_source):
-                collected.asked = replace(asked, redact=True, redact_source=asked.redact_source or redact_source)
+            if (redact or redact_source) and not (
+                asked.redact and asked.redact_source >= redact_source
+            ):
+                collected.asked = replace(
+                    asked, redact=True, redact_source=asked.redact_source or redact_source
+                )
                 for report in collected.reports:
                     redact_in_place(folder / report, remove_source=collected.asked.redact_source)
                     session.save(folder, manifest.title, manifest.created, collected)
             session.build_all(run.selections if run.left else (), {}, progress, collected)
-            (folder / resume.PAGE).unlink(missing_ok=True)  # written anew at the end; without it the run counts as unfinished until then
-            _collect(run.selections, {}, folder, manifest.title, manifest.created, progress, collected, timeout, lock)
+            (folder / resume.PAGE).unlink(
+                missing_ok=True
+            )  # written anew at the end; without it the run counts as unfinished until then
+            _collect(
+                run.selections,
+                {},
+                folder,
+                manifest.title,
+                manifest.created,
+                progress,
+                collected,
+                timeout,
+                lock,
+            )
         finish(folder, folder.parent, collected)
 
 
@@ -210,26 +272,39 @@ _WITH_RESUME = frozenset({"resumed", "reports", "timeout", "redact", "redact_sou
 
 def _refuse_others(ctx: click.Context) -> None:
     for parameter in ctx.command.params:
-        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        given = (
+            ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        )
         if given and parameter.name not in _WITH_RESUME:
             shown = parameter.opts[0] if isinstance(parameter, click.Option) else "a program"
-            raise UsageProblem(f"{shown} does not go with --resume", "The run goes on as it was asked for; start a new one for something else")
+            raise UsageProblem(
+                f"{shown} does not go with --resume",
+                "The run goes on as it was asked for; start a new one for something else",
+            )
 
 
-def _profile_program(program: tuple[str, ...], selection: programs.Selection, reports: Path, timeout: float) -> None:
+def _profile_program(
+    program: tuple[str, ...], selection: programs.Selection, reports: Path, timeout: float
+) -> None:
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
     screen = console()
     programs.check(program, selection)
-    screen.print(f"Profiling {program[0]} under ncu; its output goes to the log in the run's folder", markup=False)
+    screen.print(
+        f"Profiling {program[0]} under ncu; its output goes to the log in the run's folder",
+        markup=False,
+    )
     with interruptible():
         done = programs.profile(program, selection, reports, timeout=timeout)
     screen.print(summary(publish_run(done.folder, reports)))
     for note in done.notes:
         screen.print(f"note: {note}", markup=False)
     screen.print(f"Report: {done.folder / 'index.html'}", markup=False)
-    screen.print(f"Raw report: {done.folder / programs.STEM}.ncu-rep; next: ncu-toolkit analyze {done.folder} --format brief", markup=False)
+    screen.print(
+        f"Raw report: {done.folder / programs.STEM}.ncu-rep; next: ncu-toolkit analyze {done.folder} --format brief",
+        markup=False,
+    )
     if done.interrupted:
         raise KeyboardInterrupt
     if done.problem is not None:
@@ -244,7 +319,8 @@ def what(names: tuple[str, ...], chosen: tuple[Selection, ...]) -> str:
 
 
 def finish(folder: Path, reports: Path, collected: Collected) -> None:
-    """Render a run's pages and the index, print its summary, and raise what went wrong on the way."""
+    """Render a run's pages and the index, print its summary, and raise what went wrong on the
+    way."""
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
@@ -255,7 +331,10 @@ def finish(folder: Path, reports: Path, collected: Collected) -> None:
     left = sum(case.state in resume.OPEN for case in collected.cases.values())
     if left:
         where = "" if reports == Path(DEFAULT_REPORTS) else f" --output {shlex.quote(str(reports))}"
-        screen.print(f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {folder.name}{where}", markup=False)
+        screen.print(
+            f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {folder.name}{where}",
+            markup=False,
+        )
     if collected.interrupted:
         raise KeyboardInterrupt
     if collected.failures:

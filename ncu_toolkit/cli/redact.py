@@ -15,14 +15,23 @@ from ncu_toolkit.report.redact import redact
 @click.argument("source", metavar="IN", type=PathName())
 @click.argument("target", metavar="OUT", type=PathName())
 @click.option("--source", "remove_source", is_flag=True, help="Also remove embedded source code.")
-@click.option("--name", "names", multiple=True, metavar="TEXT", help="Also replace this text, a project's name say, in kernel names too; repeat it.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="TEXT",
+    help="Also replace this text, a project's name say, in kernel names too; repeat it.",
+)
 def command(source: Path, target: Path, remove_source: bool, names: tuple[str, ...]) -> None:
-    """Write a copy of a report without host names, users, addresses, command lines and absolute paths.
+    """Write a copy of a report without host names, users, addresses, command lines and absolute
+    paths.
 
-    The copy is read again before it is written: it must hold the same figures, and nothing private that we know how to find. Kernel names,
-    NVTX ranges, rule messages, machine code and, without --source, source code stay as they are but for --name.
-    """
+    The copy is read again before it is written: it must hold the same figures, and nothing private
+    that we know how to find. Kernel names, NVTX ranges, rule messages, machine code and, without
+    --source, source code stay as they are but for --name."""
     done = redact(source, target, remove_source=remove_source, names=names)
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""
     lacking = f"; {done.incomplete} of them incomplete, as before" if done.incomplete else ""
-    click.echo(f"Wrote {done.path}: {done.replaced} texts replaced{removed}, {counted(done.launches, 'launch', 'launches')} read the same{lacking}")
+    click.echo(
+        f"Wrote {done.path}: {done.replaced} texts replaced{removed}, {counted(done.launches, 'launch', 'launches')} read the same{lacking}"
+    )

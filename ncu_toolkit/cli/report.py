@@ -29,7 +29,13 @@ def command(reports: Path) -> None:
     for name, error in broken:
         screen.print(f"left out {name}: {error}", markup=False)
     for run in runs.values():
-        screen.print(f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}", markup=False)
+        screen.print(
+            f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}",
+            markup=False,
+        )
     screen.print(f"Open {index}", markup=False)
     if cuda.available():
-        screen.print(f"This machine has a GPU ({cuda.device().name}): `make benchmark-heavy` profiles it.", markup=False)
+        screen.print(
+            f"This machine has a GPU ({cuda.device().name}): `make benchmark-heavy` profiles it.",
+            markup=False,
+        )

@@ -31,23 +31,58 @@ DEFAULT_ARCH = "sm_90"
 
 @click.command("static")
 @click.argument("what", metavar="KERNEL|FILE.cu|FILE.cubin")
-@click.option("--arch", "-a", metavar="sm_NN", help=f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]")
-@click.option("--size", "-s", metavar="SIZE", help="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]")
-@click.option("--dtype", metavar="TYPE", help="Element type of a ladder's kernel, where the family has several.")
 @click.option(
-    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it."
+    "--arch",
+    "-a",
+    metavar="sm_NN",
+    help=f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]",
 )
-@click.option("--block", type=click.IntRange(1, 1024), metavar="THREADS", help="Threads a block, for a .cu or .cubin file.")
-@click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory a block, for a .cu or .cubin file.")
 @click.option(
-    "--sm-count", type=click.IntRange(1), metavar="N", help="Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]"
+    "--size",
+    "-s",
+    metavar="SIZE",
+    help="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--dtype",
+    metavar="TYPE",
+    help="Element type of a ladder's kernel, where the family has several.",
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it.",
+)
+@click.option(
+    "--block",
+    type=click.IntRange(1, 1024),
+    metavar="THREADS",
+    help="Threads a block, for a .cu or .cubin file.",
+)
+@click.option(
+    "--shared",
+    type=click.IntRange(0),
+    default=0,
+    metavar="BYTES",
+    help="Dynamic shared memory a block, for a .cu or .cubin file.",
+)
+@click.option(
+    "--sm-count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def command(
     what: str, arch: str | None, size: str | None, dtype: str | None, params: tuple[str, ...], block: int | None, shared: int,
     sm_count: int | None, form: str,
 ) -> None:  # fmt: skip
-    """Analyse a kernel's compiled code: resources, occupancy, hot loops, and the bottlenecks that need no counters.
+    """Analyse a kernel's compiled code: resources, occupancy, hot loops, and the bottlenecks that
+    need no counters.
 
     Needs nvcc and nvdisasm, but no GPU. What the code cannot say is listed at the end.
     """
@@ -55,28 +90,44 @@ def command(
     path = Path(what)
     if path.suffix in (".cu", ".cubin"):
         if size or dtype:
-            raise UsageProblem("--size and --dtype go with a ladder's kernel, not with a file", "Give --block and --shared for a file")
+            raise UsageProblem(
+                "--size and --dtype go with a ladder's kernel, not with a file",
+                "Give --block and --shared for a file",
+            )
         if path.suffix == ".cubin":
             found = analyse_cubin(path, block=block, shared=shared)
         else:
-            found = analyse_source(path, arch or _here()[0], macros={name: str(value) for name, value in values.items()}, block=block, shared=shared)
+            found = analyse_source(
+                path,
+                arch or _here()[0],
+                macros={name: str(value) for name, value in values.items()},
+                block=block,
+                shared=shared,
+            )
     elif path.suffix:
         report = path.name.lower().endswith(SUFFIXES)
         raise UsageProblem(
             f"'{what}' is {'a report' if report else 'no .cu or .cubin file'}, and no kernel of a ladder has a name like that",
-            "`ncu-toolkit analyze` reads reports" if report else "`ncu-toolkit list` shows the kernels",
+            "`ncu-toolkit analyze` reads reports"
+            if report
+            else "`ncu-toolkit list` shows the kernels",
         )
     else:
         from ncu_toolkit.ladder.catalogue import find_rung
 
         if block is not None or shared:
-            raise UsageProblem("--block and --shared go with a file; a ladder's kernel has its launch in its header", "Use --param and --size")
+            raise UsageProblem(
+                "--block and --shared go with a file; a ladder's kernel has its launch in its header",
+                "Use --param and --size",
+            )
         chosen, count = _here()
         rung = find_rung(what)
         if arch is None and rung.unsupported_on(parse_arch(chosen)):
             chosen = f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}"
         known = sm_count or (count if arch is None else None)
-        found = analyse_rung(rung, arch or chosen, size=size, dtype=dtype, parameters=values, sm_count=known)
+        found = analyse_rung(
+            rung, arch or chosen, size=size, dtype=dtype, parameters=values, sm_count=known
+        )
     if form == "json":
         click.echo(json.dumps(found.as_document(), indent=1, ensure_ascii=False, allow_nan=False))
         return
@@ -102,7 +153,11 @@ def show(found: StaticAnalysis) -> None:
         head += f", size {found.size}" + (f", {found.dtype}" if found.dtype else "")
     screen.print(head, style="bold", markup=False)
     if found.parameters:
-        screen.print(", ".join(f"{name} = {value}" for name, value in found.parameters.items()), style="dim", markup=False)
+        screen.print(
+            ", ".join(f"{name} = {value}" for name, value in found.parameters.items()),
+            style="dim",
+            markup=False,
+        )
     if found.nothing:
         screen.print(f"{found.nothing[:1].upper()}{found.nothing[1:]}.", markup=False)
     for kernel in found.kernels:
@@ -118,19 +173,27 @@ def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
         else f"{units.count(kernel.spill_stores + (kernel.spill_loads or 0))} bytes spilled"
     )
     shared = f"{units.count(kernel.shared_static)} + {units.count(kernel.shared_dynamic)} bytes of shared memory a block (static + dynamic)"
-    size = f"stack {units.count(kernel.stack)} bytes, {units.count(kernel.instructions)} instructions"
+    size = (
+        f"stack {units.count(kernel.stack)} bytes, {units.count(kernel.instructions)} instructions"
+    )
     screen.print(f"{kernel.registers} registers a thread, {spills}, {shared}, {size}", markup=False)
     at = kernel.live_at
     where = f"{at.file}:{at.line}" if at.line else f"{at.address:#x}"
     opcode = next(word for word in at.sass.split() if not word.startswith("@"))
-    screen.print(f"Registers peak at {where} ({opcode}): {kernel.live_registers} live of {kernel.registers}", markup=False)
+    screen.print(
+        f"Registers peak at {where} ({opcode}): {kernel.live_registers} live of {kernel.registers}",
+        markup=False,
+    )
     _occupancy(screen, kernel)
     if kernel.regions:
         screen.print(_regions(kernel))
         for region in kernel.regions[:1]:
             _mix(screen, region)
     if kernel.bytes_in_flight:
-        screen.print(f"Bytes of global loads an SM can have in flight there: {units.count(kernel.bytes_in_flight)}", markup=False)
+        screen.print(
+            f"Bytes of global loads an SM can have in flight there: {units.count(kernel.bytes_in_flight)}",
+            markup=False,
+        )
     if not kernel.findings:
         screen.print("Nothing in the code points to a bottleneck.", markup=False)
     for finding in kernel.findings:
@@ -138,8 +201,16 @@ def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
         screen.print(f"{finding.bottleneck} ({finding.certainty})", style="bold", markup=False)
         screen.print(f"  {finding.summary}", markup=False)
         for fact in finding.evidence:
-            limit = f", {fact.comparison} {units.quantity(fact.threshold, fact.unit)}" if fact.threshold is not None else ""
-            screen.print(f"    {fact.label}: {units.quantity(fact.value, fact.unit)}{limit}. {fact.meaning}", style="dim", markup=False)
+            limit = (
+                f", {fact.comparison} {units.quantity(fact.threshold, fact.unit)}"
+                if fact.threshold is not None
+                else ""
+            )
+            screen.print(
+                f"    {fact.label}: {units.quantity(fact.value, fact.unit)}{limit}. {fact.meaning}",
+                style="dim",
+                markup=False,
+            )
         for place in finding.locations:
             screen.print(
                 f"    {place.file or 'code'}:{place.line}  {place.sass}  ({units.percent(place.share)} of the {place.what})",
@@ -158,27 +229,66 @@ def _kernel(screen: Any, kernel: KernelAnalysis) -> None:
 def _occupancy(screen: Any, kernel: KernelAnalysis) -> None:
     fill = kernel.occupancy
     if fill is None:
-        parts = [f"{found.block_threads}: {units.percent(found.fraction)}" for found in kernel.blocks]
-        screen.print(f"Theoretical occupancy by threads a block: {', '.join(parts)} (--block says which)", markup=False)
+        parts = [
+            f"{found.block_threads}: {units.percent(found.fraction)}" for found in kernel.blocks
+        ]
+        screen.print(
+            f"Theoretical occupancy by threads a block: {', '.join(parts)} (--block says which)",
+            markup=False,
+        )
         return
     limit = f", limited by {' and '.join(fill.limiters)}" if fill.limiters else ""
     resident = f"{fill.active_blocks} blocks of {fill.block_threads} threads, {fill.active_warps} of {fill.max_warps} warps"
-    screen.print(f"Theoretical occupancy {units.percent(fill.fraction)}: {resident}{limit}", markup=False)
+    screen.print(
+        f"Theoretical occupancy {units.percent(fill.fraction)}: {resident}{limit}", markup=False
+    )
     if kernel.waves is not None:
-        screen.print(f"{units.count(kernel.grid_blocks or 0)} blocks, {units.significant(kernel.waves)} waves", markup=False)
-    words = {"registers": "registers a thread", "shared memory": "bytes of shared memory a block", "block": "threads a block"}
+        screen.print(
+            f"{units.count(kernel.grid_blocks or 0)} blocks, {units.significant(kernel.waves)} waves",
+            markup=False,
+        )
+    words = {
+        "registers": "registers a thread",
+        "shared memory": "bytes of shared memory a block",
+        "block": "threads a block",
+    }
     for step in kernel.what_if:
         change = f"{units.count(step.now)} -> {units.count(step.then)} {words[step.resource]}"
-        screen.print(f"  what if {change}: {step.active_warps} warps, {units.percent(step.fraction)}", markup=False)
+        screen.print(
+            f"  what if {change}: {step.active_warps} warps, {units.percent(step.fraction)}",
+            markup=False,
+        )
 
 
 def _regions(kernel: KernelAnalysis) -> Any:
     from rich import box
     from rich.table import Table
 
-    title = "Loops with most work, for one thread and one pass, code of inner loops left out" if kernel.loops else "The whole kernel (no loops)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
-    columns = ("lines", "depth", "instr.", "FLOP", "global B", "shared B", "FLOP/g.B", "FLOP/s.B", "in flight", "limit (cycles)")
+    title = (
+        "Loops with most work, for one thread and one pass, code of inner loops left out"
+        if kernel.loops
+        else "The whole kernel (no loops)"
+    )
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    columns = (
+        "lines",
+        "depth",
+        "instr.",
+        "FLOP",
+        "global B",
+        "shared B",
+        "FLOP/g.B",
+        "FLOP/s.B",
+        "in flight",
+        "limit (cycles)",
+    )
     for column in columns:
         table.add_column(column, justify="left" if column == "lines" else "right", no_wrap=True)
     for region in kernel.regions:
@@ -199,12 +309,21 @@ def _ratio(value: float | None) -> str:
 
 
 def _mix(screen: Any, region: Region) -> None:
-    kinds = ", ".join(f"{kind} {units.percent(n / region.instructions, 2)}" for kind, n in list(region.kinds.items())[:6])
+    kinds = ", ".join(
+        f"{kind} {units.percent(n / region.instructions, 2)}"
+        for kind, n in list(region.kinds.items())[:6]
+    )
     screen.print(f"Mix of the first: {kinds}", markup=False)
     if region.widths:
-        widths = "; ".join(f"{base} " + ", ".join(f"{n} x {size} B" for size, n in sizes.items()) for base, sizes in region.widths.items())
+        widths = "; ".join(
+            f"{base} " + ", ".join(f"{n} x {size} B" for size, n in sizes.items())
+            for base, sizes in region.widths.items()
+        )
         screen.print(f"Widths: {widths}", markup=False)
-    cycles = ", ".join(f"{_UNITS[unit]} {units.significant(value)}" for unit, value in sorted(region.cycles.items(), key=lambda item: -item[1]))
+    cycles = ", ".join(
+        f"{_UNITS[unit]} {units.significant(value)}"
+        for unit, value in sorted(region.cycles.items(), key=lambda item: -item[1])
+    )
     screen.print(
         f"Cycles an SM needs for one warp's pass, at least: {cycles}; dependencies {region.dependency_cycles} cycles for the warp itself",
         markup=False,

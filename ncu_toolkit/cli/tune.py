@@ -26,18 +26,46 @@ from ncu_toolkit.runs import store
     metavar="NAME",
     help="A kernel with a [search] table; repeat it, or separate names by commas.",
 )
-@click.option("--size", "-s", "sizes", metavar="SIZE[,SIZE…]", required=True, help="Problem size, or a list: each is searched by itself.")
+@click.option(
+    "--size",
+    "-s",
+    "sizes",
+    metavar="SIZE[,SIZE…]",
+    required=True,
+    help="Problem size, or a list: each is searched by itself.",
+)
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
-@click.option("--max-settings", type=click.IntRange(1), metavar="N", help="Search a random N of the settings.  [default: all]")
+@click.option(
+    "--max-settings",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Search a random N of the settings.  [default: all]",
+)
 @click.option(
     "--time-limit",
     type=Seconds(),
     metavar="SECONDS",
     help="Stop the search of a size after this long, keep the best so far; the same command goes on.  [default: none]",
 )
-@click.option("--jobs", "-j", type=click.IntRange(1), metavar="N", help="Compilations at a time.  [default: the CPUs here]")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the order of runs, and of the choice by --max-settings.")
-@click.option("--restart", is_flag=True, help="Forget an earlier search of the same kernel and size, finished or not.")
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Compilations at a time.  [default: the CPUs here]",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Of the order of runs, and of the choice by --max-settings.",
+)
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="Forget an earlier search of the same kernel and size, finished or not.",
+)
 @output_option
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
@@ -45,16 +73,18 @@ def command(
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
-    The kernel's header declares the values to try and what must hold of them. Settings are compiled in parallel, those that spill or do not
-    fit are dropped, the others verified and timed beside the baseline; each round keeps the faster half and doubles the runs. An
-    interrupted search goes on where it stopped. The best is kept for this GPU and size, and `bench` and `profile` then run the kernel with it.
-    """
+    The kernel's header declares the values to try and what must hold of them. Settings are compiled
+    in parallel, those that spill or do not fit are dropped, the others verified and timed beside
+    the baseline; each round keeps the faster half and doubles the runs. An interrupted search goes
+    on where it stopped. The best is kept for this GPU and size, and `bench` and `profile` then run
+    the kernel with it."""
     rungs = [find_rung(name) for name in split(kernels)]
     plan = [(rung, size) for rung in rungs for size in parse_sizes(problem_for(rung.family), sizes)]
     for rung in rungs:
         if not rung.search:
             raise UsageProblem(
-                f"{rung.name} has no parameters to search", "Kernels with a [search] table in their header can be tuned: kernels/README.md"
+                f"{rung.name} has no parameters to search",
+                "Kernels with a [search] table in their header can be tuned: kernels/README.md",
             )
     cuda.cupy()
     from ncu_toolkit.gpu.tune import tune_run
@@ -63,7 +93,12 @@ def command(
     for rung, size in plan:
         with Progress() as progress:
             try:
-                search = tune_run.run(tune_run.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart), progress)
+                search = tune_run.run(
+                    tune_run.Request(
+                        rung, size, dtype, max_settings, time_limit, jobs, seed, restart
+                    ),
+                    progress,
+                )
             except ToolkitError as error:
                 if len(plan) == 1:
                     raise
@@ -85,7 +120,13 @@ def show(search: Search, reports: Path) -> None:
     folder = store.new_run_folder(reports, f"tune {search.rung} {search.size}")
     path = tune_view.write(search, folder)
     screen = console()
-    table = Table(title=f"{search.rung} at {search.size}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(
+        title=f"{search.rung} at {search.size}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for n, column in enumerate(tune_view.COLUMNS):
         table.add_column(column, justify="right" if n else "left")
     for row in tune_view.rows(search):

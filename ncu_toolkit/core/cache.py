@@ -1,7 +1,7 @@
 """Where what was worked out once is kept: cubins, disassembly, tuned parameters, searches.
 
-Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard library's compiled modules (tests/test_ncu_rule.py).
-"""
+Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
+library's compiled modules (tests/test_ncu_rule.py)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def cache_folder() -> Path:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that other processes see the old content or the new, never a part; folders are made. Raises OSError."""
+    """Write a file so that other processes see the old content or the new, never a part; folders
+    are made. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files.replace(path, content)

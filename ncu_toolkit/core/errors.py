@@ -1,4 +1,5 @@
-"""The one error family. Each error says what happened, to what, and what to do; the CLI turns it into one line and an exit code."""
+"""The one error family. Each error says what happened, to what, and what to do; the CLI turns it
+into one line and an exit code."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from ncu_toolkit.core.errors import EnvironmentProblem
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half.
 
-    A link is followed, and what is replaced keeps its mode and owner. What is no regular file (a device, a FIFO, our own standard output) cannot
-    be replaced: it is written into.
+    A link is followed, and what is replaced keeps its mode and owner. What is no regular file (a
+    device, a FIFO, our own standard output) cannot be replaced: it is written into.
 
     Raises:
         EnvironmentProblem: the disk is full or the folder cannot be written.
@@ -37,11 +37,15 @@ def write_atomic(path: Path, data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free space, or name another folder with --output") from None
+        raise EnvironmentProblem(
+            f"'{path}' cannot be written: {error.strerror}",
+            "Free space, or name another folder with --output",
+        ) from None
 
 
 def _our_output(there: os.stat_result | None) -> int | None:
-    """A new descriptor of our own standard output or error where that is the file, as `/dev/stdout` is: opening it again would cut it off."""
+    """A new descriptor of our own standard output or error where that is the file, as `/dev/stdout`
+    is: opening it again would cut it off."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             if there is not None and os.path.samestat(there, os.fstat(number)):
@@ -59,7 +63,8 @@ def _write_into(descriptor: int, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> None:
-    """Put a file in the place of `there`, with its mode and owner, or of nothing. Raises OSError."""
+    """Put a file in the place of `there`, with its mode and owner, or of nothing. Raises
+    OSError."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         _write_into(handle, data)

@@ -1,4 +1,5 @@
-"""Text from report files is untrusted: these functions make it harmless for each place it is shown. HTML itself is escaped by the templates."""
+"""Text from report files is untrusted: these functions make it harmless for each place it is shown.
+HTML itself is escaped by the templates."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from typing import Any, Final
 #: Longest name, path or message shown in full.
 LONGEST: Final = 4000
 
-#: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters, byte-order mark.
-_INVISIBLE: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
+#: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters,
+#: byte-order mark.
+_INVISIBLE: Final = frozenset(
+    "\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
 #: Spaces that numbers are set with; Python does not count them as printable.
 _SPACES: Final = {0x2009: None, 0x202F: None, 0xA0: None}
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>#|~&$])")
@@ -20,7 +24,8 @@ _MARKDOWN_START: Final = re.compile(r"^(\s*(?:\d+(?=[.)]\s))?)([.)](?=\s)|[-+=])
 
 
 def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
-    """`text` with control and invisible characters spelled out (`\\x1b`, `\\u202e`), cut at `longest` with its true length stated.
+    """`text` with control and invisible characters spelled out (`\\x1b`, `\\u202e`), cut at
+    `longest` with its true length stated.
 
     Args:
         keep: control characters to leave as they are (`"\\n\\t"` for source text).
@@ -33,12 +38,24 @@ def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
 
 
 def _hidden(character: str) -> bool:
-    return character in _INVISIBLE or unicodedata.category(character) in ("Cc", "Cs", "Cf", "Co", "Cn")
+    return character in _INVISIBLE or unicodedata.category(character) in (
+        "Cc",
+        "Cs",
+        "Cf",
+        "Co",
+        "Cn",
+    )
 
 
 def _spelled(character: str) -> str:
     code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def plot_text(text: str) -> str:
@@ -47,13 +64,15 @@ def plot_text(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text for a Markdown paragraph or cell, on one line, with nothing in it read as markup; a word joiner keeps `@name` from calling anyone."""
+    """Text for a Markdown paragraph or cell, on one line, with nothing in it read as markup; a word
+    joiner keeps `@name` from calling anyone."""
     escaped = _MARKDOWN_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", visible(text)).strip())
     return escaped.replace("@", "@\u2060")
 
 
 def markdown_code(text: str) -> str:
-    """Text as Markdown inline code, whatever backticks it holds; pipes are escaped for table cells."""
+    """Text as Markdown inline code, whatever backticks it holds; pipes are escaped for table
+    cells."""
     shown = visible(text).replace("|", "\\|")
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     fence = "`" * (longest + 1)
@@ -62,7 +81,8 @@ def markdown_code(text: str) -> str:
 
 
 def csv_rows(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV (RFC 4180, LF). Text that a spreadsheet would run as a formula is prefixed with an apostrophe; numbers stay numbers."""
+    """Rows as CSV (RFC 4180, LF). Text that a spreadsheet would run as a formula is prefixed with
+    an apostrophe; numbers stay numbers."""
     return "".join(",".join(_csv_cell(cell) for cell in row) + "\n" for row in rows)
 
 
@@ -78,12 +98,14 @@ def _csv_cell(value: Any) -> str:
 
 
 def slug(text: str, longest: int = 80) -> str:
-    """A file name part of `a-z 0-9 _ -`: nothing in `text` can name another folder, a device or a hidden file."""
+    """A file name part of `a-z 0-9 _ -`: nothing in `text` can name another folder, a device or a
+    hidden file."""
     plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
     return plain[:longest].rstrip("-") or "x"
 
 
 def script_json(data: Any) -> str:
-    """JSON for a `<script type="application/json">` block: no character in it can end the block or open a comment."""
+    """JSON for a `<script type="application/json">` block: no character in it can end the block or
+    open a comment."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-#: A part of a report that one process reads: launches, and bytes of their messages. The module keeps some 20 bytes for each of those.
+#: A part of a report that one process reads: launches, and bytes of their messages. The module
+#: keeps some 20 bytes for each of those.
 PART_LAUNCHES: Final = 1000
 PART_BYTES: Final = 64 << 20
 
 
 def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Launches in parts of at most PART_LAUNCHES and PART_BYTES (one launch at least), as (start, stop), from the lengths of their messages."""
+    """Launches in parts of at most PART_LAUNCHES and PART_BYTES (one launch at least), as (start,
+    stop), from the lengths of their messages."""
     found = []
     start = size = 0
     for index, length in enumerate(lengths):
@@ -22,19 +24,19 @@ def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return [*found, (start, len(lengths))]
 
 
-#: Bytes of messages for which another process is worth its start: a tenth of a second against as much of reading, or half a second against a
-#: quarter where code was never seen before.
+#: Bytes of messages for which another process is worth its start: a tenth of a second against as
+#: much of reading, or half a second against a quarter where code was never seen before.
 SHARE_BYTES: Final = 1 << 19
 #: Bytes of messages below which a report is read as a whole.
 WHOLE_BYTES: Final = 2 << 20
 
 
 def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
-    """Launches dealt out to at most `jobs` processes, each as places in file order, so that all have about as many bytes to read.
+    """Launches dealt out to at most `jobs` processes, each as places in file order, so that all
+    have about as many bytes to read.
 
-    Launches that ran the same code stay together, as far as one share holds them: its text is then made once. `codes` has a digest for each
-    launch, None where the code is not known.
-    """
+    Launches that ran the same code stay together, as far as one share holds them: its text is then
+    made once. `codes` has a digest for each launch, None where the code is not known."""
     total = sum(lengths)
     count = max(1, min(jobs, total // SHARE_BYTES))
     groups: dict[object, list[int]] = {}
@@ -59,7 +61,8 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
 
 
 def places(span: Sequence[int]) -> str:
-    """The launches of a part in words: `launches 0 to 999`, or one by one where they do not follow each other."""
+    """The launches of a part in words: `launches 0 to 999`, or one by one where they do not follow
+    each other."""
     if len(span) > 1 and span[-1] - span[0] == len(span) - 1:
         return f"launches {span[0]} to {span[-1]}"
     return f"launch{'es' if len(span) > 1 else ''} {', '.join(map(str, span))}"

@@ -1,4 +1,5 @@
-"""Numbers as people read them: three significant digits, units always, thin spaces in thousands. The only place that formats."""
+"""Numbers as people read them: three significant digits, units always, thin spaces in thousands.
+The only place that formats."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Final
 THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
 
-#: What is less is not told apart from nothing: below it no timer, counter or sample of a GPU says anything.
+#: What is less is not told apart from nothing: below it no timer, counter or sample of a GPU says
+#: anything.
 _LEAST_NS: Final = 0.1
 _LEAST_FRACTION: Final = 1e-5
 _LEAST: Final = 1e-4
@@ -18,7 +20,8 @@ _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` with `digits` significant digits, no exponent between 1e-4 and 1e15, thin spaces in thousands."""
+    """`value` with `digits` significant digits, no exponent between 1e-4 and 1e15, thin spaces in
+    thousands."""
     if math.isnan(value):
         return NOT_AVAILABLE
     if math.isinf(value):
@@ -53,7 +56,8 @@ def si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def duration(microseconds: float, digits: int = 3) -> str:
-    """A time given in microseconds, as ns, µs, ms or s; what is below a tenth of a nanosecond only as that."""
+    """A time given in microseconds, as ns, µs, ms or s; what is below a tenth of a nanosecond only
+    as that."""
     if not math.isfinite(microseconds):
         return NOT_AVAILABLE
     if 0 < abs(microseconds) * 1e3 < _LEAST_NS:
@@ -66,7 +70,8 @@ def duration(microseconds: float, digits: int = 3) -> str:
 
 
 def percent(fraction: float, digits: int = 3) -> str:
-    """A fraction as percent: 0.125 is `12.5 %`; what is below a thousandth of a per cent only as that."""
+    """A fraction as percent: 0.125 is `12.5 %`; what is below a thousandth of a per cent only as
+    that."""
     if not math.isfinite(fraction):
         return NOT_AVAILABLE
     if fraction == 0:
@@ -116,7 +121,9 @@ def quantity(value: float | None, unit: str) -> str:
     if unit == "ratio":
         return ratio(value)
     if unit == "count":
-        return count(value) if abs(value) >= 1000 or float(value).is_integer() else significant(value)
+        return (
+            count(value) if abs(value) >= 1000 or float(value).is_integer() else significant(value)
+        )
     if unit == "mJ":
         return energy(value * 1e-3)
     if not unit:

@@ -1,8 +1,8 @@
 """Work in processes of their own: a crash or a hang of native code costs one task, not the run.
 
-A worker is this Python with this module path, fed over its standard input and answering on a pipe that nothing else writes to. Workers live
-on from task to task; one that died or was killed is replaced.
-"""
+A worker is this Python with this module path, fed over its standard input and answering on a pipe
+that nothing else writes to. Workers live on from task to task; one that died or was killed is
+replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from typing import IO, Any, Final, NoReturn, TypeVar
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 
 T = TypeVar("T")
-_MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve()"
+_MAIN: Final = (
+    "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve()"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Done:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Leaves the cycle collector off for work that makes many objects and no cycles: walking all of them again and again was a third of reading."""
+    """Leaves the cycle collector off for work that makes many objects and no cycles: walking all of
+    them again and again was a third of reading."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -48,10 +51,12 @@ def without_collector() -> Iterator[None]:
 
 
 def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least: int = 1) -> None:
-    """Call `work` with each item for what it leaves on the disk, in forks of this process, which have everything in memory already.
+    """Call `work` with each item for what it leaves on the disk, in forks of this process, which
+    have everything in memory already.
 
-    Done here, one after the other, where forks would be worth less than they cost (fewer than `least` items for each), and where this process
-    has other threads: a lock that one of them holds would stay locked in the fork.
+    Done here, one after the other, where forks would be worth less than they cost (fewer than
+    `least` items for each), and where this process has other threads: a lock that one of them holds
+    would stay locked in the fork.
 
     Raises:
         ToolkitError: of the first item that failed; RuntimeError for any other error of a fork.
@@ -69,14 +74,19 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
         with os.fdopen(answers, "rb") as source:
             said = source.read()
         os.waitpid(pid, 0)
-        errors.append(pickle.loads(said) if said else RuntimeError("a process that shared the work ended without an answer"))
+        errors.append(
+            pickle.loads(said)
+            if said
+            else RuntimeError("a process that shared the work ended without an answer")
+        )
     for error in errors:
         if error is not None:
             raise error
 
 
 def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
-    """A process that works off `items`; its number, and where it will write the error that ended it, or None."""
+    """A process that works off `items`; its number, and where it will write the error that ended
+    it, or None."""
     answers, ours = os.pipe()
     pid = os.fork()
     if pid:
@@ -96,7 +106,9 @@ def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
             pickle.dump(error, sink)
         status = 0
     finally:
-        os._exit(status)  # nothing of the process that was forked may be ended twice: its files, its exit handlers, a GPU's context
+        os._exit(
+            status
+        )  # nothing of the process that was forked may be ended twice: its files, its exit handlers, a GPU's context
 
 
 def default_jobs() -> int:
@@ -114,7 +126,8 @@ def run(
     forks: bool = False,
     meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[Done]:
-    """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results come as they are ready.
+    """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results
+    come as they are ready.
 
     Args:
         timeout: seconds for one task, after which its process is killed.
@@ -129,14 +142,17 @@ def run(
 
 
 class Crew:
-    """Workers for one function, one for each thread of a pool. Those that were forked ahead come first, others are started as they are needed.
+    """Workers for one function, one for each thread of a pool. Those that were forked ahead come
+    first, others are started as they are needed.
 
     Args:
         function, timeout, label: as for `run`.
         fresh: a new process for every task, for code that does not give memory back.
     """
 
-    def __init__(self, function: str, timeout: float, label: Callable[[int], str], *, fresh: bool = False) -> None:
+    def __init__(
+        self, function: str, timeout: float, label: Callable[[int], str], *, fresh: bool = False
+    ) -> None:
         self._function, self._timeout, self._label, self._fresh = function, timeout, label, fresh
         self._mine = threading.local()
         self._all: list[_Worker] = []
@@ -151,11 +167,12 @@ class Crew:
         self.dismiss()
 
     def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
-        """Make `count` workers as forks of this process, which have in memory what it has, a tenth of a second before others would be there.
+        """Make `count` workers as forks of this process, which have in memory what it has, a tenth
+        of a second before others would be there.
 
-        Each calls `prepare` before its first task; what goes wrong there is left to that task, and one that dies of it is replaced. Does nothing
-        where this process cannot be forked, or has other threads: a lock that one of them holds would stay locked in the fork.
-        """
+        Each calls `prepare` before its first task; what goes wrong there is left to that task, and
+        one that dies of it is replaced. Does nothing where this process cannot be forked, or has
+        other threads: a lock that one of them holds would stay locked in the fork."""
         if not hasattr(os, "fork") or threading.active_count() > 1:
             return
         for _ in range(count):
@@ -163,8 +180,14 @@ class Crew:
             self._all.append(worker)
             self._waiting.append(worker)
 
-    def run(self, tasks: Sequence[tuple[Any, ...]], jobs: int, meanwhile: Callable[[], object] | None = None) -> Iterator[Done]:
-        """Work off the tasks in up to `jobs` processes; results come as they are ready. `meanwhile` is as for `run`."""
+    def run(
+        self,
+        tasks: Sequence[tuple[Any, ...]],
+        jobs: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Iterator[Done]:
+        """Work off the tasks in up to `jobs` processes; results come as they are ready. `meanwhile`
+        is as for `run`."""
         if not tasks:
             return
         pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
@@ -220,7 +243,10 @@ class Crew:
             worker.stdin.flush()
             value, error = pickle.load(worker.stdout)
             if isinstance(error, str):
-                error = InputProblem(f"reading {self._label(index)} failed: {error}", "Please report this with the file, if you can share it")
+                error = InputProblem(
+                    f"reading {self._label(index)} failed: {error}",
+                    "Please report this with the file, if you can share it",
+                )
             return Done(index, value, error)
         except (EOFError, OSError, pickle.UnpicklingError):
             worker.kill()
@@ -236,7 +262,8 @@ class Crew:
         what = self._label(index)
         if late:
             return InputProblem(
-                f"{what} was not done within {self._timeout:.0f} s", "Give it more with --timeout, or look at fewer launches with --kernel"
+                f"{what} was not done within {self._timeout:.0f} s",
+                "Give it more with --timeout, or look at fewer launches with --kernel",
             )
         code = worker.returncode or 0
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
@@ -258,7 +285,8 @@ class Crew:
 
 
 class _Forked:
-    """A fork of this process that works tasks off: as much of a subprocess.Popen as a crew needs."""
+    """A fork of this process that works tasks off: as much of a subprocess.Popen as a crew
+    needs."""
 
     def __init__(self, prepare: Callable[[], object] | None) -> None:
         requests, ours = os.pipe()
@@ -304,7 +332,8 @@ _Worker = subprocess.Popen[bytes] | _Forked
 
 
 def _be_worker(requests: int, answers: int, prepare: Callable[[], object] | None) -> NoReturn:
-    """What a fork does: it keeps nothing open that its maker had, and ends without what its maker will do at its own end."""
+    """What a fork does: it keeps nothing open that its maker had, and ends without what its maker
+    will do at its own end."""
     try:
         gc.freeze()  # what it was made with is not its to tidy up
         os.setsid()  # Ctrl-C reaches its maker alone, who ends it
@@ -340,7 +369,10 @@ def _work_off(requests: IO[bytes], answers: IO[bytes]) -> None:
             return
         module, name = function.split(":")
         try:
-            answer: tuple[Any, ToolkitError | str | None] = (getattr(importlib.import_module(module), name)(*task), None)
+            answer: tuple[Any, ToolkitError | str | None] = (
+                getattr(importlib.import_module(module), name)(*task),
+                None,
+            )
         except ToolkitError as error:
             answer = (None, error)
         except MemoryError:

@@ -1,10 +1,11 @@
-"""How good the diagnosis is: each pair of a slow kernel and the one that removes its cause, predicted against achieved, beside Nsight Compute's
-rules.
+"""How good the diagnosis is: each pair of a slow kernel and the one that removes its cause,
+predicted against achieved, beside Nsight Compute's rules.
 
-The slow kernel's profile alone must name the cause that the fast one's header declares, and predict the time that goes. Judged are steps that
-save time at their family's largest recorded size: headers declare causes for sizes that fill the GPU; a smaller one may not, and parameters tuned
-for it then cure the grid instead. Of several steps that leave one kernel only the rank of the one that gains most is judged.
-"""
+The slow kernel's profile alone must name the cause that the fast one's header declares, and predict
+the time that goes. Judged are steps that save time at their family's largest recorded size: headers
+declare causes for sizes that fill the GPU; a smaller one may not, and parameters tuned for it then
+cure the grid instead. Of several steps that leave one kernel only the rank of the one that gains
+most is judged."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from ncu_toolkit.model.run import Run
 
 
 class Step(Protocol):
-    """What calibration needs of a rung: `compared_with` may name another family as `family/rung`."""
+    """What calibration needs of a rung: `compared_with` may name another family as
+    `family/rung`."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +38,8 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """A slow and a fast kernel at one size, with all their launches, and the cause that separates them. Times in microseconds."""
+    """A slow and a fast kernel at one size, with all their launches, and the cause that separates
+    them. Times in microseconds."""
 
     family: str
     before: str
@@ -65,7 +68,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Guess:
-    """What one diagnostician says of the slow kernel: causes by rank, and its estimate for the declared one (None where it does not name it)."""
+    """What one diagnostician says of the slow kernel: causes by rank, and its estimate for the
+    declared one (None where it does not name it)."""
 
     named: tuple[str, ...]
     rank: int | None
@@ -85,7 +89,8 @@ class Outcome:
 
     @property
     def counts(self) -> bool:
-        """Whether the case is judged. A step that gains no more than noise proves nothing about its declared cause."""
+        """Whether the case is judged. A step that gains no more than noise proves nothing about its
+        declared cause."""
         return self.largest and self.pair.achieved > NOISE
 
     def error(self, guess: Guess) -> float:
@@ -140,26 +145,40 @@ class Reach:
 
     def shortfalls(self, found: Score) -> list[str]:
         """What `found` misses, in words; a score without cases misses everything."""
-        if not found.cases or not found.ranked or found.median_error is None or found.worst_error is None:
+        if (
+            not found.cases
+            or not found.ranked
+            or found.median_error is None
+            or found.worst_error is None
+        ):
             return ["no case could be judged"]
         missed = []
         if found.first < self.first * found.ranked:
-            missed.append(f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are held")
+            missed.append(
+                f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are held"
+            )
         if found.first_two < self.first_two * found.ranked:
-            missed.append(f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are held")
+            missed.append(
+                f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are held"
+            )
         if found.median_error > self.median_error:
-            missed.append(f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are held")
+            missed.append(
+                f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are held"
+            )
         if found.worst_error > self.worst_error:
-            missed.append(f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are held")
+            missed.append(
+                f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are held"
+            )
         return missed
 
 
 def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
-    """Every step that declares a cause and whose two kernels were profiled in the same run, at each size.
+    """Every step that declares a cause and whose two kernels were profiled in the same run, at each
+    size.
 
-    Times are the profiler's; where either kernel has more than one launch, medians of unprofiled events, which hold the gaps between launches.
-    Steps without both times on one clock are left out.
-    """
+    Times are the profiler's; where either kernel has more than one launch, medians of unprofiled
+    events, which hold the gaps between launches. Steps without both times on one clock are left
+    out."""
     found = []
     for run in runs:
         launches: dict[tuple[str, str, str, str], list[Profile]] = {}
@@ -177,11 +196,24 @@ def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
                     continue
                 times = _times(run, slow_ones, fast)
                 if times is not None:
-                    found.append(Pair(step.family, slow, step.name, size, dtype, step.removes, tuple(slow_ones), *times))
+                    found.append(
+                        Pair(
+                            step.family,
+                            slow,
+                            step.name,
+                            size,
+                            dtype,
+                            step.removes,
+                            tuple(slow_ones),
+                            *times,
+                        )
+                    )
     return found
 
 
-def _times(run: Run, slow: Sequence[Profile], fast: Sequence[Profile]) -> tuple[float, float, str] | None:
+def _times(
+    run: Run, slow: Sequence[Profile], fast: Sequence[Profile]
+) -> tuple[float, float, str] | None:
     if len(slow) == len(fast) == 1:
         before, after = slow[0].duration_us, fast[0].duration_us
         return (before, after, "profiler") if before and after else None
@@ -190,18 +222,27 @@ def _times(run: Run, slow: Sequence[Profile], fast: Sequence[Profile]) -> tuple[
 
 
 def _event_time(run: Run, profile: Profile) -> float | None:
-    """Median of unprofiled repeats, with flushed caches where timed so: that is how the profiler runs kernels."""
+    """Median of unprofiled repeats, with flushed caches where timed so: that is how the profiler
+    runs kernels."""
     c = profile.context
     if c is None:
         return None
-    found = [t for t in run.timings if (t.family, t.rung, t.size, t.dtype) == (c.family, c.rung, c.size, c.dtype) and t.times_us]
+    found = [
+        t
+        for t in run.timings
+        if (t.family, t.rung, t.size, t.dtype) == (c.family, c.rung, c.size, c.dtype) and t.times_us
+    ]
     found.sort(key=lambda t: t.cache != "flushed")
     return found[0].median_us if found else None
 
 
-def calibrate(cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Calibration:
+def calibrate(
+    cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose
+) -> Calibration:
     """Judge every pair, ours and Nsight Compute's."""
-    outcomes = _judged([Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases])
+    outcomes = _judged(
+        [Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases]
+    )
     return Calibration(outcomes, score(outcomes), score(outcomes, theirs=True))
 
 
@@ -214,7 +255,9 @@ def _judged(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
         largest[pair.family] = max(pair.extent, largest.get(pair.family, 0))
         most[_left(pair)] = max(pair.achieved, most.get(_left(pair), 0.0))
     sized = [replace(o, largest=o.pair.extent == largest[o.pair.family]) for o in outcomes]
-    return tuple(replace(o, ranked=o.counts and o.pair.achieved >= most[_left(o.pair)]) for o in sized)
+    return tuple(
+        replace(o, ranked=o.counts and o.pair.achieved >= most[_left(o.pair)]) for o in sized
+    )
 
 
 def _left(pair: Pair) -> tuple[str, str, str, str]:
@@ -223,7 +266,9 @@ def _left(pair: Pair) -> tuple[str, str, str, str]:
 
 def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
     """Ours, or Nsight Compute's over those cases whose recording holds its rules' results."""
-    found = [(outcome, outcome.ncu if theirs else outcome.ours) for outcome in outcomes if outcome.counts]
+    found = [
+        (outcome, outcome.ncu if theirs else outcome.ours) for outcome in outcomes if outcome.counts
+    ]
     judged = [(outcome, guess) for outcome, guess in found if guess is not None]
     errors = [outcome.error(guess) for outcome, guess in judged]
     ranks = [guess.rank for outcome, guess in judged if outcome.ranked]
@@ -239,7 +284,10 @@ def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
 
 def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Guess:
     """Ours, from the slow kernel's longest launch, scaled by that launch's part of the whole."""
-    durations = [(profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1) for profile in pair.profiles]
+    durations = [
+        (profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1)
+        for profile in pair.profiles
+    ]
     longest = max(range(len(durations)), key=durations.__getitem__)
     part = durations[longest] / sum(durations) if sum(durations) else 1.0
     findings = diagnosed(pair.profiles[longest]).findings
@@ -250,8 +298,9 @@ def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) 
     return Guess(named, rank + 1, of_all(pair.cause, findings[rank].saved, part))
 
 
-#: Nsight Compute's rule, and a word of its title or text where one rule covers several causes ("" for any) -> the bottlenecks it can mean. Generous:
-#: a stall named counts for every cause that shows as that stall.
+#: Nsight Compute's rule, and a word of its title or text where one rule covers several causes (""
+#: for any) -> the bottlenecks it can mean. Generous: a stall named counts for every cause that
+#: shows as that stall.
 NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("UncoalescedGlobalAccess", "", ("uncoalesced-global-access",)),
     ("MemoryCacheAccessPattern", "local", ("local-memory-traffic",)),
@@ -288,7 +337,8 @@ NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
 
 
 def ncu_means(message: RuleMessage) -> tuple[str, ...]:
-    """The bottleneck ids that a message of Nsight Compute can stand for; empty where it names none of ours."""
+    """The bottleneck ids that a message of Nsight Compute can stand for; empty where it names none
+    of ours."""
     text = f"{message.title} {message.text}".lower().replace("_", " ")
     heading = message.title.lower().replace("_", " ")
     for rule, word, meanings in NCU_MEANS:
@@ -298,13 +348,19 @@ def ncu_means(message: RuleMessage) -> tuple[str, ...]:
 
 
 def ncu_guess(pair: Pair) -> Guess | None:
-    """Nsight Compute's: its messages with a GLOBAL estimate, highest first; its estimate is a percentage of time saved."""
+    """Nsight Compute's: its messages with a GLOBAL estimate, highest first; its estimate is a
+    percentage of time saved."""
     longest = max(pair.profiles, key=lambda profile: profile.duration_us or 0.0)
     if not longest.rules:
         return None
-    ranked = sorted((m for m in longest.rules if m.speedup is not None and m.scope.lower() == "global"), key=lambda m: -(m.speedup or 0.0))
+    ranked = sorted(
+        (m for m in longest.rules if m.speedup is not None and m.scope.lower() == "global"),
+        key=lambda m: -(m.speedup or 0.0),
+    )
     named = [ncu_means(message) for message in ranked]
-    words = tuple(f"{message.rule}: {message.title}" if message.title else message.rule for message in ranked)
+    words = tuple(
+        f"{message.rule}: {message.title}" if message.title else message.rule for message in ranked
+    )
     for rank, (message, meanings) in enumerate(zip(ranked, named, strict=True), 1):
         if pair.cause in meanings:
             return Guess(words, rank, (message.speedup or 0.0) / 100)

@@ -1,4 +1,5 @@
-"""Figures of two kernels side by side: of one launch each, or of all launches that a rung takes together."""
+"""Figures of two kernels side by side: of one launch each, or of all launches that a rung takes
+together."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ncu_toolkit.model import Profile
 
 @dataclass(frozen=True)
 class Change:
-    """One figure before and after. `before` or `after` is None where that profile does not hold it."""
+    """One figure before and after. `before` or `after` is None where that profile does not hold
+    it."""
 
     name: str
     label: str
@@ -28,7 +30,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Launches:
-    """What one rung launches for one result, in order, with the median of its unprofiled time in microseconds where it was timed."""
+    """What one rung launches for one result, in order, with the median of its unprofiled time in
+    microseconds where it was timed."""
 
     profiles: tuple[Profile, ...]
     timed_us: float | None = None
@@ -48,28 +51,39 @@ class Launches:
 
     @property
     def whole(self) -> bool:
-        """Whether every kernel of the rung was profiled, so that sums over the launches say something of the rung."""
-        return all(p.launch.complete for p in self.profiles) and sum(_repeat(profile) for profile in self.profiles) >= self.count
+        """Whether every kernel of the rung was profiled, so that sums over the launches say
+        something of the rung."""
+        return (
+            all(p.launch.complete for p in self.profiles)
+            and sum(_repeat(profile) for profile in self.profiles) >= self.count
+        )
 
     @property
     def profiled_us(self) -> float | None:
-        """Time of all launches under the profiler, without the gaps between them; None where one is missing."""
+        """Time of all launches under the profiler, without the gaps between them; None where one is
+        missing."""
         return self.total(lambda profile: profile.duration_us)
 
     @property
     def part(self) -> float:
-        """The part of that time (0-1) that the longest launch takes by itself; 1 where it is not known."""
+        """The part of that time (0-1) that the longest launch takes by itself; 1 where it is not
+        known."""
         total, own = self.profiled_us, self.main.duration_us
         return own * _repeat(self.main) / total if total and own else 1.0
 
     def total(self, figure: Callable[[Profile], float | None]) -> float | None:
         """A figure summed over the launches; None where a launch or its figure is missing."""
         values = [(figure(profile), _repeat(profile)) for profile in self.profiles]
-        return sum(value * times for value, times in values if value is not None) if self.whole and all(v is not None for v, _ in values) else None
+        return (
+            sum(value * times for value, times in values if value is not None)
+            if self.whole and all(v is not None for v, _ in values)
+            else None
+        )
 
 
 def of_all(cause: str, saved: float, part: float) -> float:
-    """The fraction of a rung's time that goes with a cause of its longest launch, which saves `saved` of that launch and takes `part` of the whole.
+    """The fraction of a rung's time that goes with a cause of its longest launch, which saves
+    `saved` of that launch and takes `part` of the whole.
 
     A chain of launches is judged as a whole; any other cause saves only in the launch that has it.
     """
@@ -80,7 +94,8 @@ def _repeat(profile: Profile) -> int:
     return profile.context.repeat if profile.context else 1
 
 
-#: What a step is described by, in the order it is told. The opcode patterns are those of `InstructionMix.executed`.
+#: What a step is described by, in the order it is told. The opcode patterns are those of
+#: `InstructionMix.executed`.
 FIGURES: Final = (
     "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request",
     "st_sectors_per_request", "global_sector_excess",
@@ -110,15 +125,24 @@ OPCODES: Final = (
     "LDL",
     "STL",
 )
-#: Those of FIGURES, beside the counts of OPCODES, that are sums over launches; all others are rates and limits of one launch.
-SUMS: Final = ("instructions", "shared_wavefronts", "local_sectors", "l1_global_bytes", "l2_bytes", "dram_bytes")
+#: Those of FIGURES, beside the counts of OPCODES, that are sums over launches; all others are rates
+#: and limits of one launch.
+SUMS: Final = (
+    "instructions",
+    "shared_wavefronts",
+    "local_sectors",
+    "l1_global_bytes",
+    "l2_bytes",
+    "dram_bytes",
+)
 
 
 def changes(before: Profile | Launches, after: Profile | Launches) -> tuple[Change, ...]:
-    """The figures of FIGURES and the counts of OPCODES on both sides, those that neither holds left out.
+    """The figures of FIGURES and the counts of OPCODES on both sides, those that neither holds left
+    out.
 
-    Of several launches counts and bytes are summed (where all were profiled on both sides), and the rest is of the longest.
-    """
+    Of several launches counts and bytes are summed (where all were profiled on both sides), and the
+    rest is of the longest."""
     sides = [side if isinstance(side, Launches) else Launches((side,)) for side in (before, after)]
     whole = all(side.whole for side in sides)
     found = []
@@ -134,7 +158,9 @@ def changes(before: Profile | Launches, after: Profile | Launches) -> tuple[Chan
     return tuple(found)
 
 
-def _pair(sides: Sequence[Launches], summed: bool, figure: Callable[[Profile], float | None]) -> tuple[float | None, float | None]:
+def _pair(
+    sides: Sequence[Launches], summed: bool, figure: Callable[[Profile], float | None]
+) -> tuple[float | None, float | None]:
     before, after = (side.total(figure) if summed else figure(side.main) for side in sides)
     return before, after
 

@@ -1,10 +1,12 @@
-"""Two profiles side by side: what differs, and which change explains the difference in time, in parts that add up.
+"""Two profiles side by side: what differs, and which change explains the difference in time, in
+parts that add up.
 
-The time of a launch is a product (Little's law on one scheduler): instructions x cycles an instruction / warps / busy part of the time / clock. The
-logarithm of the ratio of two times is then the sum of the logarithms of the factors' ratios, and each factor gets its part of the difference in
-proportion (the additive logarithmic mean Divisia index of energy accounting: Ang, "Decomposition analysis for policymaking in energy"). The
-cycles an instruction are split further among the stall reasons that make them up.
-"""
+The time of a launch is a product (Little's law on one scheduler): instructions x cycles an
+instruction / warps / busy part of the time / clock. The logarithm of the ratio of two times is then
+the sum of the logarithms of the factors' ratios, and each factor gets its part of the difference in
+proportion (the additive logarithmic mean Divisia index of energy accounting: Ang, "Decomposition
+analysis for policymaking in energy"). The cycles an instruction are split further among the stall
+reasons that make them up."""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from ncu_toolkit.model import Profile
 
 @dataclass(frozen=True)
 class Part:
-    """A cause's part of the difference in time, in microseconds: negative where it made the second launch faster."""
+    """A cause's part of the difference in time, in microseconds: negative where it made the second
+    launch faster."""
 
     name: str
     label: str
@@ -34,7 +37,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two launches. `parts` add up to `after_us - before_us`, the part named `residual` included."""
+    """Two launches. `parts` add up to `after_us - before_us`, the part named `residual`
+    included."""
 
     before_us: float | None
     after_us: float | None
@@ -60,16 +64,24 @@ CLOCK: Final = 0.02
 DOUBTFUL: Final = 0.2
 
 
-def compare(before: Profile, after: Profile, environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None) -> Comparison:
-    """Hold `after` against `before`. `environments` are the labels and values of the runs that the two come from, where known."""
+def compare(
+    before: Profile,
+    after: Profile,
+    environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
+) -> Comparison:
+    """Hold `after` against `before`. `environments` are the labels and values of the runs that the
+    two come from, where known."""
     t0, t1 = before.duration_us, after.duration_us
     parts = tuple(attribute(before, after))
     warnings = tuple(comparability(before, after, environments))
-    return Comparison(t0, t1, parts, changes(before, after), warnings, tuple(_sentences(before, after, parts)))
+    return Comparison(
+        t0, t1, parts, changes(before, after), warnings, tuple(_sentences(before, after, parts))
+    )
 
 
 def attribute(before: Profile, after: Profile) -> list[Part]:
-    """The difference in time by cause, in microseconds, largest first and the residual last; empty where a time is missing.
+    """The difference in time by cause, in microseconds, largest first and the residual last; empty
+    where a time is missing.
 
     Factors that either profile lacks are left out, and what they would explain is in the residual.
     """
@@ -81,19 +93,38 @@ def attribute(before: Profile, after: Profile) -> list[Part]:
     for name, label, unit, pair, sign in _factors(before, after):
         first, second = pair
         amount = scale * sign * math.log(second / first)
-        parts += _by_stall(before, after, amount) if name == "latency" else [Part(name, label, amount, first, second, unit)]
+        parts += (
+            _by_stall(before, after, amount)
+            if name == "latency"
+            else [Part(name, label, amount, first, second, unit)]
+        )
     parts.sort(key=lambda part: -abs(part.microseconds))
     explained = sum(part.microseconds for part in parts)
     return [*parts, Part("residual", "not explained by these figures", t1 - t0 - explained)]
 
 
-def _factors(before: Profile, after: Profile) -> list[tuple[str, str, str, tuple[float, float], int]]:
-    """(name, label, unit, values before and after, whether time grows or falls with it) of each factor that both profiles hold."""
+def _factors(
+    before: Profile, after: Profile
+) -> list[tuple[str, str, str, tuple[float, float], int]]:
+    """(name, label, unit, values before and after, whether time grows or falls with it) of each
+    factor that both profiles hold."""
     wanted = (
         ("instructions", "instructions executed", "count", 1, _instructions_per_scheduler),
         ("latency", "cycles a warp spends for each instruction", "cycles/inst", 1, _latency),
-        ("warps", "warps side by side on a scheduler", "warps", -1, lambda p: p.value("active_warps")),
-        ("busy", "part of the time in which SMs had work", "fraction", -1, lambda p: figures.value(p, "active_fraction")),
+        (
+            "warps",
+            "warps side by side on a scheduler",
+            "warps",
+            -1,
+            lambda p: p.value("active_warps"),
+        ),
+        (
+            "busy",
+            "part of the time in which SMs had work",
+            "fraction",
+            -1,
+            lambda p: figures.value(p, "active_fraction"),
+        ),
         ("clock", "SM clock", "Hz", -1, lambda p: p.value("sm_clock")),
     )
     found = []
@@ -114,16 +145,21 @@ def _latency(profile: Profile) -> float | None:
 
 
 def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
-    """Split the latency's part among stall reasons, in proportion to how far each one's cycles an instruction moved."""
+    """Split the latency's part among stall reasons, in proportion to how far each one's cycles an
+    instruction moved."""
     label = "cycles a warp spends for each instruction"
     if before.stalls is None or after.stalls is None:
         return [Part("latency", label, amount, _latency(before), _latency(after), "cycles/inst")]
     reasons = dict(before.stalls.reasons) | dict(after.stalls.reasons)
-    moved = {reason: after.stalls.cycles(reason) - before.stalls.cycles(reason) for reason in reasons}
+    moved = {
+        reason: after.stalls.cycles(reason) - before.stalls.cycles(reason) for reason in reasons
+    }
     total = sum(moved.values())
     if not total or sum(abs(value) for value in moved.values()) > 10 * abs(total):
         # Reasons that cancel would each get a huge part of a small difference.
-        return [Part("latency", label, amount, before.stalls.total, after.stalls.total, "cycles/inst")]
+        return [
+            Part("latency", label, amount, before.stalls.total, after.stalls.total, "cycles/inst")
+        ]
     return [
         Part(
             f"stall_{reason}",
@@ -138,7 +174,11 @@ def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
     ]
 
 
-def comparability(before: Profile, after: Profile, environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None) -> list[str]:
+def comparability(
+    before: Profile,
+    after: Profile,
+    environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
+) -> list[str]:
     """Reasons why a difference between the two may not come from the kernels."""
     found = []
     for profile, which in ((before, "first"), (after, "second")):
@@ -146,25 +186,35 @@ def comparability(before: Profile, after: Profile, environments: tuple[Mapping[s
             found.append(f"The {which} launch is {profile.launch.status}.")
     a, b = before.device, after.device
     if (a.name, a.cc, a.sm_count) != (b.name, b.cc, b.sm_count):
-        found.append(f"Different GPUs: {a.name} ({a.arch}, {a.sm_count} SMs) and {b.name} ({b.arch}, {b.sm_count} SMs).")
+        found.append(
+            f"Different GPUs: {a.name} ({a.arch}, {a.sm_count} SMs) and {b.name} ({b.arch}, {b.sm_count} SMs)."
+        )
     for name, label in (("sm_clock", "SM"), ("dram_clock", "memory")):
         first, second = before.value(name), after.value(name)
         if first and second and abs(second / first - 1) > CLOCK:
-            found.append(f"The {label} clock differs: {units.si(first, 'Hz')} and {units.si(second, 'Hz')}.")
+            found.append(
+                f"The {label} clock differs: {units.si(first, 'Hz')} and {units.si(second, 'Hz')}."
+            )
     if before.origin.ncu_version != after.origin.ncu_version:
-        found.append(f"Different versions of ncu: {before.origin.ncu_version or 'unknown'} and {after.origin.ncu_version or 'unknown'}.")
+        found.append(
+            f"Different versions of ncu: {before.origin.ncu_version or 'unknown'} and {after.origin.ncu_version or 'unknown'}."
+        )
     if before.context and after.context:
         for field, label in (("family", "families"), ("size", "sizes"), ("dtype", "types")):
             first, second = getattr(before.context, field), getattr(after.context, field)
             if first != second:
                 found.append(f"Different {label}: {first} and {second}.")
         if before.context.launch_count != after.context.launch_count:
-            found.append(f"One of {before.context.launch_count} launches against one of {after.context.launch_count}: compare their sums.")
+            found.append(
+                f"One of {before.context.launch_count} launches against one of {after.context.launch_count}: compare their sums."
+            )
     if environments is not None:
         first_environment, second_environment = environments
         for label in sorted(first_environment.keys() & second_environment.keys()):
             if first_environment[label] != second_environment[label]:
-                found.append(f"{label} differs: {first_environment[label]} and {second_environment[label]}.")
+                found.append(
+                    f"{label} differs: {first_environment[label]} and {second_environment[label]}."
+                )
     return found
 
 
@@ -173,19 +223,39 @@ def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list
     if not t0 or not t1:
         return ["A time is missing, so the two cannot be compared by time."]
     if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
-        return [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: as good as the same."]
-    lines = [f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {units.faster(t0 / t1)}."]
+        return [
+            f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: as good as the same."
+        ]
+    lines = [
+        f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {units.faster(t0 / t1)}."
+    ]
     direction = -1 if t1 < t0 else 1
-    for part in [part for part in parts if part.name != "residual" and part.microseconds * direction > 0][:3]:
-        moved = f" ({units.quantity(part.before, part.unit)} → {units.quantity(part.after, part.unit)})" if part.unit else ""
-        lines.append(f"{units.duration(abs(part.microseconds))} of the difference: {part.label}{moved}.")
-    against = [part for part in parts if part.name != "residual" and part.microseconds * direction < 0][:1]
-    lines += [f"Against it, {units.duration(abs(part.microseconds))}: {part.label}." for part in against]
+    for part in [
+        part for part in parts if part.name != "residual" and part.microseconds * direction > 0
+    ][:3]:
+        moved = (
+            f" ({units.quantity(part.before, part.unit)} → {units.quantity(part.after, part.unit)})"
+            if part.unit
+            else ""
+        )
+        lines.append(
+            f"{units.duration(abs(part.microseconds))} of the difference: {part.label}{moved}."
+        )
+    against = [
+        part for part in parts if part.name != "residual" and part.microseconds * direction < 0
+    ][:1]
+    lines += [
+        f"Against it, {units.duration(abs(part.microseconds))}: {part.label}." for part in against
+    ]
     residual = sum(part.microseconds for part in parts if part.name == "residual")
     if abs(residual) > DOUBTFUL * abs(t1 - t0):
-        lines.append(f"{units.duration(abs(residual))} of the difference is not explained by the figures collected.")
+        lines.append(
+            f"{units.duration(abs(residual))} of the difference is not explained by the figures collected."
+        )
     for which, profile in (("first", before), ("second", after)):
         top = largest_stalls(profile, 1)
         if top:
-            lines.append(f"In the {which}, warps wait most for: {top[0].label.removeprefix('Stall share: ')} ({units.percent(top[0].value)}).")
+            lines.append(
+                f"In the {which}, warps wait most for: {top[0].label.removeprefix('Stall share: ')} ({units.percent(top[0].value)})."
+            )
     return lines

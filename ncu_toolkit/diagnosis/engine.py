@@ -1,4 +1,5 @@
-"""One profile -> why it is slow. Runs every rule, ranks what they find by predicted time saved, and always has a verdict."""
+"""One profile -> why it is slow. Runs every rule, ranks what they find by predicted time saved, and
+always has a verdict."""
 
 from __future__ import annotations
 
@@ -20,15 +21,16 @@ from ncu_toolkit.diagnosis.rules import (
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
 
 IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
-#: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297 public kernels differ by more).
+#: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297
+#: public kernels differ by more).
 RESIDUAL: Final = 0.02
 
 
 def diagnose(profile: Profile) -> Diagnosis:
     """The verdict on one launch: findings ranked, everything considered kept, never empty.
 
-    A roof reached with useful work comes first: nothing that remains can bring much there. Otherwise the largest predicted saving does.
-    """
+    A roof reached with useful work comes first: nothing that remains can bring much there.
+    Otherwise the largest predicted saving does."""
     if not profile.launch.complete:
         return Diagnosis((_incomplete(profile),), (), {}, (profile.launch.status,))
     model = time_model.build(profile)
@@ -37,51 +39,80 @@ def diagnose(profile: Profile) -> Diagnosis:
     for identifier, rule in load_rules().items():
         try:
             outcome = rule.find(profile, model)
-        except ArithmeticError as error:  # figures that cannot all be true, as a damaged report has them
+        except (
+            ArithmeticError
+        ) as error:  # figures that cannot all be true, as a damaged report has them
             outcome = Ruled(identifier, "abstained", f"{IMPOSSIBLE} ({error}).")
         if isinstance(outcome, Finding):
             findings.append(outcome)
         elif outcome.bottleneck != "unknown":
             considered.append(outcome)
-    if any(not finding.good and finding.saved > _roof.TENTH and finding.confidence != "low" for finding in findings):
+    if any(
+        not finding.good and finding.saved > _roof.TENTH and finding.confidence != "low"
+        for finding in findings
+    ):
         findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
     if not model.stalls:
         findings = [_less_sure(finding) for finding in findings]
     if not findings:
         findings.append(unknown.verdict(profile, model))
-    return Diagnosis(tuple(map(_stated, ranked(findings))), tuple(considered), model.bounds_us(), tuple(_notes(profile, model)))
+    return Diagnosis(
+        tuple(map(_stated, ranked(findings))),
+        tuple(considered),
+        model.bounds_us(),
+        tuple(_notes(profile, model)),
+    )
 
 
 def _stated(finding: Finding) -> Finding:
-    """A finding whose evidence states no comparison that does not hold: of figures that each suffice, those that did not lead here only inform."""
-    held = tuple(fact if fact.holds else replace(fact, threshold=None, comparison="", source="") for fact in finding.evidence)
+    """A finding whose evidence states no comparison that does not hold: of figures that each
+    suffice, those that did not lead here only inform."""
+    held = tuple(
+        fact if fact.holds else replace(fact, threshold=None, comparison="", source="")
+        for fact in finding.evidence
+    )
     return replace(finding, evidence=held)
 
 
-#: What the launch's shape and the SMs' times tell; all else is surer where it is known what warps wait for.
+#: What the launch's shape and the SMs' times tell; all else is surer where it is known what warps
+#: wait for.
 SHAPE: Final = ("grid-too-small", "tail-effect", "load-imbalance", "launch-overhead")
 
 
 def _less_sure(finding: Finding) -> Finding:
-    """A finding from how busy units are alone: without stall reasons nothing confirms that warps wait for what it names."""
+    """A finding from how busy units are alone: without stall reasons nothing confirms that warps
+    wait for what it names."""
     if finding.bottleneck in SHAPE:
         return finding
     return replace(finding, confidence="medium" if finding.confidence == "high" else "low")
 
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
-#: Causes that name what the warps feel; where another finding predicts as much, it says what to change, and goes first.
-GENERAL: Final = ("memory-latency", "l1-bandwidth", "l2-bandwidth", "dram-bandwidth", "tensor-pipe", "load-imbalance")
+#: Causes that name what the warps feel; where another finding predicts as much, it says what to
+#: change, and goes first.
+GENERAL: Final = (
+    "memory-latency",
+    "l1-bandwidth",
+    "l2-bandwidth",
+    "dram-bandwidth",
+    "tensor-pipe",
+    "load-imbalance",
+)
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Good first, then by time saved; savings within noise of the largest of their group go by how specific and how sure they are."""
+    """Good first, then by time saved; savings within noise of the largest of their group go by how
+    specific and how sure they are."""
     waiting = sorted(findings, key=lambda f: (not f.good, -f.saved, f.bottleneck))
     result: list[Finding] = []
     while waiting:
         first = waiting[0]
-        group = [f for f in waiting if f.good == first.good and first.saved - f.saved <= time_model.NOISE]
-        result += sorted(group, key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck))
+        group = [
+            f for f in waiting if f.good == first.good and first.saved - f.saved <= time_model.NOISE
+        ]
+        result += sorted(
+            group, key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck)
+        )
         waiting = [f for f in waiting if f not in group]
     for at, finding in enumerate(result):
         while at and _yields(result[at - 1], finding):
@@ -91,18 +122,24 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _yields(before: Finding, after: Finding) -> bool:
-    return before.good == after.good and _generality(before) > _generality(after) and before.saved - after.saved <= time_model.ACCURACY
+    return (
+        before.good == after.good
+        and _generality(before) > _generality(after)
+        and before.saved - after.saved <= time_model.ACCURACY
+    )
 
 
 def _generality(finding: Finding) -> int:
-    """0 for a cause that says what to change, 1 for more warps, which are one way among others to cover waiting but leave the code as it is, 2 for
-    what the warps feel, 3 for what may only mirror that.
+    """0 for a cause that says what to change, 1 for more warps, which are one way among others to
+    cover waiting but leave the code as it is, 2 for what the warps feel, 3 for what may only mirror
+    that.
 
-    A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not: of the warps of further blocks as few would work,
-    and whether there is work for them the profile does not say. Wider accesses of a grid that runs all at once may only take threads away.
-    Waiting at barriers is one where it is known which part a few warps run alone. Where it is not, the barrier may only show how unevenly
-    warps wait for something else (the time model lets it shrink with that), so it is the least specific of all.
-    """
+    A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not:
+    of the warps of further blocks as few would work, and whether there is work for them the profile
+    does not say. Wider accesses of a grid that runs all at once may only take threads away. Waiting
+    at barriers is one where it is known which part a few warps run alone. Where it is not, the
+    barrier may only show how unevenly warps wait for something else (the time model lets it shrink
+    with that), so it is the least specific of all."""
     shown = {evidence.metric for evidence in finding.evidence}
     if finding.bottleneck == barrier_imbalance.ID:
         return 0 if barrier_imbalance.FEW in shown else 3
@@ -112,7 +149,12 @@ def _generality(finding: Finding) -> int:
         return 0 if finding.confidence == "high" else 2
     if finding.bottleneck == low_occupancy.ID:
         return 1
-    return 2 if finding.bottleneck in GENERAL and not (finding.bottleneck == "tensor-pipe" and finding.good) else 0
+    return (
+        2
+        if finding.bottleneck in GENERAL
+        and not (finding.bottleneck == "tensor-pipe" and finding.good)
+        else 0
+    )
 
 
 def _incomplete(profile: Profile) -> Finding:
@@ -135,12 +177,25 @@ def _notes(profile: Profile, model: time_model.TimeModel) -> list[str]:
     notes = []
     absent = unknown.sections_to_collect(profile)
     if absent:
-        notes.append(f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {unknown.command(absent)}")
+        notes.append(
+            f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {unknown.command(absent)}"
+        )
     stack = profile.stalls
-    if stack is not None and stack.residual is not None and stack.latency and abs(stack.residual) / stack.latency > RESIDUAL:
+    if (
+        stack is not None
+        and stack.residual is not None
+        and stack.latency
+        and abs(stack.residual) / stack.latency > RESIDUAL
+    ):
         sums = f"The stall reasons add up to {units.significant(stack.total)} cycles an instruction, where the total was measured as"
-        how = "some were lost" if stack.residual > 0 else "some were counted twice, or the kernel ran differently,"
+        how = (
+            "some were lost"
+            if stack.residual > 0
+            else "some were counted twice, or the kernel ran differently,"
+        )
         notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
     if not model.stalls and profile.samples:
-        notes.append(f"Only {sum(profile.samples.values())} samples: too few for shares of waiting.")
+        notes.append(
+            f"Only {sum(profile.samples.values())} samples: too few for shares of waiting."
+        )
     return notes

@@ -1,7 +1,8 @@
-"""The dynamic signature of a rung: the checks of its header, evaluated on what was measured. Tests and the report use this and nothing else.
+"""The dynamic signature of a rung: the checks of its header, evaluated on what was measured. Tests
+and the report use this and nothing else.
 
-`executed` sums over the launches of a rung; `stall`, `stall_share` and `metric` read its longest launch, since ratios do not add up.
-"""
+`executed` sums over the launches of a rung; `stall`, `stall_share` and `metric` read its longest
+launch, since ratios do not add up."""
 
 from __future__ import annotations
 
@@ -16,12 +17,15 @@ from ncu_toolkit.ladder.expressions import FUNCTIONS, Function, Value, evaluate
 from ncu_toolkit.model import Profile, Timing
 from ncu_toolkit.model.run import Run
 
-_CALL = re.compile(r"\b(?:prev_)?(?:executed|stall_share|stall|metric)\('[^']*'\)|\b(?:prev_)?time_us\b")
+_CALL = re.compile(
+    r"\b(?:prev_)?(?:executed|stall_share|stall|metric)\('[^']*'\)|\b(?:prev_)?time_us\b"
+)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One rung at one size and type, as measured: every profiled launch in order, and the unprofiled timing where there is one."""
+    """One rung at one size and type, as measured: every profiled launch in order, and the
+    unprofiled timing where there is one."""
 
     label: str
     profiles: tuple[Profile, ...] = ()
@@ -34,7 +38,8 @@ class Subject:
 
     @property
     def names(self) -> dict[str, Value]:
-        """Dimensions, parameters and `sm_count`: what a check may read besides what was measured."""
+        """Dimensions, parameters and `sm_count`: what a check may read besides what was
+        measured."""
         main = self.main
         names: dict[str, Value] = {"sm_count": main.device.sm_count} if main else {}
         known = main.context if main and main.context else self.timing
@@ -43,7 +48,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One check and how it came out. `passed` is None where it cannot be told, `reason` says why; `numbers` are the measured figures in it."""
+    """One check and how it came out. `passed` is None where it cannot be told, `reason` says why;
+    `numbers` are the measured figures in it."""
 
     rung: str
     size: str
@@ -56,7 +62,10 @@ class Outcome:
     @property
     def measured(self) -> str:
         """The figures as text: `executed('STS') = 8192, prev_executed('STS') = 32768`."""
-        return ", ".join(f"{name} = {value:.6g}" if isinstance(value, float) else f"{name} = {value}" for name, value in self.numbers.items())
+        return ", ".join(
+            f"{name} = {value:.6g}" if isinstance(value, float) else f"{name} = {value}"
+            for name, value in self.numbers.items()
+        )
 
     def __str__(self) -> str:
         verdict = {True: "holds", False: "does not hold", None: "cannot be told"}[self.passed]
@@ -69,15 +78,24 @@ class _Abstain(Exception):
     """A figure that the check needs is not there."""
 
 
-def check(says: str, expression: str, subject: Subject, before: Subject | None, *, size: str = "", where: str = "") -> Outcome:
+def check(
+    says: str,
+    expression: str,
+    subject: Subject,
+    before: Subject | None,
+    *,
+    size: str = "",
+    where: str = "",
+) -> Outcome:
     """Evaluate one check.
 
     Args:
-        says: what the check means, in words. expression: as in a kernel's header (kernels/README.md).
-        subject: the rung as measured. before: the rung it is compared with, None where it was not measured.
+        says: what the check means, in words. expression: as in a kernel's header
+            (kernels/README.md). subject: the rung as measured. before: the rung it is compared
+            with, None where it was not measured.
 
-    Never raises for what was not measured, nor for a wrong expression: both give an outcome whose `passed` is None.
-    """
+    Never raises for what was not measured, nor for a wrong expression: both give an outcome whose
+    `passed` is None."""
     numbers: dict[str, Value] = {}
     functions = {**FUNCTIONS, **_functions("", subject), **_functions("prev_", before)}
     try:
@@ -92,8 +110,11 @@ def check(says: str, expression: str, subject: Subject, before: Subject | None, 
     return Outcome(subject.label, size, says, expression, passed, "", numbers)
 
 
-def checks_of(rung: Rung, size: str, subject: Subject, before: Subject | None) -> tuple[Outcome, ...]:
-    """Every check that a rung's header makes at `size`, its `ratio_at_least` included, in the header's order."""
+def checks_of(
+    rung: Rung, size: str, subject: Subject, before: Subject | None
+) -> tuple[Outcome, ...]:
+    """Every check that a rung's header makes at `size`, its `ratio_at_least` included, in the
+    header's order."""
     outcomes = [
         check(expected.says, expected.check, subject, before, size=size, where=rung.label)
         for expected in rung.expect.profile
@@ -102,13 +123,20 @@ def checks_of(rung: Rung, size: str, subject: Subject, before: Subject | None) -
     ratio = rung.expect.ratio_at_least
     if ratio is not None:
         outcomes.append(
-            check(f"at least {ratio:g} times as fast as {rung.compared_with}", f"prev_time_us >= {ratio:g} * time_us", subject, before, size=size)
+            check(
+                f"at least {ratio:g} times as fast as {rung.compared_with}",
+                f"prev_time_us >= {ratio:g} * time_us",
+                subject,
+                before,
+                size=size,
+            )
         )
     return tuple(outcomes)
 
 
 def outcomes(run: Run) -> tuple[Outcome, ...]:
-    """The checks of every rung that a run profiled, in the ladders' order; rungs that are not in the shipped ladders are left out."""
+    """The checks of every rung that a run profiled, in the ladders' order; rungs that are not in
+    the shipped ladders are left out."""
     subjects = subjects_of(run.profiles, run.timings)
     found: list[Outcome] = []
     for (family, name, size, dtype), subject in subjects.items():
@@ -121,19 +149,36 @@ def outcomes(run: Run) -> tuple[Outcome, ...]:
     return tuple(found)
 
 
-def subjects_of(profiles: Iterable[Profile], timings: Iterable[Timing]) -> dict[tuple[str, str, str, str], Subject]:
-    """What was measured by (family, rung, size, dtype); profiles without a context belong to no rung and are left out."""
+def subjects_of(
+    profiles: Iterable[Profile], timings: Iterable[Timing]
+) -> dict[tuple[str, str, str, str], Subject]:
+    """What was measured by (family, rung, size, dtype); profiles without a context belong to no
+    rung and are left out."""
     launches: dict[tuple[str, str, str, str], list[Profile]] = {}
     for profile in profiles:
         if profile.context is not None:
-            launches.setdefault((profile.context.family, profile.context.rung, profile.context.size, profile.context.dtype), []).append(profile)
-    clocked = {(timing.family, timing.rung, timing.size, timing.dtype): timing for timing in timings}
+            launches.setdefault(
+                (
+                    profile.context.family,
+                    profile.context.rung,
+                    profile.context.size,
+                    profile.context.dtype,
+                ),
+                [],
+            ).append(profile)
+    clocked = {
+        (timing.family, timing.rung, timing.size, timing.dtype): timing for timing in timings
+    }
     keys = dict.fromkeys([*launches, *clocked])
-    return {key: Subject(f"{key[0]}/{key[1]}", tuple(launches.get(key, ())), clocked.get(key)) for key in keys}
+    return {
+        key: Subject(f"{key[0]}/{key[1]}", tuple(launches.get(key, ())), clocked.get(key))
+        for key in keys
+    }
 
 
 def _times(subject: Subject, before: Subject | None) -> dict[str, Value]:
-    """Both times by one clock: unprofiled medians where both were timed, else the sums of the profiled launches, in microseconds."""
+    """Both times by one clock: unprofiled medians where both were timed, else the sums of the
+    profiled launches, in microseconds."""
     if subject.timing and before and before.timing:
         return {"time_us": subject.timing.median_us, "prev_time_us": before.timing.median_us}
     profiled = _profiled_us(subject), _profiled_us(before)
@@ -190,5 +235,10 @@ def _functions(prefix: str, subject: Subject | None) -> Mapping[str, Function]:
             raise _Abstain(f"{name} of {who} was not collected")
         return value
 
-    calls: dict[str, Callable[..., Value]] = {"executed": executed, "stall": stall, "stall_share": stall_share, "metric": metric}
+    calls: dict[str, Callable[..., Value]] = {
+        "executed": executed,
+        "stall": stall,
+        "stall_share": stall_share,
+        "metric": metric,
+    }
     return {prefix + name: call for name, call in calls.items()}

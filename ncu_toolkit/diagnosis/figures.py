@@ -1,8 +1,9 @@
 # ruff: noqa: E501 - the table at the end holds one figure a line
-"""Figures computed from several metrics: one `value(profile, name)` for registry and derived names alike.
+"""Figures computed from several metrics: one `value(profile, name)` for registry and derived names
+alike.
 
-A derived figure is None where any input it needs is not there; nothing substitutes a constant for a missing metric.
-"""
+A derived figure is None where any input it needs is not there; nothing substitutes a constant for a
+missing metric."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ SECTORS_PER_TAG: Final = 4
 
 @dataclass(frozen=True)
 class Derived:
-    """A registry entry for a computed figure; `inputs` are the registry names or tables it is computed from."""
+    """A registry entry for a computed figure; `inputs` are the registry names or tables it is
+    computed from."""
 
     name: str
     unit: str
@@ -38,7 +40,8 @@ class Derived:
 
 @dataclass(frozen=True)
 class Row:
-    """Executions of one opcode: warps, and threads that were active and predicated on (estimated from the mean where not counted)."""
+    """Executions of one opcode: warps, and threads that were active and predicated on (estimated
+    from the mean where not counted)."""
 
     opcode: str
     warps: float
@@ -46,7 +49,8 @@ class Row:
 
 
 def value(profile: Profile, name: str) -> float | None:
-    """The metric's or derived figure's value, None where it cannot be had. Raises KeyError for a name that does not exist."""
+    """The metric's or derived figure's value, None where it cannot be had. Raises KeyError for a
+    name that does not exist."""
     if name in registry.REGISTRY:
         return profile.value(name)
     computed = DERIVED[name].compute(profile) if name in DERIVED else _family(profile, name)
@@ -59,19 +63,33 @@ def reading(profile: Profile, name: str) -> Reading:
         found = profile.reading(name)
         return Reading(name, found.value, registry.REGISTRY[name].unit, found.presence)
     result = value(profile, name)
-    return Reading(name, result, describe(name)[0], Presence.PRESENT if result is not None else Presence.NOT_COLLECTED)
+    return Reading(
+        name,
+        result,
+        describe(name)[0],
+        Presence.PRESENT if result is not None else Presence.NOT_COLLECTED,
+    )
 
 
 def describe(name: str) -> tuple[str, str, str]:
-    """(unit, label, meaning) of a registry or derived name. Raises KeyError for a name that does not exist."""
+    """(unit, label, meaning) of a registry or derived name. Raises KeyError for a name that does
+    not exist."""
     entry = registry.REGISTRY.get(name) or DERIVED.get(name)
     if entry is not None:
         return entry.unit, entry.label, entry.meaning
     prefix, _, rest = name.partition(":")
     if prefix == "stall_share" and rest in registry.STALL_REASONS:
-        return "fraction", f"Stall share: {rest.replace('_', ' ')}", f"Part of a warp's time. {registry.STALL_REASONS[rest]}"
+        return (
+            "fraction",
+            f"Stall share: {rest.replace('_', ' ')}",
+            f"Part of a warp's time. {registry.STALL_REASONS[rest]}",
+        )
     if prefix == "kind_share" and (rest in attribution.KINDS or rest == "other"):
-        return "fraction", f"Instructions: {rest}", f"Part of the executed warp instructions that are {rest} instructions."
+        return (
+            "fraction",
+            f"Instructions: {rest}",
+            f"Part of the executed warp instructions that are {rest} instructions.",
+        )
     raise KeyError(name)
 
 
@@ -91,15 +109,21 @@ def _family(profile: Profile, name: str) -> float | None:
         shares = stall_shares(profile)
         return shares.get(rest, 0.0) if shares else None
     total = sum(row.warps for row in rows(profile))
-    return sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) == rest) / total if total else None
+    return (
+        sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) == rest) / total
+        if total
+        else None
+    )
 
 
-#: Fewest PC samples from which shares are taken where the stall stack was not collected: the standard error of a 30% share is then 3 points.
+#: Fewest PC samples from which shares are taken where the stall stack was not collected: the
+#: standard error of a 30% share is then 3 points.
 MINIMUM_SAMPLES: Final = 256
 
 
 def stall_shares(profile: Profile) -> dict[str, float]:
-    """Shares (0-1) of a warp's time by stall reason: from the stall stack, else from PC samples, else empty."""
+    """Shares (0-1) of a warp's time by stall reason: from the stall stack, else from PC samples,
+    else empty."""
     if profile.stalls is not None and profile.stalls.total > 0:
         return {reason: cycles / profile.stalls.total for reason, cycles in profile.stalls.reasons}
     samples = profile.samples
@@ -108,16 +132,24 @@ def stall_shares(profile: Profile) -> dict[str, float]:
 
 
 def rows(profile: Profile) -> Iterator[Row]:
-    """Executed instructions by opcode, warp and thread level. Nothing where the mix was not collected."""
-    lanes = profile.value("lanes_predicated_on") or profile.value("lanes_per_instruction") or float(WARP)
+    """Executed instructions by opcode, warp and thread level. Nothing where the mix was not
+    collected."""
+    lanes = (
+        profile.value("lanes_predicated_on")
+        or profile.value("lanes_per_instruction")
+        or float(WARP)
+    )
     threads = profile.mix.thread_opcodes
     for opcode, warps in profile.mix.opcodes.items():
         if warps:
-            yield Row(opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes)
+            yield Row(
+                opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes
+            )
 
 
 def executed(profile: Profile, kinds: Iterable[str]) -> float | None:
-    """Warp instructions of the given kinds (attribution.KINDS), or None where the mix was not collected."""
+    """Warp instructions of the given kinds (attribution.KINDS), or None where the mix was not
+    collected."""
     if not profile.mix.collected:
         return None
     wanted = set(kinds)
@@ -151,7 +183,8 @@ def _counter(name: str) -> Callable[[Profile], float | None]:
 
 
 def placed(profile: Profile) -> list[Instruction]:
-    """Instructions whose passes depend on where lanes point alone. Those of atomic updates also come from updates that meet at one address."""
+    """Instructions whose passes depend on where lanes point alone. Those of atomic updates also
+    come from updates that meet at one address."""
     return [row for row in profile.instructions if attribution.kind(row.opcode) != "atomic"]
 
 
@@ -161,17 +194,30 @@ def _local_sectors(profile: Profile) -> float | None:
 
 
 def _passes(profile: Profile) -> float | None:
-    """Wavefronts over requests, by what the two units take a cycle at most. None below 1: some requests then never reach the data stage."""
-    passes, requests = profile.value("l1_data_pipe_active"), profile.value("l1_request_active") or profile.value("lsu_pipe_active")
-    each = passes / requests * occupancy.REQUEST_CYCLES.get(profile.device.cc, 1) if passes is not None and requests else 0.0
+    """Wavefronts over requests, by what the two units take a cycle at most. None below 1: some
+    requests then never reach the data stage."""
+    passes, requests = (
+        profile.value("l1_data_pipe_active"),
+        profile.value("l1_request_active") or profile.value("lsu_pipe_active"),
+    )
+    each = (
+        passes / requests * occupancy.REQUEST_CYCLES.get(profile.device.cc, 1)
+        if passes is not None and requests
+        else 0.0
+    )
     return max(1.0, each) if each >= 0.98 else None  # the profiler's own repeats differ by up to 2%
 
 
 def _excess(ideal: str, actual: str) -> Callable[[Profile], float | None]:
-    """Sum over instructions of what is beyond the ideal, as a fraction of all; atomic updates aside (`placed`)."""
+    """Sum over instructions of what is beyond the ideal, as a fraction of all; atomic updates aside
+    (`placed`)."""
 
     def compute(profile: Profile) -> float | None:
-        pairs = [(row.counters[ideal], row.counters[actual]) for row in placed(profile) if ideal in row.counters and actual in row.counters]
+        pairs = [
+            (row.counters[ideal], row.counters[actual])
+            for row in placed(profile)
+            if ideal in row.counters and actual in row.counters
+        ]
         total = sum(actual_value for _, actual_value in pairs)
         if not pairs:
             return None
@@ -185,7 +231,9 @@ def _shared_excess(profile: Profile) -> float | None:
     if exact is not None:
         return exact
     conflicts = _sum("shared_load_conflicts", "shared_store_conflicts")(profile)
-    wavefronts = _sum("shared_load_wavefronts", "shared_store_wavefronts")(profile) or profile.value("shared_wavefronts")
+    wavefronts = _sum("shared_load_wavefronts", "shared_store_wavefronts")(
+        profile
+    ) or profile.value("shared_wavefronts")
     if conflicts is None or wavefronts is None:
         return None
     return min(1.0, conflicts / wavefronts) if wavefronts else 0.0
@@ -199,20 +247,31 @@ def _sector_excess(profile: Profile) -> float | None:
     lane_bytes = value(profile, "lane_bytes")
     if sectors is None or lane_bytes is None:
         return None
-    # Without per-instruction counts a broadcast's lane bytes overstate its ideal, so this excess is a lower bound.
+    # Without per-instruction counts a broadcast's lane bytes overstate its ideal, so this excess is
+    # a lower bound.
     return max(0.0, 1 - lane_bytes / (sectors * SECTOR_BYTES)) if sectors else 0.0
 
 
 def _ideal_tags(profile: Profile) -> float | None:
-    """Tag lookups the same global accesses would need if each warp's bytes lay together: one a line of four sectors, at least one an instruction."""
-    rows_with = [row for row in placed(profile) if "l2_sectors_ideal" in row.counters and row.executed]
+    """Tag lookups the same global accesses would need if each warp's bytes lay together: one a line
+    of four sectors, at least one an instruction."""
+    rows_with = [
+        row for row in placed(profile) if "l2_sectors_ideal" in row.counters and row.executed
+    ]
     if not rows_with:
         return None
-    return sum(max(float(row.executed or 0), row.counters["l2_sectors_ideal"] / SECTORS_PER_TAG) for row in rows_with)
+    return sum(
+        max(float(row.executed or 0), row.counters["l2_sectors_ideal"] / SECTORS_PER_TAG)
+        for row in rows_with
+    )
 
 
 def _tag_excess(profile: Profile) -> float | None:
-    counted = [row.counters["l1_tag_requests"] for row in placed(profile) if "l1_tag_requests" in row.counters]
+    counted = [
+        row.counters["l1_tag_requests"]
+        for row in placed(profile)
+        if "l1_tag_requests" in row.counters
+    ]
     ideal, actual = _ideal_tags(profile), sum(counted)
     if ideal is None or not counted:
         return None
@@ -223,7 +282,11 @@ def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
             return None
-        return sum(row.threads * attribution.width(row.opcode) for row in rows(profile) if attribution.base(row.opcode) in opcodes)
+        return sum(
+            row.threads * attribution.width(row.opcode)
+            for row in rows(profile)
+            if attribution.base(row.opcode) in opcodes
+        )
 
     return compute
 
@@ -232,7 +295,11 @@ def _mean_width(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         found = [row for row in rows(profile) if attribution.base(row.opcode) in opcodes]
         total = sum(row.warps for row in found)
-        return sum(row.warps * attribution.width(row.opcode) for row in found) / total if total else None
+        return (
+            sum(row.warps * attribution.width(row.opcode) for row in found) / total
+            if total
+            else None
+        )
 
     return compute
 
@@ -254,13 +321,22 @@ def _dram_owed(profile: Profile) -> float | None:
 
 def _dram_demand(profile: Profile) -> float | None:
     used, moved, owed = profile.value("dram_utilization"), _dram_bytes(profile), _dram_owed(profile)
-    return min(1.0, used * (1 + owed / moved)) if used is not None and moved and owed is not None else None
+    return (
+        min(1.0, used * (1 + owed / moved))
+        if used is not None and moved and owed is not None
+        else None
+    )
 
 
 def _fp16(profile: Profile) -> float | None:
-    """Half-precision operations, without the HFMA2 of two zero registers by which compilers move constants where the SASS tells them apart."""
+    """Half-precision operations, without the HFMA2 of two zero registers by which compilers move
+    constants where the SASS tells them apart."""
     table = FLOPS["fp16"]
-    moves = sum(float(row.threads or 0) * table["HFMA2"] for row in profile.instructions if row.opcode.startswith("HFMA2") and "RZ, RZ" in row.sass)
+    moves = sum(
+        float(row.threads or 0) * table["HFMA2"]
+        for row in profile.instructions
+        if row.opcode.startswith("HFMA2") and "RZ, RZ" in row.sass
+    )
     total = _flops("fp16")(profile)
     return None if total is None else max(0.0, total - moves)
 
@@ -271,7 +347,11 @@ def _flops(precision: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
             return None
-        return sum(row.threads * table.get(attribution.base(row.opcode), 0) for row in rows(profile) if is_arithmetic(row.opcode))
+        return sum(
+            row.threads * table.get(attribution.base(row.opcode), 0)
+            for row in rows(profile)
+            if is_arithmetic(row.opcode)
+        )
 
     return compute
 
@@ -279,13 +359,22 @@ def _flops(precision: str) -> Callable[[Profile], float | None]:
 def _tensor(profile: Profile) -> float | None:
     if not profile.mix.collected:
         return None
-    found = [(row.warps, tensor_flops(row.opcode)) for row in rows(profile) if attribution.kind(row.opcode) == "tensor"]
-    return None if any(flops is None for _, flops in found) else sum(warps * flops for warps, flops in found if flops is not None)
+    found = [
+        (row.warps, tensor_flops(row.opcode))
+        for row in rows(profile)
+        if attribution.kind(row.opcode) == "tensor"
+    ]
+    return (
+        None
+        if any(flops is None for _, flops in found)
+        else sum(warps * flops for warps, flops in found if flops is not None)
+    )
 
 
 def _active_fraction(profile: Profile) -> float | None:
     active, elapsed = profile.value("sm_active_cycles"), profile.value("sm_cycles")
-    # The two come from different replay passes, so a fully active GPU can show slightly more than 1.
+    # The two come from different replay passes, so a fully active GPU can show slightly more than
+    # 1.
     return min(1.0, active / elapsed) if active is not None and elapsed else None
 
 
@@ -321,9 +410,12 @@ BLOCK_LIMITS: Final = {
 
 
 def occupancy_limiters(profile: Profile) -> tuple[str, ...]:
-    """Names of the metrics of BLOCK_LIMITS that allow the fewest blocks an SM; empty where none was collected."""
+    """Names of the metrics of BLOCK_LIMITS that allow the fewest blocks an SM; empty where none was
+    collected."""
     fewest = _blocks_per_sm(profile)
-    return tuple(name for name in BLOCK_LIMITS if fewest is not None and profile.value(name) == fewest)
+    return tuple(
+        name for name in BLOCK_LIMITS if fewest is not None and profile.value(name) == fewest
+    )
 
 
 def _reuse(profile: Profile) -> float | None:
@@ -336,15 +428,24 @@ def _reuse(profile: Profile) -> float | None:
 
 
 def _cycles_per_constant_load(profile: Profile) -> float | None:
-    """Cycles the indexed constant cache is busy for one warp's LDC: 1 where all lanes read one address, up to 32."""
-    busy, cycles, loads = profile.value("constant_cache_active"), profile.value("sm_cycles"), executed(profile, ("constant",))
+    """Cycles the indexed constant cache is busy for one warp's LDC: 1 where all lanes read one
+    address, up to 32."""
+    busy, cycles, loads = (
+        profile.value("constant_cache_active"),
+        profile.value("sm_cycles"),
+        executed(profile, ("constant",)),
+    )
     sms = profile.device.sm_count
     return busy * cycles * sms / loads if busy is not None and cycles and loads and sms else None
 
 
 def _per_sm_cycle(name: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
-        amount, cycles, sms = value(profile, name), profile.value("sm_active_cycles"), profile.device.sm_count
+        amount, cycles, sms = (
+            value(profile, name),
+            profile.value("sm_active_cycles"),
+            profile.device.sm_count,
+        )
         return amount / sms / cycles if amount is not None and cycles and sms else None
 
     return compute

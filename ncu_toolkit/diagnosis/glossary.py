@@ -1,8 +1,9 @@
-"""The glossary: every stall reason, figure, unit, bottleneck, kind of instruction and chart term, one paragraph each.
+"""The glossary: every stall reason, figure, unit, bottleneck, kind of instruction and chart term,
+one paragraph each.
 
-What a figure is comes from the registry, a bottleneck from its rule, so that neither is said twice; how to read it stands in `glossary_terms.py`.
-The report shows the paragraphs where a term appears and as a page, docs/glossary.md holds the same.
-"""
+What a figure is comes from the registry, a bottleneck from its rule, so that neither is said twice;
+how to read it stands in `glossary_terms.py`. The report shows the paragraphs where a term appears
+and as a page, docs/glossary.md holds the same."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Term:
-    """One entry. `key` is unique, of letters, digits and hyphens; `source` is "" where the paragraph defines nothing that needs one."""
+    """One entry. `key` is unique, of letters, digits and hyphens; `source` is "" where the
+    paragraph defines nothing that needs one."""
 
     key: str
     group: str
@@ -48,18 +50,32 @@ class Term:
 def terms() -> Mapping[str, Term]:
     """Every entry by its key, in the order of the page.
 
-    A figure whose reading is not written yet has its meaning alone: a test holds that none is missing, and no page fails for it.
-    """
+    A figure whose reading is not written yet has its meaning alone: a test holds that none is
+    missing, and no page fails for it."""
     return {term.key: term for term in _all()}
 
 
 def _all() -> Iterator[Term]:
     for name, (title, text, source, words) in CONCEPTS.items():
-        yield Term(_key("concept", name), "concept", title, text, source, (f"resource:{name.replace('_', ' ')}", *words))
+        yield Term(
+            _key("concept", name),
+            "concept",
+            title,
+            text,
+            source,
+            (f"resource:{name.replace('_', ' ')}", *words),
+        )
     for name in load_rules():
         about = page(name)
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
-        yield Term(_key("bottleneck", name), "bottleneck", about.title, text, " ".join(about.sections["Source"].split()), (name,))
+        yield Term(
+            _key("bottleneck", name),
+            "bottleneck",
+            about.title,
+            text,
+            " ".join(about.sections["Source"].split()),
+            (name,),
+        )
     for reason, meaning in registry.STALL_REASONS.items():
         name = reason.replace("_", " ")
         yield Term(
@@ -73,12 +89,35 @@ def _all() -> Iterator[Term]:
             continue
         aliases = tuple(word for word, figure in ALIASES.items() if figure == name)
         text = _joined(metric.meaning, METRICS.get(name))
-        yield Term(_key("metric", name), "metric", metric.label, text, metric.ncu[0], (name, *aliases), metric.unit)
+        yield Term(
+            _key("metric", name),
+            "metric",
+            metric.label,
+            text,
+            metric.ncu[0],
+            (name, *aliases),
+            metric.unit,
+        )
     for name, figure in figures.DERIVED.items():
         aliases = tuple(word for word, meant in ALIASES.items() if meant == name)
-        yield Term(_key("derived", name), "derived", figure.label, _joined(figure.meaning, METRICS.get(name)), "", (name, *aliases), figure.unit)
+        yield Term(
+            _key("derived", name),
+            "derived",
+            figure.label,
+            _joined(figure.meaning, METRICS.get(name)),
+            "",
+            (name, *aliases),
+            figure.unit,
+        )
     for name, text in KINDS.items():
-        yield Term(_key("kind", name), "kind", f"{name.capitalize()} instructions", text, "", (f"kind_share:{name}", f"Instructions: {name}"))
+        yield Term(
+            _key("kind", name),
+            "kind",
+            f"{name.capitalize()} instructions",
+            text,
+            "",
+            (f"kind_share:{name}", f"Instructions: {name}"),
+        )
     for unit, (title, text) in UNITS.items():
         yield Term(_key("unit", title), "unit", title, text, "", (unit,) if unit else ())
 
@@ -93,7 +132,8 @@ def _key(group: str, name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _index() -> Mapping[str, str]:
-    """Key by lower-case title and word. Where two entries share one, the first group of the page wins."""
+    """Key by lower-case title and word. Where two entries share one, the first group of the page
+    wins."""
     found: dict[str, str] = {}
     for term in terms().values():
         for word in (term.title, *term.words):
@@ -102,19 +142,29 @@ def _index() -> Mapping[str, str]:
 
 
 def find(words: str) -> str:
-    """The key of the entry that these words name (a title, an id, a heading of a table); "" where there is none."""
+    """The key of the entry that these words name (a title, an id, a heading of a table); "" where
+    there is none."""
     return _index().get(words.strip().lower(), "")
 
 
 def markdown() -> str:
     """docs/glossary.md."""
-    lines = ["# Glossary\n", "Every term that a report shows. The same text stands in the report, behind each term and on its glossary page.\n"]
+    lines = [
+        "# Glossary\n",
+        "Every term that a report shows. The same text stands in the report, behind each term and on its glossary page.\n",
+    ]
     for group, heading in GROUPS.items():
         lines.append(f"## {heading}\n")
         for term in terms().values():
             if term.group == group:
-                name = f" (`{term.words[0]}`)" if group in ("metric", "derived", "bottleneck") else ""
+                name = (
+                    f" (`{term.words[0]}`)" if group in ("metric", "derived", "bottleneck") else ""
+                )
                 unit = f" Unit: {term.unit}." if term.unit else ""
-                source = f" Source: {f'`{term.source}`' if group == 'metric' else term.source.rstrip('.')}." if term.source else ""
+                source = (
+                    f" Source: {f'`{term.source}`' if group == 'metric' else term.source.rstrip('.')}."
+                    if term.source
+                    else ""
+                )
                 lines.append(f"**{term.title}**{name}. {term.text}{unit}{source}\n")
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""The glossary's own words, by what they explain; `glossary.py` joins them with the registry's meanings, units and the rules' pages.
+"""The glossary's own words, by what they explain; `glossary.py` joins them with the registry's
+meanings, units and the rules' pages.
 
 A value is a paragraph, or a paragraph and its source. Nothing here is measured.
 """
@@ -191,7 +192,8 @@ KINDS: Final[dict[str, str]] = {
     "other": "Instructions of none of these kinds: moves between registers, mostly.",
 }
 
-#: Resources of the time model and what the charts, tables and headers speak of: title, paragraph, source, other words for it.
+#: Resources of the time model and what the charts, tables and headers speak of: title, paragraph,
+#: source, other words for it.
 CONCEPTS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "issue": ("Issue slots", "Each of an SM's four schedulers can issue one instruction a cycle; this is the time that issuing all of the launch's instructions takes at least.", _GUIDE, ("issue",)),
     "fma": ("FP32 FMA pipe", "The units for single-precision multiply-add; the bound is the time that the launch's FP32 instructions take at the pipe's rate.", _GUIDE, ("fma", "FP32 pipe")),
@@ -262,8 +264,9 @@ ALIASES: Final[dict[str, str]] = {
     "achieved occupancy": "achieved_occupancy", "Replay passes": "passes", "waves": "waves",
 }  # fmt: skip
 
-#: The entry that a table's heading opens: by kind of table, then by the column's key. One word means another thing in another table, so no
-#: heading is looked up by its words; one that is not named here has its own explanation alone.
+#: The entry that a table's heading opens: by kind of table, then by the column's key. One word
+#: means another thing in another table, so no heading is looked up by its words; one that is not
+#: named here has its own explanation alone.
 HEADINGS: Final[dict[str, dict[str, str]]] = {
     "ladder": {
         "rung": "concept-rung", "time": "concept-time", "rate": "concept-rate", "baseline": "concept-baseline", "bottleneck": "concept-verdict",

@@ -1,8 +1,8 @@
-"""What can be said of a kernel without a GPU: its resources, occupancy, hot loops and the bottlenecks that its code shows.
+"""What can be said of a kernel without a GPU: its resources, occupancy, hot loops and the
+bottlenecks that its code shows.
 
-`analyse_rung` takes a rung of a ladder, `analyse_source` any .cu file, `analyse_cubin` any cubin. The terminal and JSON forms are the command's;
-the JSON document is described in docs/static.md.
-"""
+`analyse_rung` takes a rung of a ladder, `analyse_source` any .cu file, `analyse_cubin` any cubin.
+The terminal and JSON forms are the command's; the JSON document is described in docs/static.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ TYPICAL_BLOCKS: Final = (64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The nearest change of one resource alone that puts more warps on an SM: from `now` to `then` (registers a thread, bytes or threads a block)."""
+    """The nearest change of one resource alone that puts more warps on an SM: from `now` to `then`
+    (registers a thread, bytes or threads a block)."""
 
     resource: str
     now: int
@@ -53,7 +54,8 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class KernelAnalysis:
-    """One kernel. Resources as ptxas gives them: registers a thread; spilled and stack bytes a thread; static shared bytes a block."""
+    """One kernel. Resources as ptxas gives them: registers a thread; spilled and stack bytes a
+    thread; static shared bytes a block."""
 
     name: str
     registers: int
@@ -81,7 +83,8 @@ class KernelAnalysis:
     """Loops with most work first, at most LISTED; one of depth 0 where there is no loop."""
     loops: int
     bytes_in_flight: float | None
-    """Bytes of global loads that an SM can have outstanding in the first region, all resident warps together."""
+    """Bytes of global loads that an SM can have outstanding in the first region, all resident warps
+    together."""
     findings: tuple[StaticFinding, ...]
     unknown: tuple[Unknown, ...]
 
@@ -102,14 +105,27 @@ class StaticAnalysis:
     def as_document(self) -> dict[str, Any]:
         """The JSON document (docs/static.md)."""
         shown = replace(
-            self, kernels=tuple(replace(k, regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions)) for k in self.kernels)
+            self,
+            kernels=tuple(
+                replace(
+                    k,
+                    regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions),
+                )
+                for k in self.kernels
+            ),
         )
         plain = document("static", shown)
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
-            for table, found in [(kernel["occupancy"], given.occupancy), *zip(kernel["blocks"], given.blocks, strict=True)]:
+            for table, found in [
+                (kernel["occupancy"], given.occupancy),
+                *zip(kernel["blocks"], given.blocks, strict=True),
+            ]:
                 if found is not None:
                     table.update(
-                        active_blocks=found.active_blocks, active_warps=found.active_warps, fraction=found.fraction, limiters=list(found.limiters)
+                        active_blocks=found.active_blocks,
+                        active_warps=found.active_warps,
+                        fraction=found.fraction,
+                        limiters=list(found.limiters),
                     )
             for table, region in zip(kernel["regions"], given.regions, strict=True):
                 del table["code"]
@@ -131,11 +147,10 @@ def analyse_rung(
 
     Args:
         rung: what to analyse; a library baseline gives an analysis without kernels that says so.
-        arch: `sm_90` and so on.
-        size: problem size for the launch's block and grid; the family's first bench size where None.
-        dtype: element type; the family's first where None.
-        parameters: overrides of the rung's parameters.
-        sm_count: multiprocessors of the GPU, for waves; not computed where None.
+            arch: `sm_90` and so on. size: problem size for the launch's block and grid; the
+            family's first bench size where None. dtype: element type; the family's first where
+            None. parameters: overrides of the rung's parameters. sm_count: multiprocessors of the
+            GPU, for waves; not computed where None.
 
     Raises:
         UsageProblem: an architecture, size or parameters that the rung does not take.
@@ -156,16 +171,31 @@ def analyse_rung(
         chosen = problem.dtype(dtype)
         parsed = problem.parse_size(size or problem.bench_sizes[-1])
         label = parsed.label
-        scalars = {name: scalar.value for name, scalar in problem.scalars(parsed, chosen, rung.problem).items()}
-        # Persistent kernels take their grid from the number of SMs; their block does not depend on it.
+        scalars = {
+            name: scalar.value
+            for name, scalar in problem.scalars(parsed, chosen, rung.problem).items()
+        }
+        # Persistent kernels take their grid from the number of SMs; their block does not depend on
+        # it.
         launches = rung.launch_geometry({**scalars, **parsed.as_dict()}, parameters, sm_count or 1)
         geometry = {launch.kernel: launch for launch in reversed(launches)}
-        intensity = problem.flops(parsed, rung.problem) / max(1.0, problem.compulsory_bytes(parsed, chosen, rung.problem))
-    shared = StaticAnalysis(subject, cubin.target, cubin.compiler, dict(cubin.parameters), label, chosen, ())
+        intensity = problem.flops(parsed, rung.problem) / max(
+            1.0, problem.compulsory_bytes(parsed, chosen, rung.problem)
+        )
+    shared = StaticAnalysis(
+        subject, cubin.target, cubin.compiler, dict(cubin.parameters), label, chosen, ()
+    )
     return _analyse(shared, cubin.path, cubin.entries, geometry, intensity, sm_count)
 
 
-def analyse_source(source: Path, arch: str, *, macros: Mapping[str, str] | None = None, block: int | None = None, shared: int = 0) -> StaticAnalysis:
+def analyse_source(
+    source: Path,
+    arch: str,
+    *,
+    macros: Mapping[str, str] | None = None,
+    block: int | None = None,
+    shared: int = 0,
+) -> StaticAnalysis:
     """Compile any .cu file and analyse its kernels.
 
     Args:
@@ -180,28 +210,48 @@ def analyse_source(source: Path, arch: str, *, macros: Mapping[str, str] | None 
     """
     cubin: Cubin = nvcc.compile_file(source, arch, macros)
     if not cubin.entries:
-        raise InputProblem(f"'{source.name}' holds no kernel", "Give a file with a __global__ function; a template has to be instantiated in it")
+        raise InputProblem(
+            f"'{source.name}' holds no kernel",
+            "Give a file with a __global__ function; a template has to be instantiated in it",
+        )
     geometry = _given(cubin.entries, block, shared)
-    return _analyse(StaticAnalysis(source.name, cubin.target, cubin.compiler, {}, "", "", ()), cubin.path, cubin.entries, geometry, None, None)
+    return _analyse(
+        StaticAnalysis(source.name, cubin.target, cubin.compiler, {}, "", "", ()),
+        cubin.path,
+        cubin.entries,
+        geometry,
+        None,
+        None,
+    )
 
 
 def analyse_cubin(cubin: Path, *, block: int | None = None, shared: int = 0) -> StaticAnalysis:
-    """Analyse the kernels of a cubin, whatever compiled it. `block` and `shared` as in `analyse_source`.
+    """Analyse the kernels of a cubin, whatever compiled it. `block` and `shared` as in
+    `analyse_source`.
 
     Raises:
         EnvironmentProblem: no nvdisasm or cuobjdump.
         InputProblem: not a cubin.
     """
     if not cubin.is_file():
-        raise UsageProblem(f"there is no file '{cubin}'", "Give a .cu file, a .cubin, or the name of a kernel")
+        raise UsageProblem(
+            f"there is no file '{cubin}'", "Give a .cu file, a .cubin, or the name of a kernel"
+        )
     target, entries = read_cubin(cubin)
     return _analyse(
-        StaticAnalysis(cubin.name, target, "", {}, "", "", ()), cubin, entries, _given(entries, block, shared), None, None, spills_known=False
+        StaticAnalysis(cubin.name, target, "", {}, "", "", ()),
+        cubin,
+        entries,
+        _given(entries, block, shared),
+        None,
+        None,
+        spills_known=False,
     )
 
 
 def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
-    """Target and resources by kernel, as cuobjdump reads them from the file; spills are not in it (0 here).
+    """Target and resources by kernel, as cuobjdump reads them from the file; spills are not in it
+    (0 here).
 
     Raises:
         EnvironmentProblem: no cuobjdump.
@@ -212,20 +262,42 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     for option in ("-lelf", "-res-usage"):
         try:
             answer = subprocess.run(
-                [str(tool.path), option, str(cubin)], capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+                [str(tool.path), option, str(cubin)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentProblem(f"cuobjdump did not run on {cubin.name}: {error}", "Check the CUDA toolkit") from error
+            raise EnvironmentProblem(
+                f"cuobjdump did not run on {cubin.name}: {error}", "Check the CUDA toolkit"
+            ) from error
         texts.append(answer.stdout)
     target = re.search(r"\b(sm_\d+a?)\b", texts[0])
     if target is None:
-        raise InputProblem(f"{cubin.name} is no cubin, or one that cuobjdump {tool.version} does not know", "Make one with `nvcc -cubin`")
-    reserved = limits_of(nvcc.parse_arch(target[1])).shared_reserved if nvcc.parse_arch(target[1]) >= (9, 0) else 0
+        raise InputProblem(
+            f"{cubin.name} is no cubin, or one that cuobjdump {tool.version} does not know",
+            "Make one with `nvcc -cubin`",
+        )
+    reserved = (
+        limits_of(nvcc.parse_arch(target[1])).shared_reserved
+        if nvcc.parse_arch(target[1]) >= (9, 0)
+        else 0
+    )
     entries = {}
     for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", texts[1]):
         found = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", row)}
-        # From CC 9.0 on cuobjdump counts the driver's part of the block's shared memory; ptxas does not.
-        entries[name] = Resources(found.get("REG", 0), found.get("STACK", 0), 0, 0, max(0, found.get("SHARED", 0) - reserved), 0)
+        # From CC 9.0 on cuobjdump counts the driver's part of the block's shared memory; ptxas does
+        # not.
+        entries[name] = Resources(
+            found.get("REG", 0),
+            found.get("STACK", 0),
+            0,
+            0,
+            max(0, found.get("SHARED", 0) - reserved),
+            0,
+        )
     return target[1], entries
 
 
@@ -236,11 +308,15 @@ def _problem(rung: Rung) -> Problem | None:
         return None
 
 
-def _given(entries: Mapping[str, Resources], block: int | None, shared: int) -> dict[str, LaunchGeometry]:
+def _given(
+    entries: Mapping[str, Resources], block: int | None, shared: int
+) -> dict[str, LaunchGeometry]:
     if block is None:
         return {}
     if not 1 <= block <= MAX_BLOCK_THREADS:
-        raise UsageProblem(f"a block of {block} threads is out of range", f"It is 1 to {MAX_BLOCK_THREADS}")
+        raise UsageProblem(
+            f"a block of {block} threads is out of range", f"It is 1 to {MAX_BLOCK_THREADS}"
+        )
     return {name: LaunchGeometry(name, (0, 1, 1), (block, 1, 1), shared, ()) for name in entries}
 
 
@@ -251,7 +327,8 @@ def _analyse(
     cc = nvcc.parse_arch(made.target)
     functions = {function.name: function for function in disassembly.disassemble(cubin)}
     names = sorted(
-        (name for name in entries if name in functions), key=lambda name: (list(geometry).index(name) if name in geometry else len(geometry), name)
+        (name for name in entries if name in functions),
+        key=lambda name: (list(geometry).index(name) if name in geometry else len(geometry), name),
     )
     kernels = []
     for name in names:
@@ -279,7 +356,9 @@ def _occupancy(cc: tuple[int, int], used: Resources, threads: int, dynamic: int)
     return occupancy(cc, threads, used.registers, used.shared, dynamic, None, max(1, used.barriers))
 
 
-def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool) -> KernelAnalysis:
+def _kernel(
+    facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool
+) -> KernelAnalysis:
     used, fill = facts.resources, facts.occupancy
     warps, live = facts.warps, live_registers(facts.function)
     return KernelAnalysis(
@@ -296,13 +375,19 @@ def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | Non
         live_at=_place(facts.function.instructions[live.peak_index]),
         block_threads=launch.threads if launch else None,
         grid_blocks=facts.grid_blocks,
-        waves=fill.waves(blocks, facts.sm_count) if fill and blocks and facts.sm_count and fill.active_blocks else None,
+        waves=fill.waves(blocks, facts.sm_count)
+        if fill and blocks and facts.sm_count and fill.active_blocks
+        else None,
         occupancy=fill,
         what_if=_what_if(fill) if fill else (),
-        blocks=() if fill else tuple(_occupancy(facts.cc, used, threads, 0) for threads in TYPICAL_BLOCKS),
+        blocks=()
+        if fill
+        else tuple(_occupancy(facts.cc, used, threads, 0) for threads in TYPICAL_BLOCKS),
         regions=facts.regions[:LISTED],
         loops=sum(region.depth > 0 for region in facts.regions),
-        bytes_in_flight=facts.main.bytes_in_flight * warps * disassembly.WARP_SIZE if warps is not None else None,
+        bytes_in_flight=facts.main.bytes_in_flight * warps * disassembly.WARP_SIZE
+        if warps is not None
+        else None,
         findings=diagnose_static(facts),
         unknown=unknowns(facts),
     )
@@ -310,21 +395,62 @@ def _kernel(facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | Non
 
 def _place(instruction: disassembly.SassInstruction) -> Location:
     file = instruction.file.replace("\\", "/").rsplit("/", 1)[-1]
-    return Location(file, instruction.line, instruction.address, instruction.sass, 1.0, "live registers")
+    return Location(
+        file, instruction.line, instruction.address, instruction.sass, 1.0, "live registers"
+    )
 
 
 def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:
-    """The nearest change of registers, shared memory and block size, each alone, that puts more warps on an SM; none where all are there."""
+    """The nearest change of registers, shared memory and block size, each alone, that puts more
+    warps on an SM; none where all are there."""
     found = []
     steps = next_steps(base)
     if "registers" in steps:
-        changed = occupancy(base.cc, base.block_threads, steps["registers"], base.shared, 0, None, base.barriers)
-        found.append(WhatIf("registers", base.registers, steps["registers"], changed.active_warps, changed.fraction))
+        changed = occupancy(
+            base.cc, base.block_threads, steps["registers"], base.shared, 0, None, base.barriers
+        )
+        found.append(
+            WhatIf(
+                "registers",
+                base.registers,
+                steps["registers"],
+                changed.active_warps,
+                changed.fraction,
+            )
+        )
     if "shared memory" in steps:
-        changed = occupancy(base.cc, base.block_threads, base.registers, steps["shared memory"], 0, None, base.barriers)
-        found.append(WhatIf("shared memory", base.shared, steps["shared memory"], changed.active_warps, changed.fraction))
-    gaining = {size: after for size, after in what_if_block(base).items() if after.active_warps > base.active_warps}
+        changed = occupancy(
+            base.cc,
+            base.block_threads,
+            base.registers,
+            steps["shared memory"],
+            0,
+            None,
+            base.barriers,
+        )
+        found.append(
+            WhatIf(
+                "shared memory",
+                base.shared,
+                steps["shared memory"],
+                changed.active_warps,
+                changed.fraction,
+            )
+        )
+    gaining = {
+        size: after
+        for size, after in what_if_block(base).items()
+        if after.active_warps > base.active_warps
+    }
     if gaining:
         nearest = min(gaining, key=lambda size: (abs(size - base.block_threads), size))
-        found.append(WhatIf("block", base.block_threads, nearest, gaining[nearest].active_warps, gaining[nearest].fraction))
+        found.append(
+            WhatIf(
+                "block",
+                base.block_threads,
+                nearest,
+                gaining[nearest].active_warps,
+                gaining[nearest].fraction,
+            )
+        )
     return tuple(found)

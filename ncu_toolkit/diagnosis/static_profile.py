@@ -1,7 +1,8 @@
-"""Static analysis of the code that a report holds, and what the profile says of its findings. Needs no toolchain and no cubin.
+"""Static analysis of the code that a report holds, and what the profile says of its findings. Needs
+no toolchain and no cubin.
 
-A report has the SASS of each launch, its registers and its shared memory, but not what ptxas said: spills show as LDL and STL in the code.
-"""
+A report has the SASS of each launch, its registers and its shared memory, but not what ptxas said:
+spills show as LDL and STL in the code."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from ncu_toolkit.sass.liveness import Liveness
 from ncu_toolkit.sass.operands import parts
 
 Outcome = Literal["confirmed", "runner-up", "refuted", "not judged", "not seen"]
-#: Longest code that is analysed for a page: beyond it the loops of machine-written code take longer than the rest of the page.
+#: Longest code that is analysed for a page: beyond it the loops of machine-written code take longer
+#: than the rest of the page.
 LONGEST: Final = 60_000
 
 
@@ -45,7 +47,8 @@ class ProfiledCode:
 
 
 def code_of(profile: Profile) -> ProfiledCode | None:
-    """Static analysis of a launch's code. None where the report holds none of it, or where its branches cannot be followed."""
+    """Static analysis of a launch's code. None where the report holds none of it, or where its
+    branches cannot be followed."""
     rows = profile.instructions
     if len(rows) > LONGEST:
         return None
@@ -56,12 +59,20 @@ def code_of(profile: Profile) -> ProfiledCode | None:
     for i, row in enumerate(rows):
         predicate, operands = parts(row.sass)
         jumps = tuple(rows[j].address for j in targets.get(i, ()))
-        code.append(SassInstruction(row.address, row.opcode, operands, predicate, row.file, row.line, (), jumps))
+        code.append(
+            SassInstruction(
+                row.address, row.opcode, operands, predicate, row.file, row.line, (), jumps
+            )
+        )
     function = Function(profile.launch.function, tuple(without_padding(code)))
     if not function.instructions:
         return None
     launch, context = profile.launch, profile.context
-    known = context.flops / context.compulsory_bytes if context and context.flops and context.compulsory_bytes else None
+    known = (
+        context.flops / context.compulsory_bytes
+        if context and context.flops and context.compulsory_bytes
+        else None
+    )
     facts = KernelFacts(
         function.name, profile.device.cc, Resources(launch.registers, shared=launch.shared_static), function,
         regions_of(function, profile.device.cc), _occupancy(profile), context.dtype if context else "", known,
@@ -77,7 +88,12 @@ def _occupancy(profile: Profile) -> Occupancy | None:
         return None
     try:
         return occupancy(
-            profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic, launch.shared_config or None
+            profile.device.cc,
+            launch.threads_per_block,
+            launch.registers,
+            launch.shared_static,
+            launch.shared_dynamic,
+            launch.shared_config or None,
         )
     except ToolkitError:  # an architecture whose limits are not known here
         return None
@@ -86,16 +102,25 @@ def _occupancy(profile: Profile) -> Occupancy | None:
 def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
     """Each static finding beside the profile's verdict on the same bottleneck.
 
-    Confirmed by the verdict itself, by a runner-up, refuted where the rule ruled it out by its evidence, not judged where it lacked inputs.
-    """
+    Confirmed by the verdict itself, by a runner-up, refuted where the rule ruled it out by its
+    evidence, not judged where it lacked inputs."""
     found = []
     for finding in code.findings:
-        place = next((n for n, f in enumerate(diagnosis.findings) if f.bottleneck == finding.bottleneck and not f.good), None)
+        place = next(
+            (
+                n
+                for n, f in enumerate(diagnosis.findings)
+                if f.bottleneck == finding.bottleneck and not f.good
+            ),
+            None,
+        )
         ruled = next((r for r in diagnosis.considered if r.bottleneck == finding.bottleneck), None)
         if place == 0:
             found.append(Checked(finding, "confirmed", "It is the verdict."))
         elif place is not None:
-            found.append(Checked(finding, "runner-up", f"Found too, behind {diagnosis.primary.bottleneck}."))
+            found.append(
+                Checked(finding, "runner-up", f"Found too, behind {diagnosis.primary.bottleneck}.")
+            )
         elif ruled is not None and ruled.outcome == "ruled out":
             found.append(Checked(finding, "refuted", _sentence(ruled.reason)))
         elif ruled is not None:

@@ -1,8 +1,9 @@
-"""Diagnoses that need no counters: what a kernel's code and resources alone prove or suggest, and what they cannot tell.
+"""Diagnoses that need no counters: what a kernel's code and resources alone prove or suggest, and
+what they cannot tell.
 
-Ids are those of the profile rules (`rules/`), whose pages say what each means and what to change. A static finding carries no predicted speedup:
-the code does not say how often a loop runs or what its warps wait for.
-"""
+Ids are those of the profile rules (`rules/`), whose pages say what each means and what to change. A
+static finding carries no predicted speedup: the code does not say how often a loop runs or what its
+warps wait for."""
 
 from __future__ import annotations
 
@@ -35,14 +36,17 @@ from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import SCHEDULERS, unit_cycles
 from ncu_toolkit.sass.disassembly import MATRIX, flops
 
-#: Integer instructions: as in rules/integer_arithmetic.py, more than all others together; half of that where divisions are among them.
+#: Integer instructions: as in rules/integer_arithmetic.py, more than all others together; half of
+#: that where divisions are among them.
 INTEGER_SHARE: Final = 0.5
 LOW_OCCUPANCY: Final = 0.5
-"""As in rules/low_occupancy.py: half of what an SM holds hides arithmetic latency on every GPU since Volta."""
+"""As in rules/low_occupancy.py: half of what an SM holds hides arithmetic latency on every GPU
+since Volta."""
 BUSY: Final = 0.6
 """Nsight Compute's SpeedOfLight rule: below 60% a unit is not the limit."""
 CACHED_CODE: Final = 128 * 1024
-"""Bytes of instructions held next to an SM (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking": L1.5, 128 KiB)."""
+"""Bytes of instructions held next to an SM (Jia et al., "Dissecting the NVIDIA Volta GPU
+Architecture via Microbenchmarking": L1.5, 128 KiB)."""
 TAIL: Final = 0.2
 """Idle part of the last wave from which Nsight Compute's LaunchConfiguration rule speaks."""
 
@@ -56,11 +60,23 @@ def diagnose_static(facts: KernelFacts) -> tuple[StaticFinding, ...]:
 def double_precision(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
     double = [i for i in region.code if attribution.kind(i.opcode) == "fp64"]
-    converted = [i for i in region.code if "F64" in i.modifiers and i.base in ("F2F", "I2F", "F2I", "FRND")]
-    # Conversions take the special-function pipe: they belong to the double precision that needs them.
+    converted = [
+        i for i in region.code if "F64" in i.modifiers and i.base in ("F2F", "I2F", "F2I", "FRND")
+    ]
+    # Conversions take the special-function pipe: they belong to the double precision that needs
+    # them.
     for_double = unit_cycles(converted, facts.cc, region.conditional).get("special", 0.0)
-    others = max([region.cycles.get("special", 0.0) - for_double, *(c for unit, c in region.cycles.items() if unit not in ("special", "fp64"))])
-    if facts.dtype == "float64" or not double or max(region.cycles.get("fp64", 0.0), for_double) < others:
+    others = max(
+        [
+            region.cycles.get("special", 0.0) - for_double,
+            *(c for unit, c in region.cycles.items() if unit not in ("special", "fp64")),
+        ]
+    )
+    if (
+        facts.dtype == "float64"
+        or not double
+        or max(region.cycles.get("fp64", 0.0), for_double) < others
+    ):
         return None
     return StaticFinding(
         "double-precision",
@@ -68,7 +84,13 @@ def double_precision(facts: KernelFacts) -> StaticFinding | None:
         f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work"
         + (", with conversions to or from it." if converted else "."),
         (
-            evidence("fp64_instructions", "FP64 instructions a pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
+            evidence(
+                "fp64_instructions",
+                "FP64 instructions a pass",
+                len(double),
+                "count",
+                "DADD, DMUL, DFMA and comparisons.",
+            ),
             cycles(region, "fp64", "FP64 pipe"),
             cycles(region, "fma", "FP32 pipe"),
             evidence(
@@ -97,8 +119,14 @@ def tensor_core(facts: KernelFacts) -> StaticFinding | None:
     sixteen = sum("U16" in i.modifiers or "S16" in i.modifiers for i in narrow)
     converted = sum(i.opcode.startswith("HADD2.F32") for i in region.code)
     declared = facts.dtype in ("float16", "bfloat16")
-    # the same tests as the profile rule's: half arithmetic does the work, or 16-bit loads or conversions feed it
-    if not (declared or half > sum(flops(i) for i in fused) / 2 or sixteen > len(narrow) / 2 or converted > len(fused) / 8):
+    # the same tests as the profile rule's: half arithmetic does the work, or 16-bit loads or
+    # conversions feed it
+    if not (
+        declared
+        or half > sum(flops(i) for i in fused) / 2
+        or sixteen > len(narrow) / 2
+        or converted > len(fused) / 8
+    ):
         return None
     return StaticFinding(
         "tensor-core-unused",
@@ -114,8 +142,20 @@ def tensor_core(facts: KernelFacts) -> StaticFinding | None:
                 MULTIPLY_ADDS,
                 ">=",
             ),
-            evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
-            evidence("half_conversions", "Conversions from half a pass", converted, "count", "16-bit operands widened before they are multiplied."),
+            evidence(
+                "matrix_instructions",
+                "Matrix instructions",
+                0,
+                "count",
+                "HMMA, HGMMA and the like.",
+            ),
+            evidence(
+                "half_conversions",
+                "Conversions from half a pass",
+                converted,
+                "count",
+                "16-bit operands widened before they are multiplied.",
+            ),
         ),
         "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library.",
         "The tensor pipe is idle while the FMA or FP16 pipe works.",
@@ -126,7 +166,9 @@ def tensor_core(facts: KernelFacts) -> StaticFinding | None:
 def special_functions(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
     busy = region.cycles.get("special", 0.0)
-    others = max([region.memory_cycles, *(c for unit, c in region.cycles.items() if unit != "special")])
+    others = max(
+        [region.memory_cycles, *(c for unit, c in region.cycles.items() if unit != "special")]
+    )
     if not busy or busy < others:
         return None
     used = [i for i in region.code if attribution.kind(i.opcode) == "special"]
@@ -148,10 +190,16 @@ def special_functions(facts: KernelFacts) -> StaticFinding | None:
 
 def integer(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
-    if facts.dtype.startswith(("int", "uint")) or (region.flops and region.limit not in ("issue", "alu", "special")):
+    if facts.dtype.startswith(("int", "uint")) or (
+        region.flops and region.limit not in ("issue", "alu", "special")
+    ):
         return None
     back = sum(i.base == "F2I" for i in region.code)
-    divisions = min(back, sum(i.base == "I2F" for i in region.code), sum(i.opcode.startswith("MUFU.RCP") for i in region.code))
+    divisions = min(
+        back,
+        sum(i.base == "I2F" for i in region.code),
+        sum(i.opcode.startswith("MUFU.RCP") for i in region.code),
+    )
     share = region.share("integer", "special") if divisions else region.share("integer")
     threshold = INTEGER_SHARE / 2 if divisions else INTEGER_SHARE
     busiest = max(region.cycles.values(), default=0.0)
@@ -164,7 +212,15 @@ def integer(facts: KernelFacts) -> StaticFinding | None:
         f"{units.percent(share)} of the instructions in the {place(region)} are integer arithmetic"
         + (f", {divisions} divisions or modulo operations among them." if divisions else "."),
         (
-            evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
+            evidence(
+                "integer_share",
+                "Integer instructions",
+                share,
+                "fraction",
+                "Addresses, indices, comparisons.",
+                threshold,
+                ">=",
+            ),
             evidence(
                 "divisions",
                 "Integer divisions",
@@ -202,7 +258,15 @@ def dependency(facts: KernelFacts) -> StaticFinding | None:
                 "cycles",
                 "Arithmetic latency along the chain, loads taken as there at once.",
             ),
-            evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction", "With all resident warps.", BUSY, "<"),
+            evidence(
+                "issue_share",
+                "Issue slots used at most",
+                issued / region.dependency_cycles,
+                "fraction",
+                "With all resident warps.",
+                BUSY,
+                "<",
+            ),
         ),
         "Keep several independent accumulators, unroll, or run more warps.",
         "The wait stall is the largest and issue slots are idle.",
@@ -215,7 +279,8 @@ def occupancy_low(facts: KernelFacts) -> StaticFinding | None:
         return None
     steps = next_steps(found)
     hints = [
-        f"{resource} down to {units.count(value)}" + (" bytes a block" if resource == "shared memory" else " a thread")
+        f"{resource} down to {units.count(value)}"
+        + (" bytes a block" if resource == "shared memory" else " a thread")
         for resource, value in steps.items()
     ]
     never = found.active_blocks == 0
@@ -236,25 +301,47 @@ def occupancy_low(facts: KernelFacts) -> StaticFinding | None:
                 LOW_OCCUPANCY,
                 "<",
             ),
-            evidence("registers", "Registers a thread", found.registers, "count", "As ptxas gives them."),
+            evidence(
+                "registers", "Registers a thread", found.registers, "count", "As ptxas gives them."
+            ),
             evidence("shared", "Shared memory a block", found.shared, "B", "Static and dynamic."),
         ),
-        f"One more block fits with {' or '.join(hints)}." if hints else "Choose another block size, so that more blocks or warps fit.",
+        f"One more block fits with {' or '.join(hints)}."
+        if hints
+        else "Choose another block size, so that more blocks or warps fit.",
         "Few eligible warps and idle issue slots.",
     )
 
 
 def launch_shape(facts: KernelFacts) -> StaticFinding | None:
-    if facts.occupancy is None or facts.grid_blocks is None or not facts.sm_count or not facts.occupancy.active_blocks:
+    if (
+        facts.occupancy is None
+        or facts.grid_blocks is None
+        or not facts.sm_count
+        or not facts.occupancy.active_blocks
+    ):
         return None
     waves = facts.occupancy.waves(facts.grid_blocks, facts.sm_count)
     shown = (
-        evidence("waves", "Waves", waves, "", "Blocks of the grid over those that fit on the GPU at once."),
+        evidence(
+            "waves",
+            "Waves",
+            waves,
+            "",
+            "Blocks of the grid over those that fit on the GPU at once.",
+        ),
         evidence("blocks", "Blocks", facts.grid_blocks, "count", "Of the grid."),
     )
     if facts.grid_blocks < facts.sm_count:
         idle = f"The grid has {units.count(facts.grid_blocks)} blocks for {facts.sm_count} multiprocessors: the others have nothing to do."
-        return StaticFinding("grid-too-small", "certain", idle, shown, "Split the work into more blocks.", "Fewer SMs active than there are.")
+        return StaticFinding(
+            "grid-too-small",
+            "certain",
+            idle,
+            shown,
+            "Split the work into more blocks.",
+            "Fewer SMs active than there are.",
+        )
     whole = -(-facts.grid_blocks // (facts.occupancy.active_blocks * facts.sm_count))
     lost = 1 - waves / whole
     if waves > 1 and lost >= TAIL:
@@ -278,7 +365,17 @@ def instruction_cache(facts: KernelFacts) -> StaticFinding | None:
         "instruction-cache",
         "likely",
         f"The loop's code takes {units.count(size)} bytes, more than the instruction cache next to an SM holds: every pass fetches it again.",
-        (evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", CACHED_CODE, ">"),),
+        (
+            evidence(
+                "loop_bytes",
+                "Code of the loop",
+                size,
+                "B",
+                "16 bytes an instruction.",
+                CACHED_CODE,
+                ">",
+            ),
+        ),
         "Unroll less.",
         "The no-instruction stall is large.",
     )

@@ -1,8 +1,9 @@
-"""What a step from one kernel to the next changed, which waiting fell, and what was predicted of it held against what it brought.
+"""What a step from one kernel to the next changed, which waiting fell, and what was predicted of it
+held against what it brought.
 
-A step has one speedup: of the unprofiled times where both kernels were timed, else of their launches' sum under the profiler. Figures and waiting are
-the profiler's, summed over the launches where a kernel takes several.
-"""
+A step has one speedup: of the unprofiled times where both kernels were timed, else of their
+launches' sum under the profiler. Figures and waiting are the profiler's, summed over the launches
+where a kernel takes several."""
 
 from __future__ import annotations
 
@@ -27,18 +28,22 @@ class StepExplanation:
     speedup: float | None
     """Time before over time after; None where a time is missing."""
     clock: Literal["timed", "profiled", ""]
-    """Which times `speedup` is of: unprofiled ones, or the sum of the launches under the profiler."""
+    """Which times `speedup` is of: unprofiled ones, or the sum of the launches under the
+    profiler."""
     was: Finding
     became: Finding
     predicted: Finding | None
-    """What the diagnosis of the earlier kernel's longest launch says of the cause that the step removes; None where none is declared or found."""
+    """What the diagnosis of the earlier kernel's longest launch says of the cause that the step
+    removes; None where none is declared or found."""
     rank: int | None
     """Place of `predicted` in that diagnosis: 1 is the verdict."""
     expected: float | None
-    """The speedup predicted for the whole rung if that cause alone went: of several launches only the longest has it."""
+    """The speedup predicted for the whole rung if that cause alone went: of several launches only
+    the longest has it."""
     changes: tuple[Change, ...]
     stalls: tuple[Change, ...]
-    """Microseconds in which an average warp waited, by reason, over all launches; largest change first."""
+    """Microseconds in which an average warp waited, by reason, over all launches; largest change
+    first."""
     text: tuple[str, ...]
     """Sentences in plain English, in reading order."""
 
@@ -54,9 +59,11 @@ MOVED: Final = 0.1
 FLOOR: Final = 0.01
 #: A part of a slowdown is named from this fraction of it on.
 SHARE: Final = 0.05
-#: A prediction and what was achieved are told as alike only within this factor: 95% and 99% of a time saved are a few points, but 20x and 100x.
+#: A prediction and what was achieved are told as alike only within this factor: 95% and 99% of a
+#: time saved are a few points, but 20x and 100x.
 ALIKE: Final = 1.25
-#: Verdicts that name a unit at work: a step cannot remove it, only use it better. Figure that tells how busy it is.
+#: Verdicts that name a unit at work: a step cannot remove it, only use it better. Figure that tells
+#: how busy it is.
 ROOFS: Final = {
     "fp32-pipe": ("the FP32 pipe", "fma_pipe_active"),
     "tensor-pipe": ("the tensor pipe", "tensor_pipe_active"),
@@ -73,17 +80,33 @@ def explain_step(
     diagnosed: Callable[[Profile], Diagnosis] = diagnose,
     kind: str = "step",
 ) -> StepExplanation:
-    """What changed between two rungs, which stall or traffic fell, what the bottleneck became, and predicted against achieved.
+    """What changed between two rungs, which stall or traffic fell, what the bottleneck became, and
+    predicted against achieved.
 
-    `removes` is the bottleneck that the step is meant to remove, "" for none; `kind` is the later rung's (`regression` and `planted` remove nothing).
-    """
-    sides = tuple(side if isinstance(side, Launches) else Launches((side,)) for side in (before, after))
+    `removes` is the bottleneck that the step is meant to remove, "" for none; `kind` is the later
+    rung's (`regression` and `planted` remove nothing)."""
+    sides = tuple(
+        side if isinstance(side, Launches) else Launches((side,)) for side in (before, after)
+    )
     first, second = diagnosed(sides[0].main), diagnosed(sides[1].main)
-    rank = next((i for i, f in enumerate(first.findings, 1) if f.bottleneck == removes), None) if removes else None
+    rank = (
+        next((i for i, f in enumerate(first.findings, 1) if f.bottleneck == removes), None)
+        if removes
+        else None
+    )
     predicted = first.findings[rank - 1] if rank else None
     story = _Story(sides[0], sides[1], first, second, removes, kind, predicted, rank)
     return StepExplanation(
-        story.speedup, story.clock, first.primary, second.primary, predicted, rank, story.expected, story.figures, story.stalls, tuple(story.text())
+        story.speedup,
+        story.clock,
+        first.primary,
+        second.primary,
+        predicted,
+        rank,
+        story.expected,
+        story.figures,
+        story.stalls,
+        tuple(story.text()),
     )
 
 
@@ -111,12 +134,23 @@ class _Story:
         elif (t0 := before.profiled_us) and (t1 := after.profiled_us):
             self.clock, self.times = "profiled", (t0, t1)
         self.speedup = self.times[0] / self.times[1] if self.times else None
-        self.expected = 1 / (1 - of_all(removes, predicted.saved, before.part)) if predicted else None
+        self.expected = (
+            1 / (1 - of_all(removes, predicted.saved, before.part)) if predicted else None
+        )
         self.figures = changes(before, after)
         self.stalls = _waiting(before, after)
 
     def text(self) -> list[str]:
-        groups = self._time(), self._launches(), self._changed(), self._fell(), self._slower(), self._bottleneck(), self._aim(), self._prediction()
+        groups = (
+            self._time(),
+            self._launches(),
+            self._changed(),
+            self._fell(),
+            self._slower(),
+            self._bottleneck(),
+            self._aim(),
+            self._prediction(),
+        )
         return [line for group in groups for line in group]
 
     def _time(self) -> list[str]:
@@ -135,25 +169,56 @@ class _Story:
         if max(counts) == 1:
             return []
         names = self.before.name or "the kernel before", self.after.name or "this one"
-        many = f"Both take {counts[0]} launches" if counts[0] == counts[1] else f"{_launched(names[0], counts[0])}, {_launched(names[1], counts[1])}"
+        many = (
+            f"Both take {counts[0]} launches"
+            if counts[0] == counts[1]
+            else f"{_launched(names[0], counts[0])}, {_launched(names[1], counts[1])}"
+        )
         if not (self.before.whole and self.after.whole):
-            return [f"{many}, not all of which were profiled: what follows is of the longest launch of each."]
-        return [f"{many}: what follows sums counts, bytes and waiting over them; other figures are those of the longest launch."]
+            return [
+                f"{many}, not all of which were profiled: what follows is of the longest launch of each."
+            ]
+        return [
+            f"{many}: what follows sums counts, bytes and waiting over them; other figures are those of the longest launch."
+        ]
 
     def _changed(self) -> list[str]:
-        told = [_told(change) for change in [*_moved(self.figures, opcodes=False)[:6], *_moved(self.figures, opcodes=True)[:4]]]
+        told = [
+            _told(change)
+            for change in [
+                *_moved(self.figures, opcodes=False)[:6],
+                *_moved(self.figures, opcodes=True)[:4],
+            ]
+        ]
         return ["What changed: " + "; ".join(told) + "."] if told else []
 
     def _fell(self) -> list[str]:
         falling = self._waits(-1)
-        fell = [f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)" for change in falling]
-        return ["The waiting that fell most, under the profiler: " + " and ".join(fell) + "."] if fell else []
+        fell = [
+            f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)"
+            for change in falling
+        ]
+        return (
+            ["The waiting that fell most, under the profiler: " + " and ".join(fell) + "."]
+            if fell
+            else []
+        )
 
     def _waits(self, sign: int) -> list[Change]:
-        """The two reasons whose waiting grew (sign 1) or fell (-1) most, by no less than FLOOR of the slower kernel's time."""
-        times = [time for side in (self.before, self.after) if (time := side.profiled_us or side.main.duration_us)]
+        """The two reasons whose waiting grew (sign 1) or fell (-1) most, by no less than FLOOR of
+        the slower kernel's time."""
+        times = [
+            time
+            for side in (self.before, self.after)
+            if (time := side.profiled_us or side.main.duration_us)
+        ]
         least = FLOOR * max(times, default=0.0)
-        found = [c for c in self.stalls if ((c.after or 0) - (c.before or 0)) * sign >= least and not c.name.endswith("selected")]
+        found = [
+            c
+            for c in self.stalls
+            if ((c.after or 0) - (c.before or 0)) * sign >= least
+            and not c.name.endswith("selected")
+        ]
         return [change for change in found if change.before != change.after][:2]
 
     def _slower(self) -> list[str]:
@@ -164,19 +229,37 @@ class _Story:
         if not t0 or not t1:
             return []
         if t1 < t0 * (1 + NOISE):
-            return ["Under the profiler it is not slower, so the profiles do not tell why it is without it."]
+            return [
+                "Under the profiler it is not slower, so the profiles do not tell why it is without it."
+            ]
         if self.before.count == self.after.count == 1:
-            parts = [part for part in attribute(self.before.main, self.after.main) if part.microseconds > SHARE * (t1 - t0) and part.unit][:3]
-            told = [f"{p.label} {_arrow(p.before, p.after, p.unit)} (costs {units.duration(p.microseconds)})" for p in parts]
+            parts = [
+                part
+                for part in attribute(self.before.main, self.after.main)
+                if part.microseconds > SHARE * (t1 - t0) and part.unit
+            ][:3]
+            told = [
+                f"{p.label} {_arrow(p.before, p.after, p.unit)} (costs {units.duration(p.microseconds)})"
+                for p in parts
+            ]
         else:
-            told = [f"waiting: {c.label} ({units.duration(c.before or 0)} → {units.duration(c.after or 0)} of a warp's time)" for c in self._waits(1)]
-        return ["What made it slower, from the two profiles: " + "; ".join(told) + "."] if told else ["The profiles do not tell why it is slower."]
+            told = [
+                f"waiting: {c.label} ({units.duration(c.before or 0)} → {units.duration(c.after or 0)} of a warp's time)"
+                for c in self._waits(1)
+            ]
+        return (
+            ["What made it slower, from the two profiles: " + "; ".join(told) + "."]
+            if told
+            else ["The profiles do not tell why it is slower."]
+        )
 
     def _bottleneck(self) -> list[str]:
         was, became = self.first.primary, self.second.primary
         if was.bottleneck == became.bottleneck:
             return [f"The bottleneck is still: {self.titles[became.bottleneck]}."]
-        return [f"The bottleneck was {self.titles[was.bottleneck]} and became {self.titles[became.bottleneck]}."]
+        return [
+            f"The bottleneck was {self.titles[was.bottleneck]} and became {self.titles[became.bottleneck]}."
+        ]
 
     def _aim(self) -> list[str]:
         """What the step goes for, where that is not simply the verdict."""
@@ -185,18 +268,39 @@ class _Story:
                 "regression": "This variant is kept to show a regression: it removes nothing, so nothing was predicted for it.",
                 "planted": "A defect is planted in this variant: it removes nothing, so nothing was predicted for it.",
             }
-            return [said.get(self.kind, "This variant is declared to remove no cause, so nothing was predicted for it.")]
-        title, verdict = self.titles.get(self.removes, self.removes), self.titles[self.first.primary.bottleneck]
+            return [
+                said.get(
+                    self.kind,
+                    "This variant is declared to remove no cause, so nothing was predicted for it.",
+                )
+            ]
+        title, verdict = (
+            self.titles.get(self.removes, self.removes),
+            self.titles[self.first.primary.bottleneck],
+        )
         lines = []
         if self.rank is None:
-            lines.append(f"The diagnosis of the earlier kernel did not name {title}, which this step goes for; its verdict was {verdict}.")
+            lines.append(
+                f"The diagnosis of the earlier kernel did not name {title}, which this step goes for; its verdict was {verdict}."
+            )
         elif self.rank > 1:
-            lines.append(f"This step goes for cause number {self.rank} of the earlier kernel's diagnosis, {title}, not for its verdict, {verdict}.")
+            lines.append(
+                f"This step goes for cause number {self.rank} of the earlier kernel's diagnosis, {title}, not for its verdict, {verdict}."
+            )
         if self.removes in ROOFS:
             unit, figure = ROOFS[self.removes]
-            busy = next((c for c in self.figures if c.name == figure and c.before is not None and c.after is not None), None)
+            busy = next(
+                (
+                    c
+                    for c in self.figures
+                    if c.name == figure and c.before is not None and c.after is not None
+                ),
+                None,
+            )
             moved = f" {_told(busy)}." if busy else ""
-            lines.append(f"A step does not remove {unit}: it takes away what stands beside the work there, or does that work in another way.{moved}")
+            lines.append(
+                f"A step does not remove {unit}: it takes away what stands beside the work there, or does that work in another way.{moved}"
+            )
         return lines
 
     def _prediction(self) -> list[str]:
@@ -204,7 +308,11 @@ class _Story:
             return []
         title = self.titles[self.predicted.bottleneck]
         gone = 1 - 1 / self.expected
-        what = f"A better use of {ROOFS[self.removes][0]} alone" if self.removes in ROOFS else f"The cause {title}, removed by itself,"
+        what = (
+            f"A better use of {ROOFS[self.removes][0]} alone"
+            if self.removes in ROOFS
+            else f"The cause {title}, removed by itself,"
+        )
         if gone < NOISE:
             said = f"For {ROOFS[self.removes][0] if self.removes in ROOFS else title} no gain was predicted"
         else:
@@ -216,39 +324,77 @@ class _Story:
         if saved < -NOISE:
             return [f"{said}; the step is slower instead."]
         if abs(saved) <= NOISE:
-            return [f"{said}; the step gained nothing." if gone > NOISE else f"{said}, and none was achieved."]
-        if abs(saved - gone) <= ACCURACY and max(self.speedup / self.expected, self.expected / self.speedup) <= ALIKE:
-            return [f"{said}; the step brought {brought}, which differs by {_points(saved - gone)}."]
+            return [
+                f"{said}; the step gained nothing."
+                if gone > NOISE
+                else f"{said}, and none was achieved."
+            ]
+        if (
+            abs(saved - gone) <= ACCURACY
+            and max(self.speedup / self.expected, self.expected / self.speedup) <= ALIKE
+        ):
+            return [
+                f"{said}; the step brought {brought}, which differs by {_points(saved - gone)}."
+            ]
         if saved > gone:
-            return [f"{said}; the step brought {'more, ' if gone > NOISE else ''}{brought}.", *self._beyond(saved - gone)]
+            return [
+                f"{said}; the step brought {'more, ' if gone > NOISE else ''}{brought}.",
+                *self._beyond(saved - gone),
+            ]
         return [f"{said}; the step brought less, {brought}.", *self._short()]
 
     def _beyond(self, more: float) -> list[str]:
         """What else went or changed: the prediction is for one cause alone."""
         assert self.predicted is not None
         left = {finding.bottleneck for finding in self.second.findings}
-        others = [f for f in self.first.findings if f is not self.predicted and not f.good and f.saved > NOISE and f.bottleneck not in left]
+        others = [
+            f
+            for f in self.first.findings
+            if f is not self.predicted
+            and not f.good
+            and f.saved > NOISE
+            and f.bottleneck not in left
+        ]
         own = {evidence.metric for evidence in self.predicted.evidence}
-        moved = [c.label for c in _moved(self.figures, opcodes=False) if c.name not in own and not c.name.endswith(("occupancy", "utilization"))][:3]
-        moved += [c.label for c in _moved(self.figures, opcodes=True) if _factor(c) == float("inf")][:2]
+        moved = [
+            c.label
+            for c in _moved(self.figures, opcodes=False)
+            if c.name not in own and not c.name.endswith(("occupancy", "utilization"))
+        ][:3]
+        moved += [
+            c.label for c in _moved(self.figures, opcodes=True) if _factor(c) == float("inf")
+        ][:2]
         lines = []
         if others:
-            also = [f"{self.titles[f.bottleneck]} ({units.ratio(f.speedup)} by itself)" for f in others[:2]]
-            lines.append(f"Of what the earlier kernel's diagnosis named, {' and '.join(also)} {'is' if len(also) == 1 else 'are'} gone as well.")
+            also = [
+                f"{self.titles[f.bottleneck]} ({units.ratio(f.speedup)} by itself)"
+                for f in others[:2]
+            ]
+            lines.append(
+                f"Of what the earlier kernel's diagnosis named, {' and '.join(also)} {'is' if len(also) == 1 else 'are'} gone as well."
+            )
         if moved:
-            lines.append(f"Beside the figures that the prediction rests on, the step also changed {_listed([_small(label) for label in moved])}.")
+            lines.append(
+                f"Beside the figures that the prediction rests on, the step also changed {_listed([_small(label) for label in moved])}."
+            )
         return lines or [f"The prediction is {_points(more)} too low."]
 
     def _short(self) -> list[str]:
         """What is left of the cause, or what took its place."""
         assert self.predicted is not None
-        left = next((f for f in self.second.findings if f.bottleneck == self.predicted.bottleneck), None)
+        left = next(
+            (f for f in self.second.findings if f.bottleneck == self.predicted.bottleneck), None
+        )
         title = self.titles[self.predicted.bottleneck]
         if left is not None and left.good:
             return []
         if left is not None:
-            return [f"Not all of it is gone: the diagnosis of this kernel still names {title}, {units.ratio(left.speedup)}."]
-        return [f"The diagnosis of this kernel no longer names {title}; its verdict is {self.titles[self.second.primary.bottleneck]}."]
+            return [
+                f"Not all of it is gone: the diagnosis of this kernel still names {title}, {units.ratio(left.speedup)}."
+            ]
+        return [
+            f"The diagnosis of this kernel no longer names {title}; its verdict is {self.titles[self.second.primary.bottleneck]}."
+        ]
 
 
 def _launched(name: str, count: int) -> str:
@@ -270,9 +416,14 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _moved(figures: tuple[Change, ...], *, opcodes: bool) -> list[Change]:
-    """Figures that moved or appeared, utilisations aside: they are a consequence. Counts by opcode come with the largest factor first."""
+    """Figures that moved or appeared, utilisations aside: they are a consequence. Counts by opcode
+    come with the largest factor first."""
     found = [c for c in figures if (c.name in OPCODES) == opcodes and not c.name.endswith("active")]
-    found = [c for c in found if (not c.before and c.after) or ((ratio := c.ratio) is not None and abs(ratio - 1) > MOVED)]
+    found = [
+        c
+        for c in found
+        if (not c.before and c.after) or ((ratio := c.ratio) is not None and abs(ratio - 1) > MOVED)
+    ]
     return sorted(found, key=lambda c: -_factor(c)) if opcodes else found
 
 
@@ -292,22 +443,39 @@ def _arrow(before: float | None, after: float | None, unit: str) -> str:
 
 
 def _waiting(before: Launches, after: Launches) -> tuple[Change, ...]:
-    """Microseconds of waiting by reason, over all launches where both sides have all of theirs, else in the longest of each."""
-    sides = (before, after) if before.whole and after.whole else (replace(before, profiles=(before.main,)), replace(after, profiles=(after.main,)))
-    reasons = dict.fromkeys(reason for side in sides for profile in side.profiles for reason in figures.stall_shares(profile))
+    """Microseconds of waiting by reason, over all launches where both sides have all of theirs,
+    else in the longest of each."""
+    sides = (
+        (before, after)
+        if before.whole and after.whole
+        else (replace(before, profiles=(before.main,)), replace(after, profiles=(after.main,)))
+    )
+    reasons = dict.fromkeys(
+        reason
+        for side in sides
+        for profile in side.profiles
+        for reason in figures.stall_shares(profile)
+    )
     rows = []
     for reason in reasons:
         pair = _waited(sides[0], reason), _waited(sides[1], reason)
         if None not in pair and any(pair):
             rows.append(Change(f"stall_{reason}", reason.replace("_", " "), "us", *pair))
-    return tuple(sorted(rows, key=lambda change: -abs((change.after or 0.0) - (change.before or 0.0))))
+    return tuple(
+        sorted(rows, key=lambda change: -abs((change.after or 0.0) - (change.before or 0.0)))
+    )
 
 
 def _waited(side: Launches, reason: str) -> float | None:
-    """Microseconds in which an average warp was in `reason`; None where a launch's stalls are not known."""
+    """Microseconds in which an average warp was in `reason`; None where a launch's stalls are not
+    known."""
 
     def of(profile: Profile) -> float | None:
         shares = figures.stall_shares(profile)
-        return shares.get(reason, 0.0) * profile.duration_us if shares and profile.duration_us else None
+        return (
+            shares.get(reason, 0.0) * profile.duration_us
+            if shares and profile.duration_us
+            else None
+        )
 
     return side.total(of) if side.whole else of(side.main)

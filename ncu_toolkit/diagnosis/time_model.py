@@ -1,12 +1,17 @@
-"""An explicit model of where a launch's time goes: what each resource needs at least, what warps wait for, and what is left without a cause.
+"""An explicit model of where a launch's time goes: what each resource needs at least, what warps
+wait for, and what is left without a cause.
 
 Two sides, and the time is the larger one (docs/time-model.md derives this and names its limits):
 
-* **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for `utilisation x time`. Without a cause it is busy
-  for a fraction of that. No resource can be driven beyond `achievable`, so load / achievable bounds the time from below.
-* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the stall stack splits that latency by reason. Without a
-  cause a reason's share shrinks; the rest stays. This is Amdahl's law along one warp: it bounds the time where schedulers idle, and where they do
-  not the issue bound above takes over, so a stall share is never taken as time when the schedulers issue well.
+* **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for
+  `utilisation x time`. Without a cause it is busy
+  for a fraction of that. No resource can be driven beyond `achievable`, so load / achievable bounds
+  the time from below.
+* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the
+  stall stack splits that latency by reason. Without a
+  cause a reason's share shrinks; the rest stays. This is Amdahl's law along one warp: it bounds the
+  time where schedulers idle, and where they do not the issue bound above takes over, so a stall
+  share is never taken as time when the schedulers issue well.
 """
 
 from __future__ import annotations
@@ -19,29 +24,38 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.model import Profile
 
-#: Highest fraction of a resource's peak that kernels reach, so that a prediction is a bound on what can be had, not on what the datasheet says.
+#: Highest fraction of a resource's peak that kernels reach, so that a prediction is a bound on what
+#: can be had, not on what the datasheet says.
 #: 0.9: kernels that are bound by one unit alone keep it 0.85 to 0.98 busy on an H200 (DRAM 0.85 to 0.95, L2 and its link 0.90 to 0.96, FMA 0.92,
-#: L1 data 0.96, issue slots 0.98); copies stay at 0.88 to 0.92 of DRAM, there and in public reports of GDDR6 boards.
+#: L1 data 0.96, issue slots 0.98); copies stay at 0.88 to 0.92 of DRAM, there and in public reports
+#: of GDDR6 boards.
 ACHIEVABLE: Final = 0.9
-#: What well-written kernels that also have something else to do keep up: the point from which Nsight Compute's SpeedOfLight rule calls a unit's
-#: throughput high; the vendor's FP32 matrix product reaches 0.78 of the FMA peak on an H200 (51.1-52 of 66.9 TFLOP/s).
+#: What well-written kernels that also have something else to do keep up: the point from which
+#: Nsight Compute's SpeedOfLight rule calls a unit's throughput high; the vendor's FP32 matrix
+#: product reaches 0.78 of the FMA peak on an H200 (51.1-52 of 66.9 TFLOP/s).
 SUSTAINED: Final = 0.8
 
-#: Fewest microseconds a kernel takes: three device-memory round trips in a row (first instructions, first data, last store drained) at the
-#: 600-800 cycles that microbenchmarks of Volta to Hopper report, at 1.5-2 GHz.
+#: Fewest microseconds a kernel takes: three device-memory round trips in a row (first instructions,
+#: first data, last store drained) at the 600-800 cycles that microbenchmarks of Volta to Hopper
+#: report, at 1.5-2 GHz.
 FLOOR_US: Final = 1.2
 
 BUSY: Final = 0.6
-"""Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight rule."""
+"""Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight
+rule."""
 SATURATED: Final = 0.8
 """From here a unit is near its roof: the upper threshold of the same rule."""
 
-#: Resource -> (names of utilisation metrics, the largest counts; whether it is in every SM; what it is in words).
-#: Units in an SM idle when the SM has no work; L2 and DRAM are shared by all.
+#: Resource -> (names of utilisation metrics, the largest counts; whether it is in every SM; what it
+#: is in words). Units in an SM idle when the SM has no work; L2 and DRAM are shared by all.
 RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "issue": (("issue_active",), True, "issue slots"),
     "fma": (("fma_pipe_active",), True, "the FP32 FMA pipe"),
-    "fmaheavy": (("fmaheavy_pipe_active",), True, "the half of the FMA pipe that also multiplies integers"),
+    "fmaheavy": (
+        ("fmaheavy_pipe_active",),
+        True,
+        "the half of the FMA pipe that also multiplies integers",
+    ),
     "alu": (("alu_pipe_active",), True, "the integer and logic pipe"),
     "fp64": (("fp64_pipe_active",), True, "the FP64 pipe"),
     "fp16": (("fp16_pipe_active",), True, "the FP16 pipe"),
@@ -51,7 +65,11 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
     "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
     "l1_data": (("l1_data_pipe_active",), True, "the data stage of L1 and shared memory"),
-    "l1_writeback": (("l1_writeback_active",), True, "the path from L1 and shared memory to the registers"),
+    "l1_writeback": (
+        ("l1_writeback_active",),
+        True,
+        "the path from L1 and shared memory to the registers",
+    ),
     "l1": (("l1_throughput",), True, "L1"),
     "blocks": (("block_rate",), False, "the unit that starts blocks"),
     "constant": (("constant_cache_active",), False, "the constant cache"),
@@ -60,15 +78,19 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "atomic": (("l2_atomic_unit_active",), False, "the atomic units in L2"),
     "dram": (("dram_utilization", "dram_bus_active", "dram_demand"), False, "device memory"),
 }
-#: Roll-ups over several parts that count the cycles in which any was active. They say how busy a unit is, but are no amount of work: at 0.35, 0.53,
+#: Roll-ups over several parts that count the cycles in which any was active. They say how busy a
+#: unit is, but are no amount of work: at 0.35, 0.53,
 #: 0.71, 0.82 and 0.95 of an H200's DRAM bandwidth, L2's is 0.47, 0.62, 0.80, 0.90 and 0.94. As work they count only where the parts are not known.
 ACTIVITY: Final = ("l2_throughput",)
-#: Every SM's own end of the link from L2, counted while that SM has work; the rest of the link is shared.
+#: Every SM's own end of the link from L2, counted while that SM has work; the rest of the link is
+#: shared.
 LINK: Final = "l1_fill_active"
-#: What device memory reaches beyond ACHIEVABLE where it need not turn around between reading and writing: on an H200 CUB's reduction, which only
-#: reads, keeps it 0.96 busy, our own loads 0.95; with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
+#: What device memory reaches beyond ACHIEVABLE where it need not turn around between reading and
+#: writing: on an H200 CUB's reduction, which only reads, keeps it 0.96 busy, our own loads 0.95;
+#: with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
 READ_ONLY: Final = 0.05
-#: Blocks started a cycle at most: seven kernels of short blocks, unlike in all else, start 1.643 to 1.657 a nanosecond on an H200. None starts more.
+#: Blocks started a cycle at most: seven kernels of short blocks, unlike in all else, start 1.643 to
+#: 1.657 a nanosecond on an H200. None starts more.
 BLOCK_STARTS: Final = 0.84
 #: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
 OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
@@ -79,13 +101,15 @@ MEMORY: Final = (*ON_CHIP, "fill", "l2", "dram")
 
 @dataclass(frozen=True)
 class Removal:
-    """What changes when a cause is gone. Every figure is the fraction (0-1) that stays; what is not named stays whole.
+    """What changes when a cause is gone. Every figure is the fraction (0-1) that stays; what is not
+    named stays whole.
 
-    `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued instructions, and with them the stalls that follow
-    each instruction. `parallelism`: factor (>= 1) on the warps that wait side by side; waiting in queues does not shrink by it. `balance`: part of
-    the elapsed time that an SM's work takes when it is spread evenly. `added`: new work in cycles by resource. `basis` says in a sentence where the
-    size of the change comes from, for the reader of the arithmetic.
-    """
+    `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued
+    instructions, and with them the stalls that follow each instruction. `parallelism`: factor (>=
+    1) on the warps that wait side by side; waiting in queues does not shrink by it. `balance`: part
+    of the elapsed time that an SM's work takes when it is spread evenly. `added`: new work in
+    cycles by resource. `basis` says in a sentence where the size of the change comes from, for the
+    reader of the arithmetic."""
 
     what: str
     stalls: Mapping[str, float] = field(default_factory=dict)
@@ -99,7 +123,8 @@ class Removal:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes over, `arithmetic` shows how."""
+    """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes
+    over, `arithmetic` shows how."""
 
     speedup: float
     limit: str
@@ -124,20 +149,38 @@ _PER_INSTRUCTION: Final = (
 )
 #: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
 _INSTRUCTION_RESOURCES: Final = ("issue",)
-#: Waiting that passes through a unit in the SM's memory path, and through what lies behind it: where that unit is the limit, all of it queues there.
-_QUEUES_ON_CHIP: Final = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle")
+#: Waiting that passes through a unit in the SM's memory path, and through what lies behind it:
+#: where that unit is the limit, all of it queues there.
+_QUEUES_ON_CHIP: Final = (
+    "long_scoreboard",
+    "lg_throttle",
+    "mio_throttle",
+    "short_scoreboard",
+    "tex_throttle",
+)
 _QUEUES_OFF_CHIP: Final = ("long_scoreboard", "lg_throttle", "tex_throttle")
-#: Waiting in line for a shared unit: with more warps in the line each waits longer, so it does not shrink by warps side by side.
-CONTENTION: Final = ("not_selected", "dispatch_stall", "math_pipe_throttle", "lg_throttle", "mio_throttle", "tex_throttle")
-#: A prediction that moves the time by less than this says that nothing moves: the profiler's own repeats differ by 1-2%.
+#: Waiting in line for a shared unit: with more warps in the line each waits longer, so it does not
+#: shrink by warps side by side.
+CONTENTION: Final = (
+    "not_selected",
+    "dispatch_stall",
+    "math_pipe_throttle",
+    "lg_throttle",
+    "mio_throttle",
+    "tex_throttle",
+)
+#: A prediction that moves the time by less than this says that nothing moves: the profiler's own
+#: repeats differ by 1-2%.
 NOISE: Final = 0.02
-#: Predictions of time saved are off by five points and more (docs/calibration.md), so a lead of less is none for a cause that names no remedy.
+#: Predictions of time saved are off by five points and more (docs/calibration.md), so a lead of
+#: less is none for a cause that names no remedy.
 ACCURACY: Final = 0.05
 
 
 @dataclass(frozen=True)
 class TimeModel:
-    """One launch. `cycles` is the time now, in SM cycles (1 where the report has no time: shares still hold); loads are in the same cycles."""
+    """One launch. `cycles` is the time now, in SM cycles (1 where the report has no time: shares
+    still hold); loads are in the same cycles."""
 
     cycles: float
     hertz: float | None
@@ -147,7 +190,8 @@ class TimeModel:
     active: float
     """Mean part of the time in which an SM had work, 1 where not known."""
     activity: Mapping[str, float] = field(default_factory=dict)
-    """Resource -> part of the time in which it was active, where that was counted beside its work (ACTIVITY)."""
+    """Resource -> part of the time in which it was active, where that was counted beside its work
+    (ACTIVITY)."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """Resource -> fraction of its peak that can be had, where it is not ACHIEVABLE."""
 
@@ -165,38 +209,53 @@ class TimeModel:
         return sum(self.stalls.get(reason, 0.0) for reason in reasons)
 
     def busiest(self, *resources: str) -> tuple[str, float]:
-        """The busiest of the resources (all without arguments) with its utilisation while its SMs had work; ("", 0) where none was collected."""
+        """The busiest of the resources (all without arguments) with its utilisation while its SMs
+        had work; ("", 0) where none was collected."""
         known = [(name, self.busy(name)) for name in (resources or RESOURCES) if name in self.loads]
         return max(known, key=lambda item: item[1], default=("", 0.0))
 
     def busy(self, resource: str) -> float:
-        """Utilisation in the time that the resource could be used: for units in SMs the SMs' active time. 0 where not collected."""
+        """Utilisation in the time that the resource could be used: for units in SMs the SMs' active
+        time. 0 where not collected."""
         return max(self.worked(resource), self.activity.get(resource, 0.0))
 
     def worked(self, resource: str) -> float:
-        """As `busy`, by the work alone: without the cycles in which a unit was active for less than it can do."""
-        usable = self.active if RESOURCES[resource][1] else 1 - self.ramp if resource in OFF_CHIP else 1.0
+        """As `busy`, by the work alone: without the cycles in which a unit was active for less than
+        it can do."""
+        usable = (
+            self.active
+            if RESOURCES[resource][1]
+            else 1 - self.ramp
+            if resource in OFF_CHIP
+            else 1.0
+        )
         return min(1.0, self.loads.get(resource, 0.0) / (self.cycles * usable))
 
     def reach(self, resource: str) -> float:
-        """The fraction of a resource's peak that can be had while it can be used: the usual figure, or what this launch reaches."""
+        """The fraction of a resource's peak that can be had while it can be used: the usual figure,
+        or what this launch reaches."""
         return max(self.peaks.get(resource, ACHIEVABLE), self.worked(resource))
 
     @property
     def ramp(self) -> float:
-        """The part of the time that start and end take on every launch (FLOOR_US), in which memory has nothing to do; 0 where no time is known."""
-        return min(0.9, FLOOR_US * 1e-6 * self.hertz / self.cycles) if self.hertz is not None else 0.0
+        """The part of the time that start and end take on every launch (FLOOR_US), in which memory
+        has nothing to do; 0 where no time is known."""
+        return (
+            min(0.9, FLOOR_US * 1e-6 * self.hertz / self.cycles) if self.hertz is not None else 0.0
+        )
 
     @property
     def working(self) -> float:
-        """Mean part of the time in which an SM had work, of what is left beside the start and end that every launch has (FLOOR_US)."""
+        """Mean part of the time in which an SM had work, of what is left beside the start and end
+        that every launch has (FLOOR_US)."""
         return min(1.0, self.active / (1 - self.ramp))
 
     def microseconds(self, cycles: float) -> float | None:
         return cycles / self.hertz * 1e6 if self.hertz else None
 
     def bounds_us(self) -> dict[str, float]:
-        """Lower bounds on the time in microseconds by resource, with `waiting` for the latency side; empty where the time is not known."""
+        """Lower bounds on the time in microseconds by resource, with `waiting` for the latency
+        side; empty where the time is not known."""
         if self.hertz is None:
             return {}
         found = {name: load / self.hertz * 1e6 for name, load in self.loads.items()}
@@ -207,23 +266,52 @@ class TimeModel:
 
     def text(self, cycles: float) -> str:
         microseconds = self.microseconds(cycles)
-        return f"{units.percent(cycles / self.cycles)} of the time" if microseconds is None else units.duration(microseconds)
+        return (
+            f"{units.percent(cycles / self.cycles)} of the time"
+            if microseconds is None
+            else units.duration(microseconds)
+        )
 
     def without(self, removal: Removal) -> Prediction:
-        """The time if `removal` took place: the larger of what the resources then need and what the warps then wait."""
+        """The time if `removal` took place: the larger of what the resources then need and what the
+        warps then wait."""
         candidates = [*self._resource_times(removal), *self._waiting_time(removal)]
         if self.hertz is not None:
             candidates.append(
-                ("floor", min(self.cycles, FLOOR_US * 1e-6 * self.hertz), f"no kernel is shorter than about {units.duration(FLOOR_US)}")
+                (
+                    "floor",
+                    min(self.cycles, FLOOR_US * 1e-6 * self.hertz),
+                    f"no kernel is shorter than about {units.duration(FLOOR_US)}",
+                )
             )
         if not any(name == "waiting" for name, _, _ in candidates) and not self._explains(removal):
-            return Prediction(1.0, "unknown", ("Stall reasons were not collected, and no measured load says how much of the time this takes.",))
-        limit, cycles, why = max(candidates, key=lambda item: item[1], default=("unknown", self.cycles, "nothing was measured"))
+            return Prediction(
+                1.0,
+                "unknown",
+                (
+                    "Stall reasons were not collected, and no measured load says how much of the time this takes.",
+                ),
+            )
+        limit, cycles, why = max(
+            candidates,
+            key=lambda item: item[1],
+            default=("unknown", self.cycles, "nothing was measured"),
+        )
         cycles = min(cycles, self.cycles)
         speedup = self.cycles / cycles if cycles > 0 else 1.0
         if 1 - 1 / speedup < NOISE:
-            return Prediction(1.0, limit, (f"Now {self.text(self.cycles)}; {removal.what} it would still take as long: {why}.",))
-        second = max((item for item in candidates if item[0] != limit), key=lambda item: item[1], default=None)
+            return Prediction(
+                1.0,
+                limit,
+                (
+                    f"Now {self.text(self.cycles)}; {removal.what} it would still take as long: {why}.",
+                ),
+            )
+        second = max(
+            (item for item in candidates if item[0] != limit),
+            key=lambda item: item[1],
+            default=None,
+        )
         lines = [
             f"Time now: {self.text(self.cycles)}.",
             *([removal.basis] if removal.basis else []),
@@ -231,25 +319,48 @@ class TimeModel:
             f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, set by {why}.",
         ]
         if second is not None:
-            lines.append(f"The next limit would be {self.text(min(second[1], self.cycles))}: {second[2]}.")
+            lines.append(
+                f"The next limit would be {self.text(min(second[1], self.cycles))}: {second[2]}."
+            )
         quotient = f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)}"
-        lines.append(f"{quotient} for this cause alone, {units.percent(1 - 1 / speedup)} of the time saved.")
+        lines.append(
+            f"{quotient} for this cause alone, {units.percent(1 - 1 / speedup)} of the time saved."
+        )
         return Prediction(speedup, limit, tuple(lines))
 
     def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
         times = []
-        for name in dict.fromkeys((*self.loads, *removal.added)):  # not a set: of limits that tie, the first is told
+        for name in dict.fromkeys(
+            (*self.loads, *removal.added)
+        ):  # not a set: of limits that tie, the first is told
             per_sm, words = RESOURCES[name][1:]
             load = self.loads.get(name, 0.0)
-            keep = removal.loads.get(name, removal.instructions if name in _INSTRUCTION_RESOURCES else 1.0)
+            keep = removal.loads.get(
+                name, removal.instructions if name in _INSTRUCTION_RESOURCES else 1.0
+            )
             left = load * keep + removal.added.get(name, 0.0)
-            # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be used all the time.
-            available = self.active if per_sm and removal.balance == 1.0 else min(1.0, self.active / removal.balance) if per_sm else 1.0
+            # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be
+            # used all the time.
+            available = (
+                self.active
+                if per_sm and removal.balance == 1.0
+                else min(1.0, self.active / removal.balance)
+                if per_sm
+                else 1.0
+            )
             reach = self.reach(name) * available
             start = self.ramp * self.cycles if name in OFF_CHIP and left else 0.0
-            beside = f" after {self.text(start)} of start and end" if start >= 0.01 * self.cycles else ""
+            beside = (
+                f" after {self.text(start)} of start and end" if start >= 0.01 * self.cycles else ""
+            )
             less = f" ({units.percent(1 - keep)} less than now)" if keep < 1 and load else ""
-            times.append((name, left / reach + start, f"{words}, {self.text(left)} of work{less} at {units.percent(reach)} of peak{beside}"))
+            times.append(
+                (
+                    name,
+                    left / reach + start,
+                    f"{words}, {self.text(left)} of work{less} at {units.percent(reach)} of peak{beside}",
+                )
+            )
         return times
 
     def _waiting_time(self, removal: Removal) -> list[tuple[str, float, str]]:
@@ -257,13 +368,23 @@ class TimeModel:
         if not self.stalls and not spreads:
             return []
         # Where stalls were not collected, waiting can only be spread or go with its instructions.
-        left = self._waiting_left(removal) if self.stalls else removal.instructions / removal.parallelism
+        left = (
+            self._waiting_left(removal)
+            if self.stalls
+            else removal.instructions / removal.parallelism
+        )
         cycles = self.cycles * left * removal.balance
         return [("waiting", cycles, "what the warps still wait for")]
 
     def _kept(self, removal: Removal) -> dict[str, float]:
-        """What stays of each stall reason: as the removal says, less what queues at a unit that it relieves, and what only mirrors the rest."""
-        kept = {reason: removal.stalls.get(reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0) for reason in self.stalls}
+        """What stays of each stall reason: as the removal says, less what queues at a unit that it
+        relieves, and what only mirrors the rest."""
+        kept = {
+            reason: removal.stalls.get(
+                reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0
+            )
+            for reason in self.stalls
+        }
         unit, busy = self.busiest(*MEMORY)
         relief = removal.loads.get(unit, 1.0) if unit else 1.0
         if relief < 1:
@@ -272,25 +393,38 @@ class TimeModel:
                 if reason in kept:
                     kept[reason] = min(kept[reason], shorter)
         if "barrier" in kept and "barrier" not in removal.stalls:
-            others = {reason: share for reason, share in self.stalls.items() if reason not in ("selected", "not_selected", "barrier")}
+            others = {
+                reason: share
+                for reason, share in self.stalls.items()
+                if reason not in ("selected", "not_selected", "barrier")
+            }
             total = sum(others.values())
-            kept["barrier"] = sum(share * kept[reason] for reason, share in others.items()) / total if total else 1.0
+            kept["barrier"] = (
+                sum(share * kept[reason] for reason, share in others.items()) / total
+                if total
+                else 1.0
+            )
         return kept
 
     def _waiting_left(self, removal: Removal) -> float:
         kept = self._kept(removal)
-        return sum(share * kept[reason] / self._overlap(reason, removal.parallelism) for reason, share in self.stalls.items())
+        return sum(
+            share * kept[reason] / self._overlap(reason, removal.parallelism)
+            for reason, share in self.stalls.items()
+        )
 
     def _overlap(self, reason: str, parallelism: float) -> float:
-        """How many times shorter a reason's waiting gets by `parallelism` times the warps: not at all in queues, which grow as much longer."""
+        """How many times shorter a reason's waiting gets by `parallelism` times the warps: not at
+        all in queues, which grow as much longer."""
         queued = 1.0 if reason in CONTENTION else self.queued(reason)
         return 1 / (queued + (1 - queued) / parallelism)
 
     def queued(self, reason: str) -> float:
-        """The part of a memory stall's time that is spent in the queue of the busiest unit on its way (queue_share); 0 for other stalls.
+        """The part of a memory stall's time that is spent in the queue of the busiest unit on its
+        way (queue_share); 0 for other stalls.
 
-        An instruction's own issue cycle counts as waiting at the issue slots: the busier they are, the longer more warps make that.
-        """
+        An instruction's own issue cycle counts as waiting at the issue slots: the busier they are,
+        the longer more warps make that."""
         if reason == "selected":
             return queue_share(self.busy("issue"))
         if reason not in _QUEUES_ON_CHIP:
@@ -298,29 +432,54 @@ class TimeModel:
         return queue_share(self.busiest(*(MEMORY if reason in _QUEUES_OFF_CHIP else ON_CHIP))[1])
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
-        """The waiting side as a sum that can be followed: what goes of each reason and why, what goes of the rest, and what stays."""
+        """The waiting side as a sum that can be followed: what goes of each reason and why, what
+        goes of the rest, and what stays."""
         lines = []
         if removal.parallelism > 1:
-            lines.append(f"{units.ratio(removal.parallelism)} as many warps wait side by side: waiting that is not in a queue is that much shorter.")
+            lines.append(
+                f"{units.ratio(removal.parallelism)} as many warps wait side by side: waiting that is not in a queue is that much shorter."
+            )
         if self.stalls:
             kept = self._kept(removal)
-            left = {reason: share * kept[reason] / self._overlap(reason, removal.parallelism) for reason, share in self.stalls.items()}
-            named = [reason for reason in self.stalls if reason not in _PER_INSTRUCTION or reason in removal.stalls]
+            left = {
+                reason: share * kept[reason] / self._overlap(reason, removal.parallelism)
+                for reason, share in self.stalls.items()
+            }
+            named = [
+                reason
+                for reason in self.stalls
+                if reason not in _PER_INSTRUCTION or reason in removal.stalls
+            ]
             told = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
-            lines += [f"{reason.replace('_', ' ')}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}." for reason in told]
-            with_each = [reason for reason in self.stalls if reason not in named and self.stalls[reason] > 0]
+            lines += [
+                f"{reason.replace('_', ' ')}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}."
+                for reason in told
+            ]
+            with_each = [
+                reason for reason in self.stalls if reason not in named and self.stalls[reason] > 0
+            ]
             if with_each and removal.instructions < 1:
                 fewer = f"it comes with each instruction, and {units.percent(1 - removal.instructions)} of them go"
-                lines.append(f"Issuing and what goes with it ({self._names(with_each)}): {self._part(with_each, left)}: {fewer}.")
+                lines.append(
+                    f"Issuing and what goes with it ({self._names(with_each)}): {self._part(with_each, left)}: {fewer}."
+                )
                 told += with_each
-            rest = [reason for reason in self.stalls if reason not in told and self.stalls[reason] > 0]
+            rest = [
+                reason for reason in self.stalls if reason not in told and self.stalls[reason] > 0
+            ]
             lines += [f"The rest ({self._names(rest)}): {self._part(rest, left)}."] if rest else []
             stays = sum(left.values())
         else:
             stays = removal.instructions / removal.parallelism
-            lines += [f"{units.percent(1 - removal.instructions)} of the instructions go."] if removal.instructions < 1 else []
+            lines += (
+                [f"{units.percent(1 - removal.instructions)} of the instructions go."]
+                if removal.instructions < 1
+                else []
+            )
         if removal.balance < 1:
-            lines.append(f"Evenly spread, the work takes {units.percent(removal.balance)} of the elapsed time.")
+            lines.append(
+                f"Evenly spread, the work takes {units.percent(removal.balance)} of the elapsed time."
+            )
         if self.stalls or stays < 1 or removal.balance < 1:
             spread = f" × {units.percent(removal.balance)}" if removal.balance < 1 else ""
             time = f"{self.text(self.cycles)} × {units.percent(stays)}{spread} = {self.text(self.cycles * stays * removal.balance)}"
@@ -331,20 +490,26 @@ class TimeModel:
         """The share of a warp's time that `reasons` take, and what goes of it."""
         share = sum(self.stalls[reason] for reason in reasons)
         gone = share - sum(left[reason] for reason in reasons)
-        stays = "which stays" if abs(gone) < 0.0005 else f"of which {units.percent(gone / share)} goes"
+        stays = (
+            "which stays" if abs(gone) < 0.0005 else f"of which {units.percent(gone / share)} goes"
+        )
         return f"{units.percent(share)} of a warp's time, {stays}"
 
     def _names(self, reasons: Sequence[str]) -> str:
         """The largest of some reasons by name."""
         ordered = sorted(reasons, key=lambda reason: -self.stalls[reason])
-        return ", ".join(reason.replace("_", " ") for reason in ordered[:3]) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")
+        return ", ".join(reason.replace("_", " ") for reason in ordered[:3]) + (
+            f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+        )
 
     def _why(self, reason: str, kept: float, removal: Removal) -> str:
         """Why a reason's waiting shrinks: as _kept has it."""
         if reason in removal.stalls and kept >= removal.stalls[reason]:
             return ": the part that the change takes away"
         if reason == "barrier":
-            return ": at a barrier warps wait for the slowest, so it shrinks as the other waiting does"
+            return (
+                ": at a barrier warps wait for the slowest, so it shrinks as the other waiting does"
+            )
         unit, busy = self.busiest(*MEMORY)
         if kept < 1 and unit:
             relief = units.percent(1 - removal.loads.get(unit, 1.0))
@@ -352,7 +517,8 @@ class TimeModel:
         return ": what of it is not spent in a queue" if removal.parallelism > 1 else ""
 
     def _explains(self, removal: Removal) -> bool:
-        """Without stalls: whether the removal lightens the resource that is the limit (at least BUSY), or is about spreading the work."""
+        """Without stalls: whether the removal lightens the resource that is the limit (at least
+        BUSY), or is about spreading the work."""
         if removal.balance < 1 or removal.parallelism > 1 or removal.instructions < 1:
             return True
         name, busy = self.busiest()
@@ -360,7 +526,8 @@ class TimeModel:
 
 
 def queue_share(utilization: float) -> float:
-    """The part of the time at a unit that is spent in its queue, for arrivals at random and a fixed time of service (M/D/1): u / (2 - u).
+    """The part of the time at a unit that is spent in its queue, for arrivals at random and a fixed
+    time of service (M/D/1): u / (2 - u).
 
     It is the part that shrinks with the unit's load; the rest is the unloaded latency.
     """
@@ -390,10 +557,20 @@ def build(profile: Profile) -> TimeModel:
         if work:
             loads[name] = min(1.0, max(work)) * total * (active if per_sm else 1.0)
             activity[name] = min(1.0, max(found.values()))
-    if "l1_data" in loads:  # the roll-up over L1's parts, which stock reports hold, is no part of its own
+    if (
+        "l1_data" in loads
+    ):  # the roll-up over L1's parts, which stock reports hold, is no part of its own
         loads.pop("l1", None)
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
     peaks = {"blocks": BLOCK_STARTS}
     if read is not None and written is not None and read + written:
         peaks["dram"] = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
-    return TimeModel(total, hertz if cycles else None, loads, figures.stall_shares(profile), active, activity, peaks)
+    return TimeModel(
+        total,
+        hertz if cycles else None,
+        loads,
+        figures.stall_shares(profile),
+        active,
+        activity,
+        peaks,
+    )

@@ -1,4 +1,5 @@
-"""Running ncu: a pure builder of its command line, one subprocess call, and a classifier for what it says when it fails."""
+"""Running ncu: a pure builder of its command line, one subprocess call, and a classifier for what
+it says when it fails."""
 
 from __future__ import annotations
 
@@ -38,9 +39,15 @@ class Ncu:
         here = Path(self.path).resolve()
         release = ".".join(self.version.split(".")[:3])
         candidates = [parent / "sections" for parent in here.parents]
-        candidates += [folder / "sections" for parent in here.parents for folder in parent.glob(f"nsight-compute*{release}*")]
+        candidates += [
+            folder / "sections"
+            for parent in here.parents
+            for folder in parent.glob(f"nsight-compute*{release}*")
+        ]
         candidates.append(Path("/opt/nvidia/nsight-compute") / release / "sections")
-        return next((folder for folder in candidates if (folder / "SpeedOfLight.section").is_file()), None)
+        return next(
+            (folder for folder in candidates if (folder / "SpeedOfLight.section").is_file()), None
+        )
 
 
 def find_ncu() -> Ncu:
@@ -52,13 +59,18 @@ def find_ncu() -> Ncu:
     named = os.environ.get("NCU")
     if named:
         if not shutil.which(named):
-            raise EnvironmentProblem(f"$NCU names '{named}', which is not an executable", "Point it at the ncu binary, or unset it")
+            raise EnvironmentProblem(
+                f"$NCU names '{named}', which is not an executable",
+                "Point it at the ncu binary, or unset it",
+            )
         return _probe(named)
     candidates = [shutil.which("ncu")]
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         candidates.append(shutil.which(str(Path(home) / "bin" / "ncu")))
-    candidates += [str(path) for path in sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)]
+    candidates += [
+        str(path) for path in sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
+    ]
     candidates.append(shutil.which("/usr/local/cuda/bin/ncu"))
     for candidate in candidates:
         if candidate:
@@ -71,7 +83,9 @@ def find_ncu() -> Ncu:
 
 def _probe(path: str) -> Ncu:
     try:
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+        text = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"'{path} --version' does not run: {error}") from None
     found = re.search(r"Version (\S+)", text)
@@ -104,7 +118,15 @@ def argv(ncu: Ncu, request: Request) -> list[str]:
     words = [ncu.path, "--set", request.set_name]
     for folder in request.section_folders:
         words += ["--section-folder", str(folder)]
-    words += ["--clock-control", "none", "--cache-control", request.cache_control, "--nvtx", "--target-processes", "all"]
+    words += [
+        "--clock-control",
+        "none",
+        "--cache-control",
+        request.cache_control,
+        "--nvtx",
+        "--target-processes",
+        "all",
+    ]
     if request.import_source:
         words += ["--import-source", "yes"]
     if request.ranges_only:
@@ -122,7 +144,8 @@ def argv(ncu: Ncu, request: Request) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an ncu run ended. `report` is None when none was written; `problem` when something went wrong."""
+    """How an ncu run ended. `report` is None when none was written; `problem` when something went
+    wrong."""
 
     command: tuple[str, ...]
     returncode: int
@@ -133,7 +156,8 @@ class Outcome:
     interrupted: bool = False
     passes: tuple[int, ...] = ()
     cause: str = ""
-    """The kind of problem: an id of `_SAYINGS`, or timeout, crash (the program), signal (ncu), unknown."""
+    """The kind of problem: an id of `_SAYINGS`, or timeout, crash (the program), signal (ncu),
+    unknown."""
 
 
 def run(
@@ -150,9 +174,10 @@ def run(
 ) -> Outcome:
     """Run ncu in a process group of its own and wait.
 
-    On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and the report is written with what is
-    finished; after GRACE_SECONDS the whole group is killed. `tick` is called a few times a second, for progress. `keep_open` are file
-    descriptors that ncu and the program inherit. `less` is what to do about a time-out.
+    On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
+    the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
+    `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
+    and the program inherit. `less` is what to do about a time-out.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
@@ -189,8 +214,15 @@ def run(
     report = output.with_name(output.name + ".ncu-rep")
     found = report if report.is_file() else None
     logger.debug("what ncu and the program said:\n%s", text)
-    cause, problem = _cause(text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less)
-    logger.info("ncu ended with %s after %.1f s%s", process.returncode, time.monotonic() - started, f": {problem}" if problem else "")
+    cause, problem = _cause(
+        text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
+    )
+    logger.info(
+        "ncu ended with %s after %.1f s%s",
+        process.returncode,
+        time.monotonic() - started,
+        f": {problem}" if problem else "",
+    )
     return Outcome(
         tuple(words),
         process.returncode,
@@ -208,10 +240,15 @@ def _opened(log: Path) -> BinaryIO:
     try:
         return log.open("wb")
     except OSError as error:
-        raise EnvironmentProblem(f"'{log}' cannot be written: {error.strerror}", "Free space, or name another folder with --output") from None
+        raise EnvironmentProblem(
+            f"'{log}' cannot be written: {error.strerror}",
+            "Free space, or name another folder with --output",
+        ) from None
 
 
-def _started(words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]) -> subprocess.Popen[bytes]:
+def _started(
+    words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]
+) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             list(words),
@@ -223,11 +260,15 @@ def _started(words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str
             pass_fds=tuple(keep_open),
         )
     except OSError as error:
-        raise EnvironmentProblem(f"'{words[0]}' cannot be started: {error.strerror}", "Free memory or processes, or check $NCU") from None
+        raise EnvironmentProblem(
+            f"'{words[0]}' cannot be started: {error.strerror}",
+            "Free memory or processes, or check $NCU",
+        ) from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process group: ncu itself, or the program it leaves behind when it crashes."""
+    """Kill what is left of the process group: ncu itself, or the program it leaves behind when it
+    crashes."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -235,8 +276,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-#: What ncu says, by cause. Patterns are looked for in ncu's own lines, which start with `==`; where the last entry is true and the program
-#: failed also in the program's output. Not all: a program may well say that a port is "already in use".
+#: What ncu says, by cause. Patterns are looked for in ncu's own lines, which start with `==`; where
+#: the last entry is true and the program failed also in the program's output. Not all: a program
+#: may well say that a port is "already in use".
 _SAYINGS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
     (
         "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
@@ -257,12 +299,28 @@ _SAYINGS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]]
 )  # fmt: skip
 
 
-def classify(text: str, returncode: int, *, timed_out: bool = False, timeout: float = 0, log: Path | None = None) -> ToolkitError | None:
-    """What went wrong, from ncu's output and exit code; None for success. The cause and its remedy, most specific first."""
+def classify(
+    text: str,
+    returncode: int,
+    *,
+    timed_out: bool = False,
+    timeout: float = 0,
+    log: Path | None = None,
+) -> ToolkitError | None:
+    """What went wrong, from ncu's output and exit code; None for success. The cause and its remedy,
+    most specific first."""
     return _cause(text, returncode, timed_out=timed_out, timeout=timeout, log=log)[1]
 
 
-def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: Path | None, less: str = LESS) -> tuple[str, ToolkitError | None]:
+def _cause(
+    text: str,
+    returncode: int,
+    *,
+    timed_out: bool,
+    timeout: float,
+    log: Path | None,
+    less: str = LESS,
+) -> tuple[str, ToolkitError | None]:
     if timed_out:
         message = f"ncu did not finish within {timeout:.0f} s"
         return "timeout", EnvironmentProblem(message, f"What was finished is kept; {less}")
@@ -270,20 +328,33 @@ def _cause(text: str, returncode: int, *, timed_out: bool, timeout: float, log: 
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
     for where in (own, text) if returncode else (own,):
         for cause, pattern, kind, message, remedy, by_program in _SAYINGS:
-            if (where is own or by_program) and re.search(pattern, where) and not (cause == "no-kernels" and crashed):
+            if (
+                (where is own or by_program)
+                and re.search(pattern, where)
+                and not (cause == "no-kernels" and crashed)
+            ):
                 return cause, kind(message, remedy)
     if returncode == 0:
         return "", None
     said = f"Its output is in {log}" if log else "Its output is in the log beside the report"
     if crashed:
-        return "crash", KernelProblem(f"the profiled program ended with exit code {crashed.group(1)}", said)
+        return "crash", KernelProblem(
+            f"the profiled program ended with exit code {crashed.group(1)}", said
+        )
     if returncode < 0:
         try:
             name = signal.Signals(-returncode).name
         except ValueError:
             name = "not a standard one"
-        return "signal", EnvironmentProblem(f"ncu was ended by signal {-returncode} ({name})", "What was finished is kept")
-    lines = [line.removeprefix("==ERROR== ").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
+        return "signal", EnvironmentProblem(
+            f"ncu was ended by signal {-returncode} ({name})", "What was finished is kept"
+        )
+    lines = [
+        line.removeprefix("==ERROR== ").strip()
+        for line in text.splitlines()
+        if line.startswith("==ERROR==")
+    ]
     return "unknown", EnvironmentProblem(
-        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}", said.replace("Its", "Its whole")
+        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}",
+        said.replace("Its", "Its whole"),
     )

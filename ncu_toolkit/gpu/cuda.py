@@ -1,4 +1,5 @@
-"""The GPU as the launcher sees it: CuPy with errors a user can act on, device facts, clock and power samples."""
+"""The GPU as the launcher sees it: CuPy with errors a user can act on, device facts, clock and
+power samples."""
 
 from __future__ import annotations
 
@@ -26,11 +27,16 @@ def cupy() -> Any:
     try:
         module = importlib.import_module("cupy")
     except ImportError as error:
-        raise EnvironmentProblem(f"CuPy cannot be imported ({_first_line(error)})", f"Run `pip install 'ncu-toolkit[gpu]'`; {_NO_GPU}") from None
+        raise EnvironmentProblem(
+            f"CuPy cannot be imported ({_first_line(error)})",
+            f"Run `pip install 'ncu-toolkit[gpu]'`; {_NO_GPU}",
+        ) from None
     try:
         count = module.cuda.runtime.getDeviceCount()
     except Exception as error:
-        raise EnvironmentProblem(f"no usable GPU: {_first_line(error)}", f"Check `nvidia-smi`; {_NO_GPU}") from None
+        raise EnvironmentProblem(
+            f"no usable GPU: {_first_line(error)}", f"Check `nvidia-smi`; {_NO_GPU}"
+        ) from None
     if count == 0:
         raise EnvironmentProblem("this machine has no CUDA GPU", _NO_GPU)
     return module
@@ -88,7 +94,10 @@ def synchronize(what: str) -> None:
     try:
         cp.cuda.Device().synchronize()
     except Exception as error:
-        raise KernelProblem(f"{what} failed on the GPU: {_first_line(error)}", "Run it under compute-sanitizer: `make sanitize`") from None
+        raise KernelProblem(
+            f"{what} failed on the GPU: {_first_line(error)}",
+            "Run it under compute-sanitizer: `make sanitize`",
+        ) from None
 
 
 def environment() -> dict[str, str]:
@@ -130,8 +139,15 @@ class GpuState:
     """Energy used since the driver was loaded, in millijoules."""
 
 
-#: NVML clock event reasons that mean the GPU runs slower than it could (nvml.h, nvmlClocksEventReason*).
-_THROTTLE = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
+#: NVML clock event reasons that mean the GPU runs slower than it could (nvml.h,
+#: nvmlClocksEventReason*).
+_THROTTLE = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
 
 
 @lru_cache(maxsize=1)
@@ -142,9 +158,12 @@ def _nvml() -> tuple[Any, Any] | None:
         nvml.nvmlInit()
         cp = cupy()
         bus = cp.cuda.runtime.deviceGetPCIBusId(cp.cuda.Device().id)
-        return nvml, nvml.nvmlDeviceGetHandleByPciBusId(bus.encode() if isinstance(bus, str) else bus)
+        return nvml, nvml.nvmlDeviceGetHandleByPciBusId(
+            bus.encode() if isinstance(bus, str) else bus
+        )
     except Exception:
-        # NVML only adds context (clocks, power); without it every figure still stands, marked as not sampled.
+        # NVML only adds context (clocks, power); without it every figure still stands, marked as
+        # not sampled.
         return None
 
 
@@ -179,7 +198,8 @@ def sample() -> GpuState:
 
 
 def energy_mj() -> float | None:
-    """Energy the device has used since the driver was loaded, in millijoules; None where NVML does not say."""
+    """Energy the device has used since the driver was loaded, in millijoules; None where NVML does
+    not say."""
     pair = _nvml()
     if pair is None:
         return None
@@ -190,7 +210,8 @@ def energy_mj() -> float | None:
 
 
 def combined(states: Sequence[GpuState]) -> GpuState:
-    """Several samples as one: median clocks, the highest power and temperature, every reason for throttling that was seen."""
+    """Several samples as one: median clocks, the highest power and temperature, every reason for
+    throttling that was seen."""
 
     def over(name: str, choose: Callable[[list[float]], float]) -> float | None:
         known = [value for state in states if (value := getattr(state, name)) is not None]
@@ -198,7 +219,9 @@ def combined(states: Sequence[GpuState]) -> GpuState:
 
     if not states:
         return GpuState()
-    reasons = dict.fromkeys(reason for state in states for reason in state.throttle.split(", ") if reason)
+    reasons = dict.fromkeys(
+        reason for state in states for reason in state.throttle.split(", ") if reason
+    )
     return GpuState(
         driver=states[-1].driver,
         sm_mhz=over("sm_mhz", statistics.median),
@@ -212,5 +235,6 @@ def combined(states: Sequence[GpuState]) -> GpuState:
 
 
 def disable_tf32() -> None:
-    """Keep library baselines in true FP32: CuPy honours this variable when it is set before its first matrix product."""
+    """Keep library baselines in true FP32: CuPy honours this variable when it is set before its
+    first matrix product."""
     os.environ["CUPY_TF32"] = "0"

@@ -1,4 +1,5 @@
-"""What works on this machine and what does not, each with its remedy. Every check looks for itself and none can stop the others."""
+"""What works on this machine and what does not, each with its remedy. Every check looks for itself
+and none can stop the others."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from ncu_toolkit.report import ncu_module
 
 State = Literal["ok", "warning", "missing"]
 
-#: Free space below which a ladder's reports may not fit: 22 rungs at two sizes took 40 MB, and ncu writes temporary copies.
+#: Free space below which a ladder's reports may not fit: 22 rungs at two sizes took 40 MB, and ncu
+#: writes temporary copies.
 DISK_BYTES: Final = 2 << 30
 _PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
@@ -32,7 +34,8 @@ _CAP_SYS_ADMIN: Final = 21
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at. `needed_for` says what does not work without it; `remedy` is empty where all is well."""
+    """One thing looked at. `needed_for` says what does not work without it; `remedy` is empty where
+    all is well."""
 
     name: str
     state: State
@@ -52,7 +55,12 @@ def _run(name: str, check: Callable[[], Check]) -> Check:
     except ToolkitError as error:
         return Check(name, "missing", error.message, _NEEDED.get(name, ""), error.remedy)
     except Exception as error:
-        return Check(name, "warning", f"this could not be found out: {type(error).__name__}: {error}", _NEEDED.get(name, ""))
+        return Check(
+            name,
+            "warning",
+            f"this could not be found out: {type(error).__name__}: {error}",
+            _NEEDED.get(name, ""),
+        )
 
 
 _NEEDED: Final = {
@@ -102,14 +110,23 @@ def _gpu() -> Check:
 
     try:
         device = cuda.device()
-        name, cc = f"{device.name}, CC {device.cc[0]}.{device.cc[1]}, {device.sm_count} SMs", device.cc
+        name, cc = (
+            f"{device.name}, CC {device.cc[0]}.{device.cc[1]}, {device.sm_count} SMs",
+            device.cc,
+        )
     except ToolkitError:
         found = _from_smi()
         if found is None:
             raise
         name, cc = found
     if cc < (7, 0):
-        return Check("GPU", "missing", name, _NEEDED["GPU"], "Nsight Compute profiles GPUs from Volta (CC 7.0) on")
+        return Check(
+            "GPU",
+            "missing",
+            name,
+            _NEEDED["GPU"],
+            "Nsight Compute profiles GPUs from Volta (CC 7.0) on",
+        )
     return Check("GPU", "ok", name)
 
 
@@ -117,19 +134,33 @@ def _from_smi() -> tuple[str, tuple[int, int]] | None:
     """The first GPU as nvidia-smi names it, for machines without CuPy."""
     try:
         answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"], capture_output=True, text=True, timeout=30, check=True
+            ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.match(r"(.+), (\d+)\.(\d+)$", answer.stdout.splitlines()[0]) if answer.stdout else None
-    return (f"{found[1]}, CC {found[2]}.{found[3]}", (int(found[2]), int(found[3]))) if found else None
+    found = (
+        re.match(r"(.+), (\d+)\.(\d+)$", answer.stdout.splitlines()[0]) if answer.stdout else None
+    )
+    return (
+        (f"{found[1]}, CC {found[2]}.{found[3]}", (int(found[2]), int(found[3]))) if found else None
+    )
 
 
 def _ncu() -> Check:
     ncu = collect.find_ncu()
     if ncu.stock_sections is None:
         remedy = "Set NCU to the ncu of a whole installation; our own sections work without them"
-        return Check("ncu", "warning", f"{ncu.version}, but its section files are not beside it", "profile --set full", remedy)
+        return Check(
+            "ncu",
+            "warning",
+            f"{ncu.version}, but its section files are not beside it",
+            "profile --set full",
+            remedy,
+        )
     return Check("ncu", "ok", ncu.version)
 
 
@@ -137,7 +168,12 @@ def _counters() -> Check:
     try:
         text = _PARAMETERS.read_text(encoding="utf-8")
     except OSError:
-        return Check("counters", "warning", "who may read the performance counters is not known: there is no driver here", _NEEDED["counters"])
+        return Check(
+            "counters",
+            "warning",
+            "who may read the performance counters is not known: there is no driver here",
+            _NEEDED["counters"],
+        )
     found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text)
     if found is None:
         return Check(
@@ -152,13 +188,21 @@ def _counters() -> Check:
     if may_profile():
         return Check("counters", "ok", "only administrators may read them, and this process may")
     remedy = "Run as root, give the container CAP_SYS_ADMIN, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-    return Check("counters", "missing", "only administrators may read them (RmProfilingAdminOnly: 1)", _NEEDED["counters"], remedy)
+    return Check(
+        "counters",
+        "missing",
+        "only administrators may read them (RmProfilingAdminOnly: 1)",
+        _NEEDED["counters"],
+        remedy,
+    )
 
 
 def may_profile() -> bool:
     """Whether this process has CAP_SYS_ADMIN, which the driver asks for."""
     try:
-        found = re.search(r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8"))
+        found = re.search(
+            r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8")
+        )
     except OSError:
         return os.geteuid() == 0
     return bool(found and int(found.group(1), 16) >> _CAP_SYS_ADMIN & 1)
@@ -179,7 +223,11 @@ def _versions() -> Check:
     newer = _numbers(ncu) > _numbers(module)
     if newer and _numbers(module):
         return Check(
-            "versions", "warning", f"ncu {ncu} is newer than ncu-report {module}", _NEEDED["versions"], "Run `pip install --upgrade ncu-report`"
+            "versions",
+            "warning",
+            f"ncu {ncu} is newer than ncu-report {module}",
+            _NEEDED["versions"],
+            "Run `pip install --upgrade ncu-report`",
         )
     return Check("versions", "ok", f"ncu-report {module} reads what ncu {ncu} writes")
 
@@ -196,17 +244,37 @@ def _tool(name: str, label: str) -> Callable[[], Check]:
 
 
 def _cupy() -> Check:
-    names = [dist.metadata["Name"] for dist in importlib.metadata.distributions() if (dist.metadata["Name"] or "").lower().startswith("cupy")]
+    names = [
+        dist.metadata["Name"]
+        for dist in importlib.metadata.distributions()
+        if (dist.metadata["Name"] or "").lower().startswith("cupy")
+    ]
     if len(set(names)) > 1:
         remedy = f"Uninstall all but one: pip uninstall {' '.join(sorted(set(names)))}"
-        return Check("CuPy", "warning", f"several are installed: {', '.join(sorted(set(names)))}", _NEEDED["CuPy"], remedy)
+        return Check(
+            "CuPy",
+            "warning",
+            f"several are installed: {', '.join(sorted(set(names)))}",
+            _NEEDED["CuPy"],
+            remedy,
+        )
     if not names:
-        return Check("CuPy", "missing", "it is not installed", _NEEDED["CuPy"], "Run `pip install 'ncu-toolkit[gpu]'`")
+        return Check(
+            "CuPy",
+            "missing",
+            "it is not installed",
+            _NEEDED["CuPy"],
+            "Run `pip install 'ncu-toolkit[gpu]'`",
+        )
     return Check("CuPy", "ok", f"{names[0]} {importlib.metadata.version(names[0])}")
 
 
 def _disk() -> Check:
-    places = {"here": Path.cwd(), "temporary files": Path(tempfile.gettempdir()), "cache": _existing(cache.cache_folder())}
+    places = {
+        "here": Path.cwd(),
+        "temporary files": Path(tempfile.gettempdir()),
+        "cache": _existing(cache.cache_folder()),
+    }
     tight = []
     for label, path in places.items():
         free = shutil.disk_usage(path).free
@@ -216,9 +284,17 @@ def _disk() -> Check:
             tight.append(f"no permission to write for {label}")
     if tight:
         return Check(
-            "disk", "warning", "; ".join(tight), _NEEDED["disk"], "Free space, or set TMPDIR, NCU_TOOLKIT_CACHE and --output to other folders"
+            "disk",
+            "warning",
+            "; ".join(tight),
+            _NEEDED["disk"],
+            "Free space, or set TMPDIR, NCU_TOOLKIT_CACHE and --output to other folders",
         )
-    return Check("disk", "ok", f"{min(shutil.disk_usage(path).free for path in places.values()) / 2**30:.0f} GiB free")
+    return Check(
+        "disk",
+        "ok",
+        f"{min(shutil.disk_usage(path).free for path in places.values()) / 2**30:.0f} GiB free",
+    )
 
 
 def _existing(path: Path) -> Path:
@@ -232,7 +308,13 @@ def _recordings() -> Check:
 
     found = store.recordings()
     if not found:
-        return Check("recordings", "missing", "the installation holds none", _NEEDED["recordings"], "Reinstall ncu-toolkit")
+        return Check(
+            "recordings",
+            "missing",
+            "the installation holds none",
+            _NEEDED["recordings"],
+            "Reinstall ncu-toolkit",
+        )
     return Check("recordings", "ok", ", ".join(path.name for path in found))
 
 
@@ -252,21 +334,42 @@ _CHECKS: Final[tuple[tuple[str, Callable[[], Check]], ...]] = (
 )
 
 
-#: Packages whose versions matter to a figure or to a page; CuPy is named after the CUDA release it is for.
-_PACKAGES: Final = ("ncu-report", "plotly", "pandas", "jinja2", "rich", "click", "numpy", "cuda-bindings", "nvidia-ml-py")
+#: Packages whose versions matter to a figure or to a page; CuPy is named after the CUDA release it
+#: is for.
+_PACKAGES: Final = (
+    "ncu-report",
+    "plotly",
+    "pandas",
+    "jinja2",
+    "rich",
+    "click",
+    "numpy",
+    "cuda-bindings",
+    "nvidia-ml-py",
+)
 
 
 def versions() -> dict[str, str]:
-    """What ncu-toolkit stands on, by name, with "not found" for what is missing; imports none of it."""
+    """What ncu-toolkit stands on, by name, with "not found" for what is missing; imports none of
+    it."""
     found = {"Python": platform.python_version()}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not found"
-    cupy = sorted({dist.metadata["Name"] for dist in importlib.metadata.distributions() if (dist.metadata["Name"] or "").lower().startswith("cupy")})
+    cupy = sorted(
+        {
+            dist.metadata["Name"]
+            for dist in importlib.metadata.distributions()
+            if (dist.metadata["Name"] or "").lower().startswith("cupy")
+        }
+    )
     found |= {name: importlib.metadata.version(name) for name in cupy} or {"cupy": "not found"}
-    tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {"ncu": collect.find_ncu, "CUDA compiler": lambda: toolchain.find_tool("nvcc")}
+    tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {
+        "ncu": collect.find_ncu,
+        "CUDA compiler": lambda: toolchain.find_tool("nvcc"),
+    }
     for name, look in tools.items():
         try:
             found[name] = look().version
@@ -281,7 +384,9 @@ def works(checks: tuple[Check, ...]) -> dict[str, bool]:
     """Which commands work here."""
     state = {check.name: check.state for check in checks}
     reading = state.get("report module") == "ok"
-    gpu = reading and all(state.get(name) != "missing" for name in ("driver", "GPU", "compiler", "CuPy"))
+    gpu = reading and all(
+        state.get(name) != "missing" for name in ("driver", "GPU", "compiler", "CuPy")
+    )
     counters = all(state.get(name) != "missing" for name in ("ncu", "counters"))
     return {
         "analyze": reading,

@@ -1,8 +1,9 @@
-"""Energy of a launch: the GPU's own energy counter, read while launches follow each other without a gap.
+"""Energy of a launch: the GPU's own energy counter, read while launches follow each other without a
+gap.
 
-The counter moves in steps of some 20 to 100 ms, so what counts is the power between two steps: it is exact however long a step is. That
-power times the time of one launch is the energy of a launch, with all that the board draws meanwhile, its share at rest included.
-"""
+The counter moves in steps of some 20 to 100 ms, so what counts is the power between two steps: it
+is exact however long a step is. That power times the time of one launch is the energy of a launch,
+with all that the board draws meanwhile, its share at rest included."""
 
 from __future__ import annotations
 
@@ -14,18 +15,21 @@ from typing import Final
 
 from ncu_toolkit.gpu import cuda
 
-#: Seconds between the first and the last step of the counter that are asked for, and after which it is given up.
+#: Seconds between the first and the last step of the counter that are asked for, and after which it
+#: is given up.
 WINDOW: Final = 0.1
 LIMIT: Final = 1.0
 #: Seconds of work that are enqueued at once; two such blocks are under way at any time.
 _BLOCK: Final = 0.005
-#: Least share of the time that the host must have had to wait for the GPU: with less, the GPU waited for launches now and then.
+#: Least share of the time that the host must have had to wait for the GPU: with less, the GPU
+#: waited for launches now and then.
 _WAITED: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Sustained:
-    """Launches back to back: energy of one in joules, its time in microseconds, and the power in watts."""
+    """Launches back to back: energy of one in joules, its time in microseconds, and the power in
+    watts."""
 
     joules: float
     microseconds: float
@@ -51,8 +55,8 @@ def measure(
         limit: seconds after which no more is enqueued.
 
     Returns:
-        None where the GPU does not count energy, where its counter did not move in time, and where the launches are so short that the host
-        could not keep the GPU busy.
+        None where the GPU does not count energy, where its counter did not move in time, and where
+        the launches are so short that the host could not keep the GPU busy.
     """
     last = counter()
     if last is None:

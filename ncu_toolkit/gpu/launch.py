@@ -1,4 +1,5 @@
-"""Make a rung runnable: allocate its arrays, bind its arguments, launch it, verify it. Nothing is timed or profiled before it is right."""
+"""Make a rung runnable: allocate its arrays, bind its arguments, launch it, verify it. Nothing is
+timed or profiled before it is right."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from ncu_toolkit.ladder.problems import (
 )
 from ncu_toolkit.model import Device
 
-#: Shared memory of a block, static and dynamic, that needs no opt-in (CUDA Programming Guide, technical specifications).
+#: Shared memory of a block, static and dynamic, that needs no opt-in (CUDA Programming Guide,
+#: technical specifications).
 DEFAULT_SHARED_LIMIT = 48 * 1024
 #: Fraction of free device memory that a case may ask for.
 MEMORY_HEADROOM = 0.92
@@ -31,13 +33,23 @@ _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integer
 
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
-    """What an exception of CuPy means, for `what` it was raised at; None for one that is not CuPy's."""
+    """What an exception of CuPy means, for `what` it was raised at; None for one that is not
+    CuPy's."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else type(error).__name__
-    if type(error).__name__ == "OutOfMemoryError" or "MemoryAllocation" in first or "CUDA_ERROR_OUT_OF_MEMORY" in first:
-        return EnvironmentProblem(f"the GPU ran out of memory at {what}", "Choose a smaller --size, or end other programs on this GPU")
+    if (
+        type(error).__name__ == "OutOfMemoryError"
+        or "MemoryAllocation" in first
+        or "CUDA_ERROR_OUT_OF_MEMORY" in first
+    ):
+        return EnvironmentProblem(
+            f"the GPU ran out of memory at {what}",
+            "Choose a smaller --size, or end other programs on this GPU",
+        )
     if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
-        return KernelProblem(f"{what} failed on the GPU: {first}", "Run it under compute-sanitizer: `make sanitize`")
+        return KernelProblem(
+            f"{what} failed on the GPU: {first}", "Run it under compute-sanitizer: `make sanitize`"
+        )
     return None
 
 
@@ -45,19 +57,30 @@ def architecture_for(rung: Rung, device: Device) -> str:
     """The target to compile a rung for on this device.
 
     Raises:
-        EnvironmentProblem: the device is too old, or the rung needs another architecture's own instructions.
+        EnvironmentProblem: the device is too old, or the rung needs another architecture's own
+            instructions.
     """
     reason = rung.unsupported_on(device.cc)
     if reason:
-        raise EnvironmentProblem(f"{reason} ({device.name})", "Profile another rung: `ncu-toolkit list`")
+        raise EnvironmentProblem(
+            f"{reason} ({device.name})", "Profile another rung: `ncu-toolkit list`"
+        )
     return device.arch
 
 
 class Workspace:
     """The device arrays of one problem, size and dtype, shared by every rung that is run on it."""
 
-    def __init__(self, problem: Problem, size: Size, dtype: str, options: Mapping[str, Any], seed: int = 1) -> None:
-        self.problem, self.size, self.dtype, self.options, self.seed = problem, size, dtype, options, seed
+    def __init__(
+        self, problem: Problem, size: Size, dtype: str, options: Mapping[str, Any], seed: int = 1
+    ) -> None:
+        self.problem, self.size, self.dtype, self.options, self.seed = (
+            problem,
+            size,
+            dtype,
+            options,
+            seed,
+        )
         self.specs: Mapping[str, ArraySpec] = problem.arrays(size, dtype, options)
         self.arrays: dict[str, Any] = {}
         self._expected: Any = None
@@ -66,18 +89,23 @@ class Workspace:
         """Allocate and fill the named arrays that are not there yet.
 
         Raises:
-            UsageProblem: an argument that the problem does not have.
-            EnvironmentProblem: not enough device memory for the arrays and their reference, said before anything is allocated.
+            UsageProblem: an argument that the problem does not have. EnvironmentProblem: not enough
+                device memory for the arrays and their reference, said before anything is allocated.
         """
         unknown = [name for name in names if name not in self.specs]
         if unknown:
-            raise UsageProblem(f"'{who}' asks for array '{unknown[0]}', which {self.problem.family} does not have", f"It has {', '.join(self.specs)}")
+            raise UsageProblem(
+                f"'{who}' asks for array '{unknown[0]}', which {self.problem.family} does not have",
+                f"It has {', '.join(self.specs)}",
+            )
         missing = [name for name in names if name not in self.arrays]
         if not missing:
             return
         cp = cuda.cupy()
         need = sum(self.specs[name].nbytes for name in missing) + (
-            0 if self._expected else self.problem.reference_bytes(self.size, self.dtype, self.options)
+            0
+            if self._expected
+            else self.problem.reference_bytes(self.size, self.dtype, self.options)
         )
         free = cuda.free_bytes()
         if need > free * MEMORY_HEADROOM:
@@ -86,16 +114,21 @@ class Workspace:
                 "Choose a smaller --size",
             )
         inputs = [name for name in missing if self.specs[name].role != "output"]
-        # derived arrays may need the inputs they come from: the problem makes both from the same seed
+        # derived arrays may need the inputs they come from: the problem makes both from the same
+        # seed
         made = self.problem.make_inputs(cp, self.seed, self.size, self.dtype, self.options, inputs)
-        # kernels take a bare pointer and read row-major: a library result in another order would be read transposed
+        # kernels take a bare pointer and read row-major: a library result in another order would be
+        # read transposed
         self.arrays.update({name: cp.ascontiguousarray(array) for name, array in made.items()})
         for name in missing:
             if self.specs[name].role == "output":
-                self.arrays[name] = cp.empty(self.specs[name].shape, dtype=_storage(self.specs[name].dtype))
+                self.arrays[name] = cp.empty(
+                    self.specs[name].shape, dtype=_storage(self.specs[name].dtype)
+                )
 
     def poison(self) -> None:
-        """Fill the outputs with a pattern that no right result has, so that an element nobody wrote is seen."""
+        """Fill the outputs with a pattern that no right result has, so that an element nobody wrote
+        is seen."""
         for name, spec in self.specs.items():
             if spec.role == "output" and name in self.arrays and self.arrays[name].nbytes:
                 self.arrays[name].view(numpy.uint8).fill(_POISON)
@@ -108,7 +141,11 @@ class Workspace:
             inputs = {name: self.arrays[name] for name in names if name in self.arrays}
             absent = [name for name in names if name not in inputs]
             if absent:
-                inputs.update(self.problem.make_inputs(cp, self.seed, self.size, self.dtype, self.options, absent))
+                inputs.update(
+                    self.problem.make_inputs(
+                        cp, self.seed, self.size, self.dtype, self.options, absent
+                    )
+                )
             self._expected = self.problem.reference(cp, inputs, self.size, self.dtype, self.options)
         return self._expected
 
@@ -120,13 +157,18 @@ def _storage(dtype: str) -> str:
 class Runnable:
     """One rung bound to one workspace: `run()` enqueues it once, `verify()` proves it right."""
 
-    def __init__(self, rung: Rung, workspace: Workspace, overrides: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, rung: Rung, workspace: Workspace, overrides: Mapping[str, int] | None = None
+    ) -> None:
         self.rung, self.workspace = rung, workspace
         self.device = cuda.device()
         self.parameters = rung.with_parameters(overrides)
         scalars = workspace.problem.scalars(workspace.size, workspace.dtype, workspace.options)
         self._scalars = scalars
-        self._names = {**{name: scalar.value for name, scalar in scalars.items()}, **workspace.size.as_dict()}
+        self._names = {
+            **{name: scalar.value for name, scalar in scalars.items()},
+            **workspace.size.as_dict(),
+        }
         rung.check_shape(self._names, self.parameters, self.device.sm_count)
         self._launches: list[_Bound] = []
         self._library: Any = None
@@ -136,14 +178,25 @@ class Runnable:
         #: max |out - ref| / bound of the last verification; None before it.
         self.worst: float | None = None
         if rung.library:
-            workspace.require([name for name, spec in workspace.specs.items() if spec.role != "derived"], rung.name)
-            self._library = workspace.problem.library(cuda.cupy(), rung.library, workspace.arrays, workspace.size, workspace.dtype, workspace.options)
+            workspace.require(
+                [name for name, spec in workspace.specs.items() if spec.role != "derived"],
+                rung.name,
+            )
+            self._library = workspace.problem.library(
+                cuda.cupy(),
+                rung.library,
+                workspace.arrays,
+                workspace.size,
+                workspace.dtype,
+                workspace.options,
+            )
         else:
             self._bind()
 
     @property
     def launch_count(self) -> int:
-        """Kernel launches of one run, repeats included; a library's own count is not known here (0)."""
+        """Kernel launches of one run, repeats included; a library's own count is not known here
+        (0)."""
         return sum(bound.repeat for bound in self._launches)
 
     def _bind(self) -> None:
@@ -153,23 +206,50 @@ class Runnable:
         counts = rung.scratch_counts(self._names, self.parameters, sm_count)
         boxes = rung.tensor_map_boxes(self._names, self.parameters, sm_count)
         maps = {table.name: table for table in rung.tensor_maps}
-        wanted = [name for launch in geometry for name in launch.args if name not in self._scalars and name not in counts and name not in maps]
+        wanted = [
+            name
+            for launch in geometry
+            for name in launch.args
+            if name not in self._scalars and name not in counts and name not in maps
+        ]
         wanted += [table.array for table in rung.tensor_maps]
         outputs = [name for name, spec in workspace.specs.items() if spec.role == "output"]
         arch = architecture_for(rung, self.device)
         workspace.require(list(dict.fromkeys([*wanted, *outputs])), rung.name)
-        self._scratch = {spec.name: cp.zeros(max(1, counts[spec.name]), dtype=_storage(spec.dtype)) for spec in rung.scratch}
+        self._scratch = {
+            spec.name: cp.zeros(max(1, counts[spec.name]), dtype=_storage(spec.dtype))
+            for spec in rung.scratch
+        }
         self._zeroed = [self._scratch[spec.name] for spec in rung.scratch if spec.zeroed]
         values: dict[str, Any] = {**workspace.arrays, **self._scratch}
-        values.update({name: numpy.dtype(scalar.dtype).type(scalar.value) for name, scalar in self._scalars.items()})
+        values.update(
+            {
+                name: numpy.dtype(scalar.dtype).type(scalar.value)
+                for name, scalar in self._scalars.items()
+            }
+        )
         for name, table in maps.items():
-            values[name] = tensor_map.encode(workspace.arrays[table.array], workspace.specs[table.array], boxes[name], table.swizzle)
-        self.cubin = nvcc.compile_rung(rung, arch, self.parameters, workspace.problem.macros(workspace.dtype))
+            values[name] = tensor_map.encode(
+                workspace.arrays[table.array],
+                workspace.specs[table.array],
+                boxes[name],
+                table.swizzle,
+            )
+        self.cubin = nvcc.compile_rung(
+            rung, arch, self.parameters, workspace.problem.macros(workspace.dtype)
+        )
         module = cp.cuda.function.Module()
         module.load(self.cubin.path.read_bytes())
         static = {name: resources.shared for name, resources in self.cubin.entries.items()}
         self._launches = [
-            _Bound(module, launch, [values[name] for name in launch.args], static.get(launch.kernel, 0), rung.name) for launch in geometry
+            _Bound(
+                module,
+                launch,
+                [values[name] for name in launch.args],
+                static.get(launch.kernel, 0),
+                rung.name,
+            )
+            for launch in geometry
         ]
 
     def clear_scratch(self) -> None:
@@ -188,7 +268,8 @@ class Runnable:
                 bound.enqueue()
 
     def run_profiled(self, start: Any, stop: Any) -> None:
-        """One run with the first occurrence of each launch between `start` and `stop`; repeats and clearing stay outside."""
+        """One run with the first occurrence of each launch between `start` and `stop`; repeats and
+        clearing stay outside."""
         if self._library is not None:
             start()
             self._library()
@@ -209,7 +290,8 @@ class Runnable:
         """Run once on poisoned outputs and hold every output against the reference.
 
         Raises:
-            KernelProblem: the launch failed, or an output is wrong; the message names rung, size, element and bound.
+            KernelProblem: the launch failed, or an output is wrong; the message names rung, size,
+                element and bound.
         """
         cp = cuda.cupy()
         expected = self.workspace.expected()
@@ -218,7 +300,9 @@ class Runnable:
         cuda.synchronize(f"'{self.rung.name}' at {self.workspace.size.label}")
         verdicts = []
         for name, reference in expected.items():
-            got = self.workspace.problem.decode(cp, name, self.workspace.arrays[name], self.workspace.dtype)
+            got = self.workspace.problem.decode(
+                cp, name, self.workspace.arrays[name], self.workspace.dtype
+            )
             verdict = compare(cp, name, got, reference)
             if not verdict.passed:
                 raise KernelProblem(
@@ -233,13 +317,21 @@ class Runnable:
 class _Bound:
     """One launch with its parameter block built once, so that enqueuing costs little on the CPU."""
 
-    def __init__(self, module: Any, launch: LaunchGeometry, arguments: Sequence[Any], static_shared: int, who: str) -> None:
+    def __init__(
+        self,
+        module: Any,
+        launch: LaunchGeometry,
+        arguments: Sequence[Any],
+        static_shared: int,
+        who: str,
+    ) -> None:
         cp = cuda.cupy()
         try:
             self._function = module.get_function(launch.kernel)
         except Exception:
             raise KernelProblem(
-                f"'{who}' has no kernel '{launch.kernel}' in its compiled code", 'Declare it extern "C" __global__ under the name in [[launch]]'
+                f"'{who}' has no kernel '{launch.kernel}' in its compiled code",
+                'Declare it extern "C" __global__ under the name in [[launch]]',
             ) from None
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
@@ -247,13 +339,23 @@ class _Bound:
             cp.cuda.driver.funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, launch.shared)
         self._holders = [_holder(argument) for argument in arguments]
         self._keep = list(arguments)
-        self._parameters = (ctypes.c_void_p * max(1, len(self._holders)))(*[ctypes.addressof(holder) for holder in self._holders])
+        self._parameters = (ctypes.c_void_p * max(1, len(self._holders)))(
+            *[ctypes.addressof(holder) for holder in self._holders]
+        )
         self._launch = cp.cuda.driver.launchKernel
         self._stream = cp.cuda.get_current_stream
 
     def enqueue(self) -> None:
         try:
-            self._launch(self._function.ptr, *self._grid, *self._block, self._shared, self._stream().ptr, ctypes.addressof(self._parameters), 0)
+            self._launch(
+                self._function.ptr,
+                *self._grid,
+                *self._block,
+                self._shared,
+                self._stream().ptr,
+                ctypes.addressof(self._parameters),
+                0,
+            )
         except Exception as error:
             raise KernelProblem(
                 f"'{self._who}' could not be launched with grid {self._grid}, block {self._block}, {self._shared} bytes of shared memory: {error}"
@@ -264,7 +366,8 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 def _holder(argument: Any) -> Any:
-    """A ctypes object that holds a kernel argument's bytes: a device pointer, a scalar, or an opaque struct given as bytes."""
+    """A ctypes object that holds a kernel argument's bytes: a device pointer, a scalar, or an
+    opaque struct given as bytes."""
     if isinstance(argument, bytes):
         return (ctypes.c_ubyte * len(argument)).from_buffer_copy(argument)
     if isinstance(argument, numpy.generic):

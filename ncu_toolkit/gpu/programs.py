@@ -1,4 +1,5 @@
-"""Anybody's program under ncu: which launches, for how long, and how it is brought to an end so that what was finished is kept."""
+"""Anybody's program under ncu: which launches, for how long, and how it is brought to an end so
+that what was finished is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from ncu_toolkit.report.redact import redact_commands, redact_folder, redact_in_
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.store import Manifest
 
-#: Launches profiled where nothing else is said: each is replayed a dozen times or more, and a training step has thousands.
+#: Launches profiled where nothing else is said: each is replayed a dozen times or more, and a
+#: training step has thousands.
 DEFAULT_LAUNCHES: Final = 20
 STEM: Final = "profile"
 #: What to do about a time-out.
@@ -31,13 +33,16 @@ FEWER: Final = "give more with --timeout, or profile fewer launches (--launch-co
 #: Marks the processes of one run, so that they can be found and ended.
 TOKEN: Final = "NCU_TOOLKIT_RUN"
 #: Calls in a script that mark what is to be profiled.
-_MARKS: Final = re.compile(r"\bncu_toolkit\b[^\n]*\bprofile\b|cudaProfilerStart|profilerStart|profiler\.start\(|profile_start\(")
+_MARKS: Final = re.compile(
+    r"\bncu_toolkit\b[^\n]*\bprofile\b|cudaProfilerStart|profilerStart|profiler\.start\(|profile_start\("
+)
 _LONGEST_SCRIPT: Final = 4 << 20
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which launches of a program to profile. `ranges_only` restricts them to those between profiler start and stop; None finds out."""
+    """Which launches of a program to profile. `ranges_only` restricts them to those between
+    profiler start and stop; None finds out."""
 
     kernel: str = ""
     skip: int = 0
@@ -52,7 +57,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class Collected:
-    """How a program's profiling ended. `notes` say what a user should know; `problem` what went wrong although a report is there."""
+    """How a program's profiling ended. `notes` say what a user should know; `problem` what went
+    wrong although a report is there."""
 
     folder: Path
     notes: tuple[str, ...]
@@ -61,7 +67,8 @@ class Collected:
 
 
 def marks_ranges(command: Sequence[str]) -> bool:
-    """Whether a Python script on the command line marks the ranges it wants profiled (`ncu_toolkit.profile`, cudaProfilerStart)."""
+    """Whether a Python script on the command line marks the ranges it wants profiled
+    (`ncu_toolkit.profile`, cudaProfilerStart)."""
     for word in command:
         path = Path(word)
         if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _LONGEST_SCRIPT:
@@ -70,9 +77,12 @@ def marks_ranges(command: Sequence[str]) -> bool:
 
 
 def check(command: Sequence[str], selection: Selection) -> None:
-    """Raise UsageProblem where the program does not exist, or the kernel filter is no regular expression."""
+    """Raise UsageProblem where the program does not exist, or the kernel filter is no regular
+    expression."""
     if not command:
-        raise UsageProblem("no program to profile", "Put it after '--': ncu-toolkit profile -- ./app arguments")
+        raise UsageProblem(
+            "no program to profile", "Put it after '--': ncu-toolkit profile -- ./app arguments"
+        )
     if shutil.which(command[0]) is None:
         hint = "A program in this folder is ./name, a script `python name.py`; a kernel of a ladder goes after --kernel"
         raise UsageProblem(f"there is no program '{command[0]}'", hint)
@@ -80,16 +90,24 @@ def check(command: Sequence[str], selection: Selection) -> None:
         try:
             re.compile(selection.kernel)
         except re.error as error:
-            raise UsageProblem(f"--kernel-filter '{selection.kernel}' is not a regular expression: {error}") from None
+            raise UsageProblem(
+                f"--kernel-filter '{selection.kernel}' is not a regular expression: {error}"
+            ) from None
 
 
-def request_for(command: Sequence[str], selection: Selection, folder: Path, ncu: collect.Ncu) -> collect.Request:
-    """What to ask of ncu for a program. Raises EnvironmentProblem where the sections of the chosen set are missing."""
+def request_for(
+    command: Sequence[str], selection: Selection, folder: Path, ncu: collect.Ncu
+) -> collect.Request:
+    """What to ask of ncu for a program. Raises EnvironmentProblem where the sections of the chosen
+    set are missing."""
     sections = [section_folder()]
     if ncu.stock_sections is not None:
         sections.append(ncu.stock_sections)
     elif selection.set_name != SET_NAME:
-        raise EnvironmentProblem(f"ncu's own sections are not found beside '{ncu.path}'", "Set NCU to the ncu of an installation that has them")
+        raise EnvironmentProblem(
+            f"ncu's own sections are not found beside '{ncu.path}'",
+            "Set NCU to the ncu of an installation that has them",
+        )
     ranges = selection.ranges_only if selection.ranges_only is not None else marks_ranges(command)
     return collect.Request(
         output=folder / STEM, command=tuple(command), section_folders=tuple(sections), set_name=selection.set_name, ranges_only=ranges,
@@ -98,8 +116,11 @@ def request_for(command: Sequence[str], selection: Selection, folder: Path, ncu:
     )  # fmt: skip
 
 
-def profile(command: Sequence[str], selection: Selection, reports: Path, *, timeout: float) -> Collected:
-    """Run a program under ncu into a new run folder, with its manifest. What was finished before a failure, time-out or Ctrl-C is kept.
+def profile(
+    command: Sequence[str], selection: Selection, reports: Path, *, timeout: float
+) -> Collected:
+    """Run a program under ncu into a new run folder, with its manifest. What was finished before a
+    failure, time-out or Ctrl-C is kept.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -119,7 +140,15 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
 
     log = folder / f"{STEM}.log"
     try:
-        outcome = collect.run(words, folder / STEM, log, timeout=timeout, request_stop=stop, environment={TOKEN: token}, less=FEWER)
+        outcome = collect.run(
+            words,
+            folder / STEM,
+            log,
+            timeout=timeout,
+            request_stop=stop,
+            environment={TOKEN: token},
+            less=FEWER,
+        )
     finally:
         end_programs(token, signal.SIGKILL)
     if outcome.report is None:
@@ -143,21 +172,32 @@ def profile(command: Sequence[str], selection: Selection, reports: Path, *, time
 
 
 def _redact(report: Path, remove_source: bool) -> None:
-    """Redact a report and what lies beside it. Raises InputProblem where the report would not stay whole, and says that it lies there as it was."""
+    """Redact a report and what lies beside it. Raises InputProblem where the report would not stay
+    whole, and says that it lies there as it was."""
     try:
         redact_in_place(report, remove_source=remove_source)
     except InputProblem as error:
         raise InputProblem(
-            error.message, f"The report lies unredacted in {report.parent}; delete it, or redact it with `ncu-toolkit redact`"
+            error.message,
+            f"The report lies unredacted in {report.parent}; delete it, or redact it with `ncu-toolkit redact`",
         ) from None
     redact_folder(report.parent)
 
 
-def _without_report(outcome: collect.Outcome, folder: Path, request: collect.Request) -> ToolkitError:
-    if outcome.problem is not None and "no kernel was profiled" not in outcome.problem.message and not outcome.interrupted:
+def _without_report(
+    outcome: collect.Outcome, folder: Path, request: collect.Request
+) -> ToolkitError:
+    if (
+        outcome.problem is not None
+        and "no kernel was profiled" not in outcome.problem.message
+        and not outcome.interrupted
+    ):
         return outcome.problem
     if outcome.interrupted:
-        return EnvironmentProblem("interrupted before any launch was profiled", f"What the program said is in {folder / f'{STEM}.log'}")
+        return EnvironmentProblem(
+            "interrupted before any launch was profiled",
+            f"What the program said is in {folder / f'{STEM}.log'}",
+        )
     hints = []
     if request.ranges_only:
         hints.append("only marked ranges were profiled: --no-ranges profiles everything")
@@ -176,23 +216,30 @@ def _notes(request: collect.Request, outcome: collect.Outcome, selection: Select
     notes = []
     profiled = len(outcome.passes)
     if request.ranges_only and selection.ranges_only is None:
-        notes.append("only the ranges that the script marks were profiled; --no-ranges profiles everything")
+        notes.append(
+            "only the ranges that the script marks were profiled; --no-ranges profiles everything"
+        )
     if request.launch_skip:
         notes.append(f"the first {request.launch_skip} launches were not profiled (--launch-skip)")
     if request.launch_count and profiled >= request.launch_count:
-        notes.append(f"profiling ended after {request.launch_count} launches (--launch-count); later ones ran unprofiled")
+        notes.append(
+            f"profiling ended after {request.launch_count} launches (--launch-count); later ones ran unprofiled"
+        )
     return notes
 
 
 def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> int:
-    """Signal every process of a run but ncu itself, which then writes its report; returns how many there were."""
+    """Signal every process of a run but ncu itself, which then writes its report; returns how many
+    there were."""
     mark = f"{TOKEN}={token}".encode()
     ended = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if mark not in (entry / "environ").read_bytes().split(b"\0"):
                 continue
-            if how != signal.SIGKILL and (entry / "comm").read_text().strip().startswith(("ncu", "TreeLauncher")):
+            if how != signal.SIGKILL and (entry / "comm").read_text().strip().startswith(
+                ("ncu", "TreeLauncher")
+            ):
                 continue
             os.kill(int(entry.name), how)
             ended += 1
@@ -204,7 +251,10 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> int:
 def driver_version() -> str:
     """Version of the kernel driver; empty where there is none."""
     try:
-        found = re.search(r"Module.*?(\d+\.\d+(?:\.\d+)?)", Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
+        found = re.search(
+            r"Module.*?(\d+\.\d+(?:\.\d+)?)",
+            Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"),
+        )
     except OSError:
         return ""
     return found.group(1) if found else ""

@@ -1,4 +1,5 @@
-"""A ladder's run that stopped part-way: found, held against this machine and these kernels, and made ready to go on where it ended."""
+"""A ladder's run that stopped part-way: found, held against this machine and these kernels, and
+made ready to go on where it ended."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _NAMED: Final = 6
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that can go on: what it consists of, and what is kept of it and what is to be collected, in words."""
+    """A run that can go on: what it consists of, and what is kept of it and what is to be
+    collected, in words."""
 
     manifest: Manifest
     selections: tuple[Selection, ...]
@@ -42,7 +44,8 @@ class Resumed:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[int]:
-    """Hold a run's folder against a second session; yields the descriptor that ncu inherits, so that an ncu that outlives us holds it too.
+    """Hold a run's folder against a second session; yields the descriptor that ncu inherits, so
+    that an ncu that outlives us holds it too.
 
     Raises:
         UsageProblem: it is held.
@@ -60,16 +63,23 @@ def held(folder: Path) -> Iterator[int]:
 
 def unfinished(folder: Path, manifest: Manifest) -> bool:
     """Whether a run of a ladder has cases left, or was ended before its pages were written."""
-    return manifest.asked is not None and (any(case.state in OPEN for case in manifest.cases) or not (folder / PAGE).is_file())
+    return manifest.asked is not None and (
+        any(case.state in OPEN for case in manifest.cases) or not (folder / PAGE).is_file()
+    )
 
 
 def unfinished_runs(reports: Path) -> list[Path]:
     """Folders of runs that can go on, the newest last."""
-    return [folder for folder, manifest in store.runs_under(reports) if isinstance(manifest, Manifest) and unfinished(folder, manifest)]
+    return [
+        folder
+        for folder, manifest in store.runs_under(reports)
+        if isinstance(manifest, Manifest) and unfinished(folder, manifest)
+    ]
 
 
 def find(name: str, reports: Path) -> Path:
-    """The folder of the run to go on with: by name under `reports` or by path; the newest unfinished one where `name` is empty.
+    """The folder of the run to go on with: by name under `reports` or by path; the newest
+    unfinished one where `name` is empty.
 
     Raises:
         UsageProblem: there is none; the message names those that can go on.
@@ -77,13 +87,19 @@ def find(name: str, reports: Path) -> Path:
     open_runs = unfinished_runs(reports)
     if not name:
         if not open_runs:
-            raise UsageProblem(f"no run under '{reports}' is unfinished", "Name the folder of reports with --output, or start a new run")
+            raise UsageProblem(
+                f"no run under '{reports}' is unfinished",
+                "Name the folder of reports with --output, or start a new run",
+            )
         return open_runs[-1]
     for folder in (reports / name, Path(name)):
         if (folder / store.MANIFEST).is_file():
             return folder
     names = ", ".join(folder.name for folder in open_runs[-_NAMED:])
-    raise UsageProblem(f"there is no run '{name}' under '{reports}'", f"Unfinished are: {names}" if names else "None there is unfinished")
+    raise UsageProblem(
+        f"there is no run '{name}' under '{reports}'",
+        f"Unfinished are: {names}" if names else "None there is unfinished",
+    )
 
 
 def open_run(folder: Path, reporter: Reporter) -> Resumed:
@@ -97,7 +113,9 @@ def open_run(folder: Path, reporter: Reporter) -> Resumed:
     manifest = store.load_manifest(folder)
     if manifest.asked is None:
         hint = "Profile a program again with --launch-skip N to leave out its first N launches; time a ladder again with `bench`"
-        raise UsageProblem(f"the run '{folder.name}' is not of `profile` over a ladder, so it cannot go on", hint)
+        raise UsageProblem(
+            f"the run '{folder.name}' is not of `profile` over a ladder, so it cannot go on", hint
+        )
     collected = Collected(
         cases={case.marker: case for case in manifest.cases},
         timings=list(store.load_timings(folder)),
@@ -117,7 +135,11 @@ def open_run(folder: Path, reporter: Reporter) -> Resumed:
     left = [case for case in collected.cases.values() if case.state in OPEN]
     done = sum(case.state == "profiled" for case in collected.cases.values())
     names = [f"{case.rung} at {case.size}" for case in left]
-    rest = f"; {len(left)} to collect: {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}" if left else "; nothing is left to collect"
+    rest = (
+        f"; {len(left)} to collect: {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
+        if left
+        else "; nothing is left to collect"
+    )
     final = sum(case.state in session.FINAL for case in collected.cases.values())
     stays = f" ({final} failed or cannot run here, and stay so)" if final else ""
     said = f"{folder.name}: {done} of {len(collected.cases)} cases are profiled and {len(collected.timings)} timed, and kept{stays}{rest}"
@@ -125,10 +147,18 @@ def open_run(folder: Path, reporter: Reporter) -> Resumed:
 
 
 def check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise EnvironmentProblem where this machine is not the one the run was begun on, in what changes figures."""
-    different = [f"{label}: {then[label]} then, {now.get(label, 'none')} now" for label in SAME if label in then and then[label] != now.get(label)]
+    """Raise EnvironmentProblem where this machine is not the one the run was begun on, in what
+    changes figures."""
+    different = [
+        f"{label}: {then[label]} then, {now.get(label, 'none')} now"
+        for label in SAME
+        if label in then and then[label] != now.get(label)
+    ]
     if different:
-        raise EnvironmentProblem(f"the run was begun on another machine ({'; '.join(different)})", "Start a new run: one run mixes no two machines")
+        raise EnvironmentProblem(
+            f"the run was begun on another machine ({'; '.join(different)})",
+            "Start a new run: one run mixes no two machines",
+        )
 
 
 def check_kernels(cases: tuple[CaseRecord, ...]) -> None:
@@ -136,14 +166,20 @@ def check_kernels(cases: tuple[CaseRecord, ...]) -> None:
     changed: dict[str, None] = {}
     for case in cases:
         try:
-            same = not case.source or nvcc.source_digest(find_rung(f"{case.family}/{case.rung}")) == case.source
+            same = (
+                not case.source
+                or nvcc.source_digest(find_rung(f"{case.family}/{case.rung}")) == case.source
+            )
         except ToolkitError:
             same = False
         if not same:
             changed[f"{case.family}/{case.rung}"] = None
     if changed:
         names = ", ".join(changed)
-        raise UsageProblem(f"{names} changed since the run was begun", "Start a new run: figures of two versions of a kernel do not belong together")
+        raise UsageProblem(
+            f"{names} changed since the run was begun",
+            "Start a new run: figures of two versions of a kernel do not belong together",
+        )
 
 
 def _drop_damaged(folder: Path, collected: Collected, reporter: Reporter) -> None:
@@ -152,7 +188,8 @@ def _drop_damaged(folder: Path, collected: Collected, reporter: Reporter) -> Non
         path = folder / name
         if Path(name).name != name:
             raise InputProblem(
-                f"'{folder / store.MANIFEST}' names a report outside its folder: '{name}'", "The manifest was edited; make the run again"
+                f"'{folder / store.MANIFEST}' names a report outside its folder: '{name}'",
+                "The manifest was edited; make the run again",
             )
         problem = checksums.verify(path).problem if path.is_file() else "is gone"
         if not problem:
@@ -162,7 +199,9 @@ def _drop_damaged(folder: Path, collected: Collected, reporter: Reporter) -> Non
         collected.reports.remove(name)
         for marker, case in collected.cases.items():
             if case.report == name:
-                collected.cases[marker] = replace(case, state="not run", message=f"{name} {problem}", report="")
+                collected.cases[marker] = replace(
+                    case, state="not run", message=f"{name} {problem}", report=""
+                )
         reporter.note(f"{name} {problem}; its cases are collected again")
 
 
@@ -173,7 +212,17 @@ def _selections(cases: tuple[CaseRecord, ...]) -> tuple[Selection, ...]:
         groups.setdefault((case.family, case.dtype), []).append(case)
     chosen = []
     for (family, dtype), members in groups.items():
-        rungs = tuple(find_rung(f"{family}/{name}") for name in dict.fromkeys(case.rung for case in members))
+        rungs = tuple(
+            find_rung(f"{family}/{name}") for name in dict.fromkeys(case.rung for case in members)
+        )
         fixed = {case.marker: dict(case.parameters) for case in members}
-        chosen.append(Selection(problem_for(family), rungs, tuple(dict.fromkeys(case.size for case in members)), dtype, fixed=fixed))
+        chosen.append(
+            Selection(
+                problem_for(family),
+                rungs,
+                tuple(dict.fromkeys(case.size for case in members)),
+                dtype,
+                fixed=fixed,
+            )
+        )
     return tuple(chosen)

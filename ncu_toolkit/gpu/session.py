@@ -1,7 +1,8 @@
-"""The stages of a ladder before the profiler: choose cases, build, verify and time, keep everything in a run folder as it comes.
+"""The stages of a ladder before the profiler: choose cases, build, verify and time, keep everything
+in a run folder as it comes.
 
-Prints nothing: what happens is told through a `Reporter`, which the CLI turns into progress bars. Profiling is in `profiling.py`.
-"""
+Prints nothing: what happens is told through a `Reporter`, which the CLI turns into progress bars.
+Profiling is in `profiling.py`."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from ncu_toolkit.runs import store
 from ncu_toolkit.runs.store import Asked, CaseRecord, Manifest
 
 DEFAULT_TIMEOUT: Final = 1800.0
-#: States of a case that are results: a wrong kernel stays wrong, and what cannot run here still cannot.
+#: States of a case that are results: a wrong kernel stays wrong, and what cannot run here still
+#: cannot.
 FINAL: Final = ("failed", "skipped")
 
 
@@ -69,13 +71,18 @@ class Collected:
     asked: Asked | None = None
     device: Device | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    """What the machine is, looked at once: a kernel that breaks the GPU's context must not keep what was measured from being saved."""
+    """What the machine is, looked at once: a kernel that breaks the GPU's context must not keep
+    what was measured from being saved."""
     context_lost: bool = False
 
     @property
     def measured(self) -> bool:
         """Whether there is anything that is worth keeping."""
-        return bool(self.timings or self.reports or any(case.state == "failed" for case in self.cases.values()))
+        return bool(
+            self.timings
+            or self.reports
+            or any(case.state == "failed" for case in self.cases.values())
+        )
 
 
 def runnable_here(selections: Sequence[Selection], collected: Collected) -> tuple[Selection, ...]:
@@ -93,7 +100,9 @@ def runnable_here(selections: Sequence[Selection], collected: Collected) -> tupl
         if rungs:
             kept.append(replace(selection, rungs=tuple(rungs)))
     if not kept and collected.skipped:
-        raise EnvironmentProblem(collected.skipped[0].reason, f"{device.name} can run others: `ncu-toolkit list`")
+        raise EnvironmentProblem(
+            collected.skipped[0].reason, f"{device.name} can run others: `ncu-toolkit list`"
+        )
     return tuple(kept)
 
 
@@ -105,13 +114,23 @@ def tuned_lines(selections: Sequence[Selection], overrides: Mapping[str, int]) -
         labels = [selection.problem.parse_size(size).label for size in selection.sizes]
         for rung in selection.rungs if selection.tuned else ():
             if not overrides or len(named) > 1 or rung not in named:
-                open_sizes = [label for label in labels if marker_of(rung, label, selection.dtype) not in selection.fixed]
+                open_sizes = [
+                    label
+                    for label in labels
+                    if marker_of(rung, label, selection.dtype) not in selection.fixed
+                ]
                 lines += tuned.told(rung, open_sizes, selection.dtype, cuda.device().name)
     return lines
 
 
-def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], reporter: Reporter, collected: Collected) -> None:
-    """Compile every rung for this device, in parallel, so that nothing compiles while something is timed.
+def build_all(
+    selections: Sequence[Selection],
+    overrides: Mapping[str, int],
+    reporter: Reporter,
+    collected: Collected,
+) -> None:
+    """Compile every rung for this device, in parallel, so that nothing compiles while something is
+    timed.
 
     Raises:
         ToolkitError: the first build that failed.
@@ -123,11 +142,21 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
     for selection in selections:
         macros = selection.problem.macros(selection.dtype)
         for rung in selection.rungs:
-            wanted = [] if rung.library else [selection.parameters(rung, size, overrides) for size in selection.sizes]
-            requests += [nvcc.BuildRequest(rung, arch, each, macros) for n, each in enumerate(wanted) if each not in wanted[:n]]
+            wanted = (
+                []
+                if rung.library
+                else [selection.parameters(rung, size, overrides) for size in selection.sizes]
+            )
+            requests += [
+                nvcc.BuildRequest(rung, arch, each, macros)
+                for n, each in enumerate(wanted)
+                if each not in wanted[:n]
+            ]
     reporter.stage("Build", len(requests))
     started = time.monotonic()
-    outcomes = nvcc.build_many(requests, progress=lambda done, total, outcome: reporter.step(outcome.request.rung.name))
+    outcomes = nvcc.build_many(
+        requests, progress=lambda done, total, outcome: reporter.step(outcome.request.rung.name)
+    )
     collected.costs["build"] = time.monotonic() - started
     for outcome in outcomes:
         if outcome.error is not None:
@@ -136,7 +165,8 @@ def build_all(selections: Sequence[Selection], overrides: Mapping[str, int], rep
 
 @dataclass(frozen=True)
 class _Group:
-    """Rungs of one family that compute the same operation at one size: timed side by side, so that they can be compared."""
+    """Rungs of one family that compute the same operation at one size: timed side by side, so that
+    they can be compared."""
 
     selection: Selection
     size: str
@@ -153,11 +183,13 @@ def time_all(
     seconds: float | None = None,
     saved: Callable[[], object] | None = None,
 ) -> None:
-    """Verify and time every rung at every size that is not timed yet. A wrong rung is recorded as failed and never timed; the others go on.
+    """Verify and time every rung at every size that is not timed yet. A wrong rung is recorded as
+    failed and never timed; the others go on.
 
     Args:
-        seconds: GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None).
-        saved: called after each group of rungs that is timed side by side, to keep what is measured so far.
+        seconds: GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None). saved:
+            called after each group of rungs that is timed side by side, to keep what is measured so
+            far.
 
     Raises:
         ToolkitError: the first refusal (size, memory), where not a single case could run.
@@ -176,11 +208,15 @@ def time_all(
             if problem is None:
                 raise
             reporter.note(f"{problem.message}; this size is not timed")
-            (collected.failures if isinstance(problem, KernelProblem) else collected.refused).append(problem)
+            (
+                collected.failures if isinstance(problem, KernelProblem) else collected.refused
+            ).append(problem)
         if saved is not None:
             saved()
         if collected.failures and not _context_works():
-            reporter.note("a kernel broke the GPU's context of this process: what is left is not timed")
+            reporter.note(
+                "a kernel broke the GPU's context of this process: what is left is not timed"
+            )
             collected.context_lost = True
             return
         cp.get_default_memory_pool().free_all_blocks()
@@ -188,8 +224,12 @@ def time_all(
         raise collected.refused[0]
 
 
-def _untimed(selections: Sequence[Selection], overrides: Mapping[str, int], collected: Collected) -> Iterator[_Group]:
-    timed = {(timing.family, timing.rung, timing.size, timing.dtype) for timing in collected.timings}
+def _untimed(
+    selections: Sequence[Selection], overrides: Mapping[str, int], collected: Collected
+) -> Iterator[_Group]:
+    timed = {
+        (timing.family, timing.rung, timing.size, timing.dtype) for timing in collected.timings
+    }
     for selection in selections:
         for size in selection.sizes:
             label = selection.problem.parse_size(size).label
@@ -205,14 +245,21 @@ def _untimed(selections: Sequence[Selection], overrides: Mapping[str, int], coll
 
 
 def _time_group(
-    group: _Group, overrides: Mapping[str, int], cache: str | None, reporter: Reporter, collected: Collected, seconds: float | None
+    group: _Group,
+    overrides: Mapping[str, int],
+    cache: str | None,
+    reporter: Reporter,
+    collected: Collected,
+    seconds: float | None,
 ) -> None:
     from ncu_toolkit.gpu import timing
 
     selection, size = group.selection, group.size
     problem = selection.problem
     mode: Any = cache or ("warm" if problem.rate == "flop" else "flushed")
-    space = launch.Workspace(problem, problem.parse_size(size), selection.dtype, group.rungs[0].problem)
+    space = launch.Workspace(
+        problem, problem.parse_size(size), selection.dtype, group.rungs[0].problem
+    )
     ready: list[Any] = []
     records = []
     for rung in group.rungs:
@@ -222,7 +269,11 @@ def _time_group(
             runnable = launch.Runnable(rung, space, applied)
             runnable.verify()
         except Exception as error:
-            told = error if isinstance(error, ToolkitError) else launch.explained(error, f"'{rung.name}' at {size}")
+            told = (
+                error
+                if isinstance(error, ToolkitError)
+                else launch.explained(error, f"'{rung.name}' at {size}")
+            )
             if told is None:
                 raise
             _refused(record, told, collected)
@@ -238,16 +289,24 @@ def _time_group(
         reporter.note(f"the baseline is not timed at {size}: {error.message}")
         baseline = None
     budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
-    measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=partial(_told, reporter, size))
+    measured = timing.measure_ladder(
+        ready, baseline, mode, seconds=budget, tick=partial(_told, reporter, size)
+    )
     collected.timings.extend(measured.values())
     collected.cases.update({record.marker: record for record in records})
     costs = timing.measure_costs(ready[0])
     if costs is not None:
-        collected.costs.update({f"{label} {problem.family} {size}{group.options}": spent for label, spent in asdict(costs).items()})
+        collected.costs.update(
+            {
+                f"{label} {problem.family} {size}{group.options}": spent
+                for label, spent in asdict(costs).items()
+            }
+        )
 
 
 def _context_works() -> bool:
-    """Whether this process can still use the GPU: a kernel that read or wrote where it must not takes the whole context with it."""
+    """Whether this process can still use the GPU: a kernel that read or wrote where it must not
+    takes the whole context with it."""
     try:
         cuda.synchronize("the GPU")
     except KernelProblem:
@@ -264,7 +323,11 @@ def measure_ceilings(collected: Collected, reporter: Reporter) -> None:
     try:
         collected.ceilings = timing.measure_ceilings()
     except Exception as error:
-        problem = error if isinstance(error, ToolkitError) else launch.explained(error, "the measurement of what the device reaches")
+        problem = (
+            error
+            if isinstance(error, ToolkitError)
+            else launch.explained(error, "the measurement of what the device reaches")
+        )
         if problem is None:
             raise
         reporter.note(f"the device's ceilings are not measured: {problem.message}")
@@ -275,7 +338,8 @@ def _told(reporter: Reporter, size: str, name: str) -> None:
 
 
 def by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
-    """Rungs grouped by the operation they compute (a family may hold several), in order; the key is "" or " (op)"."""
+    """Rungs grouped by the operation they compute (a family may hold several), in order; the key is
+    "" or " (op)"."""
     groups: dict[str, list[Rung]] = {}
     for rung in rungs:
         label = ", ".join(str(value) for _, value in sorted(rung.problem.items()))
@@ -284,21 +348,30 @@ def by_options(rungs: Sequence[Rung]) -> dict[str, list[Rung]]:
 
 
 def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:
-    """The runnable of the group's baseline: among those being timed, else bound for this purpose; None where there is none."""
-    name = next((runnable.rung.baseline for runnable in ready if runnable.rung.baseline), problem.baseline)
+    """The runnable of the group's baseline: among those being timed, else bound for this purpose;
+    None where there is none."""
+    name = next(
+        (runnable.rung.baseline for runnable in ready if runnable.rung.baseline), problem.baseline
+    )
     if not name:
         return None
     for runnable in ready:
         if runnable.rung.name == name:
             return runnable
     rung = find_rung(f"{problem.family}/{name}")
-    own = space if dict(rung.problem) == dict(ready[0].rung.problem) else launch.Workspace(problem, space.size, space.dtype, rung.problem)
+    own = (
+        space
+        if dict(rung.problem) == dict(ready[0].rung.problem)
+        else launch.Workspace(problem, space.size, space.dtype, rung.problem)
+    )
     bound = launch.Runnable(rung, own)
     bound.verify()
     return bound
 
 
-def record_of(rung: Rung, problem: Problem, size: str, dtype: str, overrides: Mapping[str, int]) -> CaseRecord:
+def record_of(
+    rung: Rung, problem: Problem, size: str, dtype: str, overrides: Mapping[str, int]
+) -> CaseRecord:
     parsed = problem.parse_size(size)
     return CaseRecord(
         family=rung.family,
@@ -330,7 +403,9 @@ def section_folder() -> Path:
     for candidate in (package / "sections_data", package.parent / "sections"):
         if candidate.is_dir():
             return candidate
-    raise EnvironmentProblem("the section files are missing from the installation", "Reinstall ncu-toolkit")
+    raise EnvironmentProblem(
+        "the section files are missing from the installation", "Reinstall ncu-toolkit"
+    )
 
 
 def machine(collected: Collected) -> dict[str, str]:
@@ -342,7 +417,8 @@ def machine(collected: Collected) -> dict[str, str]:
 
 
 def save(folder: Path, title: str, created: str, collected: Collected) -> Manifest:
-    """Write what is collected so far; called after every step that ends with something finished, so that none of it is lost."""
+    """Write what is collected so far; called after every step that ends with something finished, so
+    that none of it is lost."""
     manifest = Manifest(
         id=folder.name,
         title=title,

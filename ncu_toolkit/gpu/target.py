@@ -1,8 +1,9 @@
-"""What runs under ncu: `python -m ncu_toolkit.gpu.target PLAN`. Builds, verifies and launches each case of a plan, one profiler range a launch.
+"""What runs under ncu: `python -m ncu_toolkit.gpu.target PLAN`. Builds, verifies and launches each
+case of a plan, one profiler range a launch.
 
-Progress goes to a file, a line a step, so that the parent shows it and knows after a crash what was finished. A stop file beside the plan
-ends the ladder after the current case, so that ncu still writes its report.
-"""
+Progress goes to a file, a line a step, so that the parent shows it and knows after a crash what was
+finished. A stop file beside the plan ends the ladder after the current case, so that ncu still
+writes its report."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class PlannedCase:
 
     @property
     def label(self) -> str:
-        return f"{self.family}/{self.rung} at {self.size}" + ("" if self.dtype in ("float32", "") else f" {self.dtype}")
+        return f"{self.family}/{self.rung} at {self.size}" + (
+            "" if self.dtype in ("float32", "") else f" {self.dtype}"
+        )
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,16 @@ class Plan:
     stop: str
     seed: int = 1
     seconds: float | None = None
-    """No further case is begun after this long, so that ncu writes what it has; None for all cases in one process."""
+    """No further case is begun after this long, so that ncu writes what it has; None for all cases
+    in one process."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One line of progress.
 
-    `state`: started, profiled, failed (wrong result or launch error), skipped (cannot run here), stopped (asked to), paused (the time is up).
-    """
+    `state`: started, profiled, failed (wrong result or launch error), skipped (cannot run here),
+    stopped (asked to), paused (the time is up)."""
 
     case: int
     state: str
@@ -70,11 +74,14 @@ def write_plan(plan: Plan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    return from_plain(Plan, open_document("plan", json.loads(path.read_text(encoding="utf-8")), str(path)))
+    return from_plain(
+        Plan, open_document("plan", json.loads(path.read_text(encoding="utf-8")), str(path))
+    )
 
 
 def read_progress(path: Path) -> list[Step]:
-    """Every whole line of a progress file; a line cut off by a crash is left out, since its step did not finish."""
+    """Every whole line of a progress file; a line cut off by a crash is left out, since its step
+    did not finish."""
     if not path.is_file():
         return []
     steps = []
@@ -110,11 +117,21 @@ def run_plan(plan: Plan) -> None:
         try:
             rung = find_rung(f"{case.family}/{case.rung}")
             problem = problem_for(case.family)
-            wanted = (case.family, case.size, case.dtype, json.dumps(dict(rung.problem), sort_keys=True, default=str))
+            wanted = (
+                case.family,
+                case.size,
+                case.dtype,
+                json.dumps(dict(rung.problem), sort_keys=True, default=str),
+            )
             if wanted != key:
                 space = None
                 cp.get_default_memory_pool().free_all_blocks()
-                space, key = Workspace(problem, problem.parse_size(case.size), case.dtype, rung.problem, plan.seed), wanted
+                space, key = (
+                    Workspace(
+                        problem, problem.parse_size(case.size), case.dtype, rung.problem, plan.seed
+                    ),
+                    wanted,
+                )
             assert space is not None
             runnable = Runnable(rung, space, case.overrides)
             worst = max((verdict.worst for verdict in runnable.verify()), default=0.0)
@@ -137,7 +154,8 @@ def run_plan(plan: Plan) -> None:
 
 
 def _context_works() -> bool:
-    """Whether this process can go on: a kernel that touched memory it must not breaks the context, and whatever follows would fail with it."""
+    """Whether this process can go on: a kernel that touched memory it must not breaks the context,
+    and whatever follows would fail with it."""
     from ncu_toolkit.gpu import cuda
 
     try:

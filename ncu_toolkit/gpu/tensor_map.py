@@ -17,21 +17,27 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 TENSOR_MAP_BYTES = 128
 
 
-def encode(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int, promotion: int = 128) -> bytes:
+def encode(
+    array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int, promotion: int = 128
+) -> bytes:
     """The 128-byte CUtensorMap of a row-major array.
 
     Args:
-        array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16 bytes.
-        box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes.
-        promotion: bytes that the L2 fetches at least when a box misses: 64, 128 or 256.
+        array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16
+            bytes. box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes. promotion:
+            bytes that the L2 fetches at least when a box misses: 64, 128 or 256.
 
     Raises:
-        EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the description.
+        EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the
+            description.
     """
     try:
         from cuda.bindings import driver
     except ImportError:
-        raise EnvironmentProblem("cuda-bindings is missing, which makes the descriptors for TMA", "Run `pip install 'ncu-toolkit[gpu]'`") from None
+        raise EnvironmentProblem(
+            "cuda-bindings is missing, which makes the descriptors for TMA",
+            "Run `pip install 'ncu-toolkit[gpu]'`",
+        ) from None
     extents = list(reversed(spec.shape))
     item = spec.nbytes // max(1, _count(spec.shape))
     strides = []
@@ -54,7 +60,9 @@ def encode(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int, prom
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if int(status) != 0:
-        raise KernelProblem(f"the driver refuses a tensor map over {spec.shape} {spec.dtype} with box {box} and swizzle {swizzle}: {status.name}")
+        raise KernelProblem(
+            f"the driver refuses a tensor map over {spec.shape} {spec.dtype} with box {box} and swizzle {swizzle}: {status.name}"
+        )
     return ctypes.string_at(int(described.getPtr()), TENSOR_MAP_BYTES)
 
 

@@ -1,4 +1,5 @@
-"""Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, the cache state stated, clocks sampled beside it."""
+"""Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, the
+cache state stated, clocks sampled beside it."""
 
 from __future__ import annotations
 
@@ -20,39 +21,50 @@ from ncu_toolkit.model.run import Ceilings
 
 Cache = Literal["flushed", "warm"]
 
-#: Repeats of one rung: enough for a median and quantiles, bounded by time so that a slow rung does not hold up the ladder.
+#: Repeats of one rung: enough for a median and quantiles, bounded by time so that a slow rung does
+#: not hold up the ladder.
 MIN_REPEATS: Final = 5
 MAX_REPEATS: Final = 100
-#: Repeats of a rung so slow that MIN_REPEATS would exceed its time: three give a median, and the spread says how good it is.
+#: Repeats of a rung so slow that MIN_REPEATS would exceed its time: three give a median, and the
+#: spread says how good it is.
 SLOW_REPEATS: Final = 3
 SECONDS_PER_RUNG: Final = 0.4
 WARM_UPS: Final = 3
 #: Samples of clocks, power and temperature taken of one rung, spread over its rounds.
 STATES_PER_RUNG: Final = 5
-#: Seconds without work before rungs are timed anew with rests between them: power is averaged over less.
+#: Seconds without work before rungs are timed anew with rests between them: power is averaged over
+#: less.
 BREATHER: Final = 0.25
-#: Seconds at most that a rest takes: power is averaged over no more, and a slow rung is not to be as long again.
+#: Seconds at most that a rest takes: power is averaged over no more, and a slow rung is not to be
+#: as long again.
 LONGEST_REST: Final = 0.05
-#: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs at 2 GHz).
+#: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs
+#: at 2 GHz).
 SPIN_CYCLES: Final = 100_000
 #: Bytes up to which transfers between host and device are timed.
 TRANSFER_LIMIT: Final = 2**30
-#: Sizes of the copy whose best rate is the copy roof: where buffers lie in device memory changes it by up to a tenth (seen on an H200).
+#: Sizes of the copy whose best rate is the copy roof: where buffers lie in device memory changes it
+#: by up to a tenth (seen on an H200).
 COPY_SIZES: Final = (2**29, 2**30, 3 * 2**29, 2**31)
-_FLUSH_FACTOR: Final = 2  # times the L2: more than one capacity, so that a not quite LRU policy evicts everything
+_FLUSH_FACTOR: Final = (
+    2  # times the L2: more than one capacity, so that a not quite LRU policy evicts everything
+)
 
 
 @lru_cache(maxsize=1)
 def _tools() -> Any:
     cp = cuda.cupy()
-    cubin = nvcc.compile_file(kernels_root() / "common" / "tools.cu", cuda.device().arch, {"CHAINS": "16"})
+    cubin = nvcc.compile_file(
+        kernels_root() / "common" / "tools.cu", cuda.device().arch, {"CHAINS": "16"}
+    )
     module = cp.cuda.function.Module()
     module.load(cubin.path.read_bytes())
     return module
 
 
 class Stopwatch:
-    """Times enqueued work on the current stream with events; `flushed` reads a buffer of twice the L2 before each run."""
+    """Times enqueued work on the current stream with events; `flushed` reads a buffer of twice the
+    L2 before each run."""
 
     def __init__(self, cache: Cache) -> None:
         cp = cuda.cupy()
@@ -64,7 +76,9 @@ class Stopwatch:
         self._blocks = cuda.device().sm_count * 8
         quads = cuda.device().l2_bytes * _FLUSH_FACTOR // 16
         self._flush = cp.zeros(4 * quads + 4, dtype="uint32") if cache == "flushed" else None
-        self._flush_arguments = (self._flush, numpy.int64(quads), self._flush[-4:]) if self._flush is not None else ()
+        self._flush_arguments = (
+            (self._flush, numpy.int64(quads), self._flush[-4:]) if self._flush is not None else ()
+        )
 
     def _before(self) -> None:
         if self._flush is not None:
@@ -106,18 +120,23 @@ def measure_ladder(
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 
-    Every round times each rung once, in an order shuffled anew, with the baseline run beside it (before or after, by lot), so that drift of
-    clocks and temperature falls on all alike. The number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
-    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to slow itself down, a run's clock depends on
-    what ran before it: all rounds are then repeated, the GPU resting after each pair as long as it worked (docs/decisions/09-rests.md).
-    Energy is measured afterwards, rung by rung (energy.py).
+    Every round times each rung once, in an order shuffled anew, with the baseline run beside it
+    (before or after, by lot), so that drift of clocks and temperature falls on all alike. The
+    number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
+    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to
+    slow itself down, a run's clock depends on what ran before it: all rounds are then repeated, the
+    GPU resting after each pair as long as it worked (docs/decisions/09-rests.md). Energy is
+    measured afterwards, rung by rung (energy.py).
 
     Returns:
         Timing by rung name. Whatever was not verified yet is verified first.
     """
     watch = Stopwatch(cache)
     verified = {
-        runnable.rung.name: runnable.worst if runnable.worst is not None else max(v.worst for v in runnable.verify()) for runnable in runnables
+        runnable.rung.name: runnable.worst
+        if runnable.worst is not None
+        else max(v.worst for v in runnable.verify())
+        for runnable in runnables
     }
     repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
     waiting = set(repeats)
@@ -128,20 +147,34 @@ def measure_ladder(
             tick(name)
 
     rested = False
-    while (rounds := _rounds(watch, runnables, baseline, repeats, random.Random(seed), done, rest=rested)) is None:
+    while (
+        rounds := _rounds(
+            watch, runnables, baseline, repeats, random.Random(seed), done, rest=rested
+        )
+    ) is None:
         time.sleep(BREATHER)
         rested = True
     times, beside, states = rounds.times, rounds.beside, rounds.states
     used = _energy(runnables, times) if with_energy else {}
     return {
-        name: _timing(runnable, times[name], beside[name], cache, verified[name], states[name], used.get(name), rested)
+        name: _timing(
+            runnable,
+            times[name],
+            beside[name],
+            cache,
+            verified[name],
+            states[name],
+            used.get(name),
+            rested,
+        )
         for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
     }
 
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Times of each rung and of the baseline beside it, in microseconds, and states of the GPU meanwhile."""
+    """Times of each rung and of the baseline beside it, in microseconds, and states of the GPU
+    meanwhile."""
 
     times: dict[str, list[float]]
     beside: dict[str, list[float]]
@@ -158,9 +191,14 @@ def _rounds(
     *,
     rest: bool,
 ) -> _Rounds | None:
-    """Every rung as often as it is to be repeated. With `rest` the GPU rests after each pair as long as that took, LONGEST_REST at most; without,
-    None as soon as it is seen to slow itself down."""
-    found = _Rounds({name: [] for name in repeats}, {name: [] for name in repeats}, {name: [] for name in repeats})
+    """Every rung as often as it is to be repeated. With `rest` the GPU rests after each pair as
+    long as that took, LONGEST_REST at most; without, None as soon as it is seen to slow itself
+    down."""
+    found = _Rounds(
+        {name: [] for name in repeats},
+        {name: [] for name in repeats},
+        {name: [] for name in repeats},
+    )
     for round_index in range(max(repeats.values(), default=0)):
         due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
         shuffler.shuffle(due)
@@ -189,7 +227,8 @@ def _rounds(
 
 
 def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
-    """Rounds for a rung, from one timed run (verification ran it before); short rungs get their remaining warm-ups here."""
+    """Rounds for a rung, from one timed run (verification ran it before); short rungs get their
+    remaining warm-ups here."""
     estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
     if estimate > seconds / MIN_REPEATS:
         return SLOW_REPEATS
@@ -198,11 +237,17 @@ def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
     return max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
 
 
-def _energy(runnables: Sequence[Runnable], times: dict[str, list[float]]) -> dict[str, energy.Sustained | None]:
-    """What each rung draws when its launches follow each other without a gap; nothing where the GPU does not count energy."""
+def _energy(
+    runnables: Sequence[Runnable], times: dict[str, list[float]]
+) -> dict[str, energy.Sustained | None]:
+    """What each rung draws when its launches follow each other without a gap; nothing where the GPU
+    does not count energy."""
     if cuda.energy_mj() is None:
         return {}
-    return {r.rung.name: energy.measure(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2]) for r in runnables}
+    return {
+        r.rung.name: energy.measure(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2])
+        for r in runnables
+    }
 
 
 def _timing(
@@ -240,7 +285,8 @@ def _timing(
 
 
 def measure_ceilings() -> Ceilings:
-    """What this device reaches: a large copy (bytes read + written a second), independent FFMAs, and a bf16 product by the library.
+    """What this device reaches: a large copy (bytes read + written a second), independent FFMAs,
+    and a bf16 product by the library.
 
     Each is the best of several runs of at least a few milliseconds, with events, after warm-up.
     """
@@ -256,7 +302,9 @@ def measure_ceilings() -> Ceilings:
     blocks, steps = cuda.device().sm_count * 8, 8192
     peak = _tools().get_function("ffma_peak")
     arguments = (target, numpy.float32(0.999), numpy.float32(1e-3), numpy.int32(steps))
-    fp32 = 2.0 * 16 * steps * blocks * 256 / best(lambda: peak((blocks, 1, 1), (256, 1, 1), arguments))
+    fp32 = (
+        2.0 * 16 * steps * blocks * 256 / best(lambda: peak((blocks, 1, 1), (256, 1, 1), arguments))
+    )
     return Ceilings(copy=copy, fp32=fp32, tensor=_tensor_ceiling(best))
 
 
@@ -266,11 +314,20 @@ def _copy_rate(nbytes: int, best: Callable[[Callable[[], None]], float]) -> floa
     source, target = cp.ones(nbytes // 4, dtype="float32"), cp.empty(nbytes // 4, dtype="float32")
     stream = cp.cuda.get_current_stream().ptr
     device_to_device = 3  # cudaMemcpyDeviceToDevice
-    return 2 * nbytes / best(lambda: cp.cuda.runtime.memcpyAsync(target.data.ptr, source.data.ptr, nbytes, device_to_device, stream))
+    return (
+        2
+        * nbytes
+        / best(
+            lambda: cp.cuda.runtime.memcpyAsync(
+                target.data.ptr, source.data.ptr, nbytes, device_to_device, stream
+            )
+        )
+    )
 
 
 def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None:
-    """FLOP/s of the library's 8192-cubed bf16 product on random data; None where the GPU has no bf16 tensor cores."""
+    """FLOP/s of the library's 8192-cubed bf16 product on random data; None where the GPU has no
+    bf16 tensor cores."""
     if cuda.device().cc < (8, 0):
         return None
     from ncu_toolkit.ladder.problems import problem_for
@@ -285,10 +342,11 @@ def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None
 
 
 def measure_costs(runnable: Runnable) -> Costs | None:
-    """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on its own with the device idle around it.
+    """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on
+    its own with the device idle around it.
 
-    None for more than TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything else.
-    """
+    None for more than TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything
+    else."""
     cp = cuda.cupy()
     space = runnable.workspace
     names = [name for name in space.arrays if space.arrays[name].nbytes]
@@ -307,7 +365,11 @@ def measure_costs(runnable: Runnable) -> Costs | None:
         return None
     allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
     del memory
-    initialisation, _ = timed(lambda: space.problem.make_inputs(cp, space.seed, space.size, space.dtype, space.options, inputs))
+    initialisation, _ = timed(
+        lambda: space.problem.make_inputs(
+            cp, space.seed, space.size, space.dtype, space.options, inputs
+        )
+    )
     to_host, host = timed(lambda: [cp.asnumpy(space.arrays[name]) for name in names])
     to_device, _ = timed(lambda: [cp.asarray(array) for array in host])
     return Costs(allocation, initialisation, to_device, to_host)

@@ -1,7 +1,7 @@
 """The ladders: which families and rungs lie under kernels/, found by looking, checked, and cached.
 
-A file is read when its rung is asked for, so one half-written kernel stops nobody from using the others; `check_ladders` reads all.
-"""
+A file is read when its rung is asked for, so one half-written kernel stops nobody from using the
+others; `check_ladders` reads all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Family:
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
-        """All rungs, in the order of their file names. Raises InputProblem at the first broken file."""
+        """All rungs, in the order of their file names. Raises InputProblem at the first broken
+        file."""
         return tuple(load_rung(path) for path in self.files)
 
     @property
@@ -68,7 +69,8 @@ class Family:
 
 
 def kernels_root() -> Path:
-    """The folder of the ladders: $NCU_TOOLKIT_KERNELS, else `kernels` inside the package (a wheel), else beside it (a checkout).
+    """The folder of the ladders: $NCU_TOOLKIT_KERNELS, else `kernels` inside the package (a wheel),
+    else beside it (a checkout).
 
     Raises:
         EnvironmentProblem: no such folder.
@@ -79,7 +81,11 @@ def kernels_root() -> Path:
     for candidate in candidates:
         if (candidate / _COMMON).is_dir() or (chosen and candidate.is_dir()):
             return candidate.resolve()
-    remedy = f"Unset {ROOT_VARIABLE}, or point it to a folder of ladders" if chosen else "Reinstall ncu-toolkit"
+    remedy = (
+        f"Unset {ROOT_VARIABLE}, or point it to a folder of ladders"
+        if chosen
+        else "Reinstall ncu-toolkit"
+    )
     raise EnvironmentProblem(f"no folder of kernels at {candidates[-1]}", remedy)
 
 
@@ -124,7 +130,9 @@ def find_rung(name: str, root: Path | None = None) -> Rung:
     files = rung_files(root)
     found = [path for path in files if _name_of(path) == bare]
     if not found:
-        raise UsageProblem(f"no kernel '{name}'", _suggest(name, [_name_of(path) for path in files]))
+        raise UsageProblem(
+            f"no kernel '{name}'", _suggest(name, [_name_of(path) for path in files])
+        )
     _check_names(found)
     return load_rung(found[0])
 
@@ -137,7 +145,9 @@ def comparison_of(rung: Rung, root: Path | None = None) -> Rung | None:
     """
     if not rung.compared_with:
         return None
-    name = rung.compared_with if "/" in rung.compared_with else f"{rung.family}/{rung.compared_with}"
+    name = (
+        rung.compared_with if "/" in rung.compared_with else f"{rung.family}/{rung.compared_with}"
+    )
     try:
         return find_rung(name, rung.path.parents[1] if root is None else root)
     except UsageProblem as error:
@@ -169,8 +179,11 @@ def _load(path: Path, label: str, _mtime: int, _size: int) -> Rung:
     return parse_rung(path, text, path.parent.name)
 
 
-def check_ladders(root: Path | None = None, bottlenecks: BottleneckIds | None = None) -> list[InputProblem]:
-    """Everything wrong with the ladders: each broken file, each reference that leads nowhere, each circle of comparisons.
+def check_ladders(
+    root: Path | None = None, bottlenecks: BottleneckIds | None = None
+) -> list[InputProblem]:
+    """Everything wrong with the ladders: each broken file, each reference that leads nowhere, each
+    circle of comparisons.
 
     Args:
         root: folder of ladders; the shipped ones where None.
@@ -187,20 +200,33 @@ def check_ladders(root: Path | None = None, bottlenecks: BottleneckIds | None = 
         try:
             rungs.append(load_rung(path))
         except ToolkitError as error:
-            problems.append(error if isinstance(error, InputProblem) else InputProblem(error.message, error.remedy))
+            problems.append(
+                error
+                if isinstance(error, InputProblem)
+                else InputProblem(error.message, error.remedy)
+            )
     ids = bottlenecks() if callable(bottlenecks) else bottlenecks
     for rung in rungs:
         problems.extend(_check_references(rung, root, ids))
     return problems
 
 
-def _check_references(rung: Rung, root: Path | None, ids: Collection[str] | None) -> list[InputProblem]:
+def _check_references(
+    rung: Rung, root: Path | None, ids: Collection[str] | None
+) -> list[InputProblem]:
     problems = []
     if ids is not None and rung.removes and rung.removes not in ids:
-        problems.append(InputProblem(f"{rung.label}: removes: there is no bottleneck '{rung.removes}'", _suggest(rung.removes, ids)))
+        problems.append(
+            InputProblem(
+                f"{rung.label}: removes: there is no bottleneck '{rung.removes}'",
+                _suggest(rung.removes, ids),
+            )
+        )
     if rung.baseline:
         try:
-            find_rung(rung.baseline if "/" in rung.baseline else f"{rung.family}/{rung.baseline}", root)
+            find_rung(
+                rung.baseline if "/" in rung.baseline else f"{rung.family}/{rung.baseline}", root
+            )
         except UsageProblem as error:
             problems.append(InputProblem(f"{rung.label}: baseline: {error.message}", error.remedy))
         except InputProblem:
@@ -216,7 +242,9 @@ def _check_references(rung: Rung, root: Path | None, ids: Collection[str] | None
         assert following is not None
         if following is rung:
             circle = " → ".join(step.name for step in [*seen, rung])
-            problems.append(InputProblem(f"{rung.label}: compared_with leads in a circle: {circle}", ""))
+            problems.append(
+                InputProblem(f"{rung.label}: compared_with leads in a circle: {circle}", "")
+            )
         if following in seen:
             break
         seen.append(following)
@@ -228,10 +256,15 @@ def _check_names(files: Collection[Path]) -> None:
     for path in files:
         label = f"kernels/{path.parent.name}/{path.name}"
         if FILE_NAME.fullmatch(path.name) is None:
-            raise InputProblem(f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu", "Rename it")
+            raise InputProblem(
+                f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu", "Rename it"
+            )
         name = _name_of(path)
         if name in places:
-            raise InputProblem(f"{label}: there is a rung '{name}' already, in {places[name]}", "Rung names are unique across all families")
+            raise InputProblem(
+                f"{label}: there is a rung '{name}' already, in {places[name]}",
+                "Rung names are unique across all families",
+            )
         places[name] = label
 
 
@@ -241,4 +274,6 @@ def _name_of(path: Path) -> str:
 
 def _suggest(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"Did you mean '{near[0]}'?" if near else f"Known are {', '.join(sorted(known)) or 'none'}"
+    return (
+        f"Did you mean '{near[0]}'?" if near else f"Known are {', '.join(sorted(known)) or 'none'}"
+    )

@@ -1,8 +1,9 @@
-"""Expressions of kernel headers: `ceil_div(N, BN)` for a grid, `executed('STS.128') == executed('STS')` for a check.
+"""Expressions of kernel headers: `ceil_div(N, BN)` for a grid, `executed('STS.128') ==
+executed('STS')` for a check.
 
-A whitelist over Python's own syntax tree: numbers, strings, names, arithmetic, comparisons, `and/or/not`, `a if c else b`, and calls
-of named functions. No attribute, subscript, comprehension or lambda exists in it, so a header cannot reach anything but its names.
-"""
+A whitelist over Python's own syntax tree: numbers, strings, names, arithmetic, comparisons,
+`and/or/not`, `a if c else b`, and calls of named functions. No attribute, subscript, comprehension
+or lambda exists in it, so a header cannot reach anything but its names."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Function = Callable[..., Value]
 
 #: Longest expression, in characters: a header line, not a program.
 MAX_LENGTH = 2000
-#: Largest integer an expression may produce, in bits. Sizes fit in 64; 256 leaves room for products of three of them.
+#: Largest integer an expression may produce, in bits. Sizes fit in 64; 256 leaves room for products
+#: of three of them.
 MAX_BITS = 256
 
 
@@ -30,9 +32,15 @@ def ceil_div(a: int, b: int) -> int:
 
 
 #: Functions that every header expression may call.
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"ceil_div": ceil_div, "min": min, "max": max, "abs": abs})
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {"ceil_div": ceil_div, "min": min, "max": max, "abs": abs}
+)
 
-_UNARY: Mapping[type[ast.unaryop], Callable[..., Value]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_}
+_UNARY: Mapping[type[ast.unaryop], Callable[..., Value]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+}
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Value, Value], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
@@ -42,11 +50,17 @@ _BINARY: Mapping[type[ast.operator], Callable[..., Value]] = {
 }  # fmt: skip
 
 
-def evaluate(expression: str, names: Mapping[str, Value], functions: Mapping[str, Function] | None = None, where: str = "") -> Value:
+def evaluate(
+    expression: str,
+    names: Mapping[str, Value],
+    functions: Mapping[str, Function] | None = None,
+    where: str = "",
+) -> Value:
     """The value of an expression.
 
-    `/` between integers that divide evenly gives an integer, else a float. An exception that a function raises on purpose
-    (one that is no ArithmeticError, TypeError or ValueError) passes through, so that a check can abstain.
+    `/` between integers that divide evenly gives an integer, else a float. An exception that a
+    function raises on purpose (one that is no ArithmeticError, TypeError or ValueError) passes
+    through, so that a check can abstain.
 
     Args:
         expression: the text, at most MAX_LENGTH characters.
@@ -55,11 +69,14 @@ def evaluate(expression: str, names: Mapping[str, Value], functions: Mapping[str
         where: file and key for the error message.
 
     Raises:
-        InputProblem: bad syntax, unknown name or function, division by zero, a result beyond MAX_BITS.
+        InputProblem: bad syntax, unknown name or function, division by zero, a result beyond
+            MAX_BITS.
     """
     tree = parse(expression, where)
     try:
-        return _Evaluator(expression, names, FUNCTIONS if functions is None else functions, where).value(tree)
+        return _Evaluator(
+            expression, names, FUNCTIONS if functions is None else functions, where
+        ).value(tree)
     except OverflowError as error:
         raise problem(expression, where, "gives a number too large to mean anything", "") from error
     except RecursionError as error:
@@ -68,7 +85,12 @@ def evaluate(expression: str, names: Mapping[str, Value], functions: Mapping[str
         raise problem(expression, where, str(error), "") from error
 
 
-def evaluate_int(expression: str, names: Mapping[str, Value], functions: Mapping[str, Function] | None = None, where: str = "") -> int:
+def evaluate_int(
+    expression: str,
+    names: Mapping[str, Value],
+    functions: Mapping[str, Function] | None = None,
+    where: str = "",
+) -> int:
     """Like `evaluate`, for grids, counts and sizes.
 
     Raises:
@@ -76,16 +98,29 @@ def evaluate_int(expression: str, names: Mapping[str, Value], functions: Mapping
     """
     value = evaluate(expression, names, functions, where)
     if isinstance(value, bool | str):
-        raise problem(expression, where, f"gives {value!r}, not an integer", "Write a count, such as ceil_div(N, BN)")
+        raise problem(
+            expression,
+            where,
+            f"gives {value!r}, not an integer",
+            "Write a count, such as ceil_div(N, BN)",
+        )
     if isinstance(value, float):
         if not value.is_integer():
-            raise problem(expression, where, f"gives {value:g}, not an integer", "Use // or ceil_div(a, b) where a division leaves a remainder")
+            raise problem(
+                expression,
+                where,
+                f"gives {value:g}, not an integer",
+                "Use // or ceil_div(a, b) where a division leaves a remainder",
+            )
         return int(value)
     return value
 
 
-def check_syntax(expression: str, functions: Iterable[str] = tuple(FUNCTIONS), where: str = "") -> frozenset[str]:
-    """The variable names an expression reads, after checking its syntax and the functions it calls, without values.
+def check_syntax(
+    expression: str, functions: Iterable[str] = tuple(FUNCTIONS), where: str = ""
+) -> frozenset[str]:
+    """The variable names an expression reads, after checking its syntax and the functions it calls,
+    without values.
 
     Raises:
         InputProblem: bad syntax, or a call of a function that is not in `functions`.
@@ -98,7 +133,12 @@ def check_syntax(expression: str, functions: Iterable[str] = tuple(FUNCTIONS), w
             assert isinstance(node.func, ast.Name)  # parse() let nothing else through
             called.add(node.func)
             if node.func.id not in known:
-                raise problem(expression, where, f"there is no function '{node.func.id}'", _nearest(node.func.id, known))
+                raise problem(
+                    expression,
+                    where,
+                    f"there is no function '{node.func.id}'",
+                    _nearest(node.func.id, known),
+                )
         elif isinstance(node, ast.Name):
             read.add(node)
     return frozenset(name.id for name in read - called)
@@ -116,11 +156,18 @@ def parse(expression: str, where: str = "") -> ast.expr:
         InputProblem: bad syntax, or a construct outside the whitelist.
     """
     if len(expression) > MAX_LENGTH:
-        raise problem(expression[:40] + "…", where, f"is {len(expression)} characters long", f"At most {MAX_LENGTH} are read")
+        raise problem(
+            expression[:40] + "…",
+            where,
+            f"is {len(expression)} characters long",
+            f"At most {MAX_LENGTH} are read",
+        )
     try:
         tree = _parse(expression)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) and error.msg else "it is not an expression"
+        reason = (
+            error.msg if isinstance(error, SyntaxError) and error.msg else "it is not an expression"
+        )
         raise problem(expression, where, f"cannot be read: {reason}", "") from error
     for node in ast.walk(tree):
         _check_node(expression, node, where)
@@ -129,7 +176,9 @@ def parse(expression: str, where: str = "") -> ast.expr:
 
 def _check_node(expression: str, node: ast.AST, where: str) -> None:
     """Raise for a construct outside the whitelist."""
-    if (isinstance(node, ast.BinOp) and type(node.op) in _BINARY) or (isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY):
+    if (isinstance(node, ast.BinOp) and type(node.op) in _BINARY) or (
+        isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY
+    ):
         return
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
         return
@@ -137,20 +186,43 @@ def _check_node(expression: str, node: ast.AST, where: str) -> None:
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
         return
-    if isinstance(node, ast.Name | ast.IfExp | ast.BoolOp | ast.expr_context | ast.operator | ast.unaryop | ast.cmpop | ast.boolop):
+    if isinstance(
+        node,
+        ast.Name
+        | ast.IfExp
+        | ast.BoolOp
+        | ast.expr_context
+        | ast.operator
+        | ast.unaryop
+        | ast.cmpop
+        | ast.boolop,
+    ):
         return
     hint = "Numbers, names, + - * / // % **, comparisons, and/or/not, 'a if c else b' and calls such as ceil_div(N, BN) are allowed"
     raise problem(expression, where, f"{type(node).__name__} is not allowed here", hint)
 
 
 class _Evaluator:
-    def __init__(self, expression: str, names: Mapping[str, Value], functions: Mapping[str, Function], where: str) -> None:
-        self.expression, self.names, self.functions, self.where = expression, names, functions, where
+    def __init__(
+        self,
+        expression: str,
+        names: Mapping[str, Value],
+        functions: Mapping[str, Function],
+        where: str,
+    ) -> None:
+        self.expression, self.names, self.functions, self.where = (
+            expression,
+            names,
+            functions,
+            where,
+        )
 
     def value(self, node: ast.expr) -> Value:
         result = self._raw(node)
         if isinstance(result, int) and result.bit_length() > MAX_BITS:
-            raise problem(self.expression, self.where, "gives a number too large to mean anything", "")
+            raise problem(
+                self.expression, self.where, "gives a number too large to mean anything", ""
+            )
         return result
 
     def _raw(self, node: ast.expr) -> Value:
@@ -159,7 +231,12 @@ class _Evaluator:
                 return constant
             case ast.Name(id=name):
                 if name not in self.names:
-                    raise problem(self.expression, self.where, f"there is no '{name}' here", _nearest(name, self.names))
+                    raise problem(
+                        self.expression,
+                        self.where,
+                        f"there is no '{name}' here",
+                        _nearest(name, self.names),
+                    )
                 return self.names[name]
             case ast.BinOp(left=left, op=op, right=right):
                 return self._binary(op, self.value(left), self.value(right))
@@ -187,15 +264,34 @@ class _Evaluator:
                 return True
             case ast.Call(func=ast.Name(id=called), args=args):
                 if called not in self.functions:
-                    raise problem(self.expression, self.where, f"there is no function '{called}'", _nearest(called, self.functions))
+                    raise problem(
+                        self.expression,
+                        self.where,
+                        f"there is no function '{called}'",
+                        _nearest(called, self.functions),
+                    )
                 return self.functions[called](*(self.value(arg) for arg in args))
         raise problem(self.expression, self.where, f"{type(node).__name__} is not allowed here", "")
 
     def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
         a, b = _number(left), _number(right)
-        if isinstance(op, ast.Pow) and isinstance(a, int) and isinstance(b, int) and b > 0 and a.bit_length() * b > 2 * MAX_BITS:
-            raise problem(self.expression, self.where, "gives a number too large to mean anything", "")
-        if isinstance(op, ast.Div) and isinstance(a, int) and isinstance(b, int) and b != 0 and a % b == 0:
+        if (
+            isinstance(op, ast.Pow)
+            and isinstance(a, int)
+            and isinstance(b, int)
+            and b > 0
+            and a.bit_length() * b > 2 * MAX_BITS
+        ):
+            raise problem(
+                self.expression, self.where, "gives a number too large to mean anything", ""
+            )
+        if (
+            isinstance(op, ast.Div)
+            and isinstance(a, int)
+            and isinstance(b, int)
+            and b != 0
+            and a % b == 0
+        ):
             return a // b
         result = _BINARY[type(op)](a, b)
         if isinstance(result, complex):
@@ -216,5 +312,6 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def problem(expression: str, where: str, what: str, remedy: str) -> InputProblem:
-    """An InputProblem that shows where the expression stands, the expression, and what is wrong with it."""
+    """An InputProblem that shows where the expression stands, the expression, and what is wrong
+    with it."""
     return InputProblem(f"{where + ': ' if where else ''}in '{expression}': {what}", remedy)

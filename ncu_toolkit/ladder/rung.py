@@ -1,4 +1,5 @@
-"""A rung as a value: what its header says, and the launch geometry that follows from it for a size. Reading headers is in `ladder_header.py`."""
+"""A rung as a value: what its header says, and the launch geometry that follows from it for a size.
+Reading headers is in `ladder_header.py`."""
 
 from __future__ import annotations
 
@@ -15,17 +16,20 @@ from ncu_toolkit.ladder.expressions import Value, evaluate, evaluate_int
 Kind = Literal["step", "regression", "planted", "baseline", "roof", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-#: Launch limits common to CC 7.0 to 12.x (CUDA Programming Guide, "Technical Specifications per Compute Capability").
+#: Launch limits common to CC 7.0 to 12.x (CUDA Programming Guide, "Technical Specifications per
+#: Compute Capability").
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
-#: Most shared memory one block may have on any of them: 227 KiB (CC 9.0 and 10.x). What one device allows is for `occupancy` to say.
+#: Most shared memory one block may have on any of them: 227 KiB (CC 9.0 and 10.x). What one device
+#: allows is for `occupancy` to say.
 MAX_SHARED = 227 * 1024
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a rung's idea comes from, with the claim made there and the GPU it was made on ("" where there is none)."""
+    """Where a rung's idea comes from, with the claim made there and the GPU it was made on (""
+    where there is none)."""
 
     document: str = ""
     claim: str = ""
@@ -54,7 +58,8 @@ class LaunchSpec:
 
 @dataclass(frozen=True)
 class LaunchGeometry:
-    """One kernel launch for one size: blocks, threads, dynamic shared memory in bytes, and how often it runs in a row."""
+    """One kernel launch for one size: blocks, threads, dynamic shared memory in bytes, and how
+    often it runs in a row."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -75,7 +80,8 @@ class LaunchGeometry:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A device buffer between launches: NumPy dtype name, element count as an expression, whether to clear it before each run."""
+    """A device buffer between launches: NumPy dtype name, element count as an expression, whether
+    to clear it before each run."""
 
     name: str
     dtype: str
@@ -85,7 +91,8 @@ class Scratch:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in bytes."""
+    """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in
+    bytes."""
 
     name: str
     array: str
@@ -95,7 +102,8 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class SassExpectation:
-    """The static signature: opcode patterns (`model.matches_opcode`) that must and must not occur, and a bound on registers."""
+    """The static signature: opcode patterns (`model.matches_opcode`) that must and must not occur,
+    and a bound on registers."""
 
     present: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
@@ -113,7 +121,8 @@ class ProfileExpectation:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must be true of a rung. `ratio_at_least`: times faster than the rung it is compared with, at the recorded sizes."""
+    """What must be true of a rung. `ratio_at_least`: times faster than the rung it is compared
+    with, at the recorded sizes."""
 
     sass: SassExpectation = SassExpectation()
     profile: tuple[ProfileExpectation, ...] = ()
@@ -130,7 +139,8 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """One kernel of a ladder, from one `.cu` file. Compared by identity: the ladder holds each once."""
+    """One kernel of a ladder, from one `.cu` file. Compared by identity: the ladder holds each
+    once."""
 
     name: str
     family: str
@@ -185,7 +195,8 @@ class Rung:
         return ""
 
     def with_parameters(self, overrides: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The compile-time parameters, defaults overridden, after checking the header's constraints.
+        """The compile-time parameters, defaults overridden, after checking the header's
+        constraints.
 
         Raises:
             UsageProblem: unknown parameter, or a combination that the rung does not take.
@@ -194,21 +205,38 @@ class Rung:
         for name, value in (overrides or {}).items():
             if name not in values:
                 near = difflib.get_close_matches(name, values, n=1)
-                known = f"Did you mean '{near[0]}'?" if near else f"It has {', '.join(values) or 'none'}"
+                known = (
+                    f"Did you mean '{near[0]}'?"
+                    if near
+                    else f"It has {', '.join(values) or 'none'}"
+                )
                 raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
             if value < 1 <= values[name] and value not in self.search.get(name, ()):
-                raise UsageProblem(f"{self.name} does not take {name} = {value}: it counts something", "Choose 1 or more")
+                raise UsageProblem(
+                    f"{self.name} does not take {name} = {value}: it counts something",
+                    "Choose 1 or more",
+                )
             values[name] = value
         for constraint in self.constraints:
             if not evaluate(constraint.check, values, where=f"{self.label}: constraint"):
-                raise UsageProblem(f"{self.name} does not take {_listing(values)}: {constraint.says}", "Choose other parameters")
+                raise UsageProblem(
+                    f"{self.name} does not take {_listing(values)}: {constraint.says}",
+                    "Choose other parameters",
+                )
         return values
 
-    def names(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> dict[str, Value]:
+    def names(
+        self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
+    ) -> dict[str, Value]:
         """What header expressions may read: the problem's scalars, the parameters, `sm_count`."""
         return {**scalars, **self.with_parameters(parameters), "sm_count": sm_count}
 
-    def check_shape(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None = None, sm_count: int = 1) -> None:
+    def check_shape(
+        self,
+        scalars: Mapping[str, Value],
+        parameters: Mapping[str, int] | None = None,
+        sm_count: int = 1,
+    ) -> None:
         """Refuse a size that this rung cannot take.
 
         Raises:
@@ -217,9 +245,14 @@ class Rung:
         names = self.names(scalars, parameters, sm_count)
         for shape in self.shapes:
             if not evaluate(shape.check, names, where=f"{self.label}: shapes"):
-                raise UsageProblem(f"{self.name} does not take {_listing(scalars)}: {shape.says}", "Choose another size or another kernel")
+                raise UsageProblem(
+                    f"{self.name} does not take {_listing(scalars)}: {shape.says}",
+                    "Choose another size or another kernel",
+                )
 
-    def launch_geometry(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> tuple[LaunchGeometry, ...]:
+    def launch_geometry(
+        self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
+    ) -> tuple[LaunchGeometry, ...]:
         """The launches for one size, in order, checked against CUDA's limits.
 
         Args:
@@ -228,31 +261,45 @@ class Rung:
             sm_count: multiprocessors of the device.
 
         Raises:
-            UsageProblem: a size or parameters that the rung does not take, or a launch beyond CUDA's limits.
-            InputProblem: an expression of the header is wrong.
+            UsageProblem: a size or parameters that the rung does not take, or a launch beyond
+                CUDA's limits. InputProblem: an expression of the header is wrong.
         """
         self.check_shape(scalars, parameters, sm_count)
         names = self.names(scalars, parameters, sm_count)
         return tuple(self._resolve(i, spec, names) for i, spec in enumerate(self.launches))
 
-    def scratch_counts(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> dict[str, int]:
-        """Elements of each scratch buffer. Raises InputProblem where an expression is wrong or a count negative."""
+    def scratch_counts(
+        self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
+    ) -> dict[str, int]:
+        """Elements of each scratch buffer. Raises InputProblem where an expression is wrong or a
+        count negative."""
         names = self.names(scalars, parameters, sm_count)
-        counts = {s.name: evaluate_int(s.count, names, where=f"{self.label}: scratch.{s.name}.count") for s in self.scratch}
+        counts = {
+            s.name: evaluate_int(s.count, names, where=f"{self.label}: scratch.{s.name}.count")
+            for s in self.scratch
+        }
         for name, count in counts.items():
             if count < 0:
-                raise InputProblem(f"{self.label}: scratch.{name}.count is {count}", "A count is 0 or more")
+                raise InputProblem(
+                    f"{self.label}: scratch.{name}.count is {count}", "A count is 0 or more"
+                )
         return counts
 
-    def tensor_map_boxes(self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int) -> dict[str, tuple[int, ...]]:
-        """Box extents of each tensor map, innermost first, each 1 to 256 (limit of cuTensorMapEncodeTiled). Raises InputProblem beyond it."""
+    def tensor_map_boxes(
+        self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
+    ) -> dict[str, tuple[int, ...]]:
+        """Box extents of each tensor map, innermost first, each 1 to 256 (limit of
+        cuTensorMapEncodeTiled). Raises InputProblem beyond it."""
         names = self.names(scalars, parameters, sm_count)
         boxes = {}
         for spec in self.tensor_maps:
             where = f"{self.label}: tensor_maps.{spec.name}.box"
             box = tuple(evaluate_int(extent, names, where=where) for extent in spec.box)
             if not all(1 <= extent <= 256 for extent in box):
-                raise InputProblem(f"{where} is {list(box)}", "TMA takes boxes of 1 to 256 elements along each dimension")
+                raise InputProblem(
+                    f"{where} is {list(box)}",
+                    "TMA takes boxes of 1 to 256 elements along each dimension",
+                )
             boxes[spec.name] = box
         return boxes
 
@@ -265,13 +312,19 @@ class Rung:
         geometry = LaunchGeometry(spec.kernel, grid, block, shared, spec.args, repeat)
         reason = _beyond_limits(geometry)
         if reason:
-            raise UsageProblem(f"{self.name} cannot be launched: {where}: {reason}", "Choose another size or other parameters")
+            raise UsageProblem(
+                f"{self.name} cannot be launched: {where}: {reason}",
+                "Choose another size or other parameters",
+            )
         return geometry
 
 
 def _beyond_limits(launch: LaunchGeometry) -> str:
     """Which CUDA launch limit a geometry breaks, in words; "" where none."""
-    for kind, extents, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
+    for kind, extents, limits in (
+        ("grid", launch.grid, MAX_GRID),
+        ("block", launch.block, MAX_BLOCK),
+    ):
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if not 1 <= extent <= limit:
                 return f"{kind} {axis} is {extent}, CUDA takes 1 to {limit}"
@@ -284,7 +337,9 @@ def _beyond_limits(launch: LaunchGeometry) -> str:
     return ""
 
 
-def _triple(expressions: tuple[str, str, str], names: Mapping[str, Value], where: str) -> tuple[int, int, int]:
+def _triple(
+    expressions: tuple[str, str, str], names: Mapping[str, Value], where: str
+) -> tuple[int, int, int]:
     x, y, z = (evaluate_int(e, names, where=f"{where}[{i}]") for i, e in enumerate(expressions))
     return x, y, z
 

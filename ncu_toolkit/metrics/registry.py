@@ -1,9 +1,9 @@
 """The metric registry: every Nsight metric name the toolkit reads stands here and nowhere else.
 
-A `Metric` maps a short name to the profiler's name(s), first present wins, with the unit we convert to and what it means.
-Architectures that never had a metric are told by `since` and `until` (compute capability), so that "not collected" and
-"not available on this GPU" stay two different things. Values derived from several metrics are in `derived.py`.
-"""
+A `Metric` maps a short name to the profiler's name(s), first present wins, with the unit we convert
+to and what it means. Architectures that never had a metric are told by `since` and `until` (compute
+capability), so that "not collected" and "not available on this GPU" stay two different things.
+Values derived from several metrics are in `derived.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,23 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Units after conversion. Fractions are 0-1; times are microseconds; "cycles" are SM cycles.
-UNITS: Final = ("us", "cycles", "cycles/inst", "fraction", "B", "B/s", "Hz", "count", "ratio", "FLOP", "FLOP/s", "warps", "lanes", "sectors", "")
+UNITS: Final = (
+    "us",
+    "cycles",
+    "cycles/inst",
+    "fraction",
+    "B",
+    "B/s",
+    "Hz",
+    "count",
+    "ratio",
+    "FLOP",
+    "FLOP/s",
+    "warps",
+    "lanes",
+    "sectors",
+    "",
+)
 
 #: ncu unit text -> (our unit, factor). Percentages become fractions.
 CONVERSIONS: Final = {
@@ -27,9 +43,8 @@ CONVERSIONS: Final = {
 class Metric:
     """One registry entry.
 
-    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `better`: "high", "low" or "" where neither.
-    `per_instruction`: has one value per program counter.
-    """
+    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `better`: "high", "low" or
+    "" where neither. `per_instruction`: has one value per program counter."""
 
     name: str
     ncu: tuple[str, ...]
@@ -40,7 +55,8 @@ class Metric:
     since: tuple[int, int] = (7, 0)
     until: tuple[int, int] = (99, 0)
     scale: float | None = None
-    """Factor from the profiler's value where its unit text does not say (percent metrics without unit)."""
+    """Factor from the profiler's value where its unit text does not say (percent metrics without
+    unit)."""
 
     def available_on(self, cc: tuple[int, int]) -> bool:
         """Whether GPUs of compute capability `cc` have this metric at all."""
@@ -52,20 +68,31 @@ _ACTIVE: Final = ".avg.pct_of_peak_sustained_active"
 
 
 def _pct(
-    name: str, base: str, label: str, meaning: str, better: str = "", since: tuple[int, int] = (7, 0), until: tuple[int, int] = (99, 0)
+    name: str,
+    base: str,
+    label: str,
+    meaning: str,
+    better: str = "",
+    since: tuple[int, int] = (7, 0),
+    until: tuple[int, int] = (99, 0),
 ) -> Metric:
-    """A fraction of a peak. What our set collects over active cycles, stock sections often hold over all elapsed ones: see `over_elapsed`."""
+    """A fraction of a peak. What our set collects over active cycles, stock sections often hold
+    over all elapsed ones: see `over_elapsed`."""
     names = (base, base.removesuffix(_ACTIVE) + _ELAPSED) if base.endswith(_ACTIVE) else (base,)
     return Metric(name, names, "fraction", label, meaning, better, since, until)
 
 
 def over_elapsed(entry: Metric, name: str) -> bool:
-    """Whether `name` counts over elapsed cycles what the entry means over active ones, so that it is to be divided by the active part of the time.
+    """Whether `name` counts over elapsed cycles what the entry means over active ones, so that it
+    is to be divided by the active part of the time.
 
-    Both have the same numerator, and a unit in an SM does nothing while its SM has no work: the quotients agree to 2% on the 66 kernels of a
-    stock report held against ours.
-    """
-    return name.endswith(_ELAPSED) and entry.ncu[0].endswith("_active") and "_sustained_elapsed" not in entry.ncu[0]
+    Both have the same numerator, and a unit in an SM does nothing while its SM has no work: the
+    quotients agree to 2% on the 66 kernels of a stock report held against ours."""
+    return (
+        name.endswith(_ELAPSED)
+        and entry.ncu[0].endswith("_active")
+        and "_sustained_elapsed" not in entry.ncu[0]
+    )
 
 
 #: Warp stall reasons as Nsight names them, with what the warp waits for.
@@ -102,7 +129,8 @@ def stall_metric(reason: str) -> str:
 
 
 def sample_metric(reason: str, not_issued: bool = False) -> str:
-    """Profiler name of a reason's PC samples; `not_issued` counts only samples in cycles in which the scheduler issued nothing."""
+    """Profiler name of a reason's PC samples; `not_issued` counts only samples in cycles in which
+    the scheduler issued nothing."""
     spelled = SAMPLE_SPELLING.get(reason, reason)
     return f"smsp__pcsamp_warps_issue_stalled_{spelled}{'_not_issued' if not_issued else ''}"
 
@@ -217,7 +245,8 @@ _PEAKS: Final[tuple[Metric, ...]] = (
     Metric("l2_peak_sectors_per_cycle", ("lts__t_sectors.sum.peak_sustained",), "", "L2 peak", "Sectors an L2 cycle, all slices."),
 )  # fmt: skip
 
-#: Metrics by the section of our set that collects them (see sections.py); the order is the sections' order in the GUI.
+#: Metrics by the section of our set that collects them (see sections.py); the order is the
+#: sections' order in the GUI.
 GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
     "time": (*_TIME, *_LAUNCH),
     "issue": _ISSUE,
@@ -225,8 +254,9 @@ GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
     "memory": (*_MEMORY, *_PEAKS),
 }
 
-#: Read where a report has them, but too dear in passes for our own set (measured on an H200: sm__throughput 3, l1tex__throughput 1,
-#: sm__mio_inst_issued 1), or filled in by the profiler itself.
+#: Read where a report has them, but too dear in passes for our own set (measured on an H200:
+#: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), or filled in by the profiler
+#: itself.
 READ_ONLY: Final = frozenset({"sm_throughput", "l1_throughput", "mio_active", "passes"})
 
 _METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
@@ -269,17 +299,20 @@ DEVICE_FACTS: Final[dict[str, str]] = {
 
 
 def metric(name: str) -> Metric:
-    """The registry entry of a short name; KeyError names the unknown one (a programming error, not a user's)."""
+    """The registry entry of a short name; KeyError names the unknown one (a programming error, not
+    a user's)."""
     return REGISTRY[name]
 
 
 def raw_names() -> Iterator[str]:
-    """Every profiler metric name that the registry may read, for collection and for checks against the chips' lists."""
+    """Every profiler metric name that the registry may read, for collection and for checks against
+    the chips' lists."""
     for entry in _METRICS:
         yield from entry.ncu
 
 
-#: Figures that a report states twice: one as it is, the others it follows from. Read by integrity.py, which holds them against each other.
+#: Figures that a report states twice: one as it is, the others it follows from. Read by
+#: integrity.py, which holds them against each other.
 AGREEMENTS: Final[dict[str, str]] = {
     "dram_read": "dram__bytes_read.sum", "dram_written": "dram__bytes_write.sum", "dram_total": "dram__bytes.sum",
     "warps_active": "smsp__warps_active.avg.per_cycle_active", "issue_active": "smsp__issue_active.avg.per_cycle_active",

@@ -1,7 +1,8 @@
-"""The section files in sections/, written from the registry: set `ladder`, exactly what the rules and the report read, in few passes.
+"""The section files in sections/, written from the registry: set `ladder`, exactly what the rules
+and the report read, in few passes.
 
-`python -m ncu_toolkit.metrics.sections` rewrites them; a test holds the files against the registry, so adding a metric stays one registry entry.
-"""
+`python -m ncu_toolkit.metrics.sections` rewrites them; a test holds the files against the registry,
+so adding a metric stays one registry entry."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def _arch(cc: tuple[int, int]) -> str:
     return f"CC_{cc[0]}{cc[1]}"
 
 
-def _entry(label: str, name: str, since: tuple[int, int] = (7, 0), until: tuple[int, int] = (99, 0)) -> str:
+def _entry(
+    label: str, name: str, since: tuple[int, int] = (7, 0), until: tuple[int, int] = (99, 0)
+) -> str:
     limits = ""
     if since > (7, 0):
         limits += f"\n      MinArch: {_arch(since)}"
@@ -48,14 +51,17 @@ def section_text(group: str) -> str:
     """The section file's text for one group of the registry, or for `source`."""
     identifier, title, description = _TITLES[group]
     order = 1000 + list(_TITLES).index(group)
-    head = (
-        f'Identifier: "{identifier}"\nDisplayName: "{title}"\nDescription: "{description}"\nOrder: {order}\nSets {{\n  Identifier: "{SET_NAME}"\n}}\n'
-    )
+    head = f'Identifier: "{identifier}"\nDisplayName: "{title}"\nDescription: "{description}"\nOrder: {order}\nSets {{\n  Identifier: "{SET_NAME}"\n}}\n'
     if group == "source":
-        entries = "".join(f'  Metrics {{\n    Label: "{name.removeprefix("group:")}"\n    Name: "{name}"\n  }}\n' for name in _SOURCE)
+        entries = "".join(
+            f'  Metrics {{\n    Label: "{name.removeprefix("group:")}"\n    Name: "{name}"\n  }}\n'
+            for name in _SOURCE
+        )
         return f"{head}SourceMetrics {{\n{entries}}}\n"
     entries = "".join(
-        _entry(metric.label, metric.ncu[0], metric.since, metric.until) for metric in registry.GROUPS[group] if metric.name not in registry.READ_ONLY
+        _entry(metric.label, metric.ncu[0], metric.since, metric.until)
+        for metric in registry.GROUPS[group]
+        if metric.name not in registry.READ_ONLY
     )
     return f"{head}Header {{\n{entries}}}\n"
 

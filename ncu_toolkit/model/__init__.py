@@ -1,4 +1,5 @@
-"""The values that flow between stages: report file -> Profile -> Diagnosis -> view. Frozen, plain data."""
+"""The values that flow between stages: report file -> Profile -> Diagnosis -> view. Frozen, plain
+data."""
 
 from ncu_toolkit.model.finding import Comparison, Diagnosis, Evidence, Finding, Location, Ruled
 from ncu_toolkit.model.profile import (

@@ -1,4 +1,5 @@
-"""Dataclasses to plain JSON values and back, by their type hints; the only place that knows both shapes."""
+"""Dataclasses to plain JSON values and back, by their type hints; the only place that knows both
+shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ T = TypeVar("T")
 
 
 def to_plain(value: Any) -> Any:
-    """A JSON-ready value. NaN and infinities become strings, since JSON has none; defaults are kept, so files read without the code."""
+    """A JSON-ready value. NaN and infinities become strings, since JSON has none; defaults are
+    kept, so files read without the code."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -37,7 +39,8 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
     """Rebuild a dataclass from `to_plain`'s output.
 
     Raises:
-        InputProblem: a value is missing or of another type; the message gives its path in the document.
+        InputProblem: a value is missing or of another type; the message gives its path in the
+            document.
     """
     return typing.cast(T, _build(kind, data, where or kind.__name__))
 
@@ -55,7 +58,9 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         return _build_union(kind, data, where)
     if origin is typing.Literal:
         if data not in typing.get_args(kind):
-            raise InputProblem(f"{where} is {data!r}, expected one of {', '.join(map(repr, typing.get_args(kind)))}")
+            raise InputProblem(
+                f"{where} is {data!r}, expected one of {', '.join(map(repr, typing.get_args(kind)))}"
+            )
         return data
     if origin in (tuple, list):
         return _build_sequence(kind, data, where)
@@ -67,7 +72,9 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         return _build_dataclass(typing.cast(type, kind), data, where)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if data not in [member.value for member in kind]:
-            raise InputProblem(f"{where} is {data!r}, expected one of {', '.join(repr(member.value) for member in kind)}")
+            raise InputProblem(
+                f"{where} is {data!r}, expected one of {', '.join(repr(member.value) for member in kind)}"
+            )
         return kind(data)
     if kind is float:
         return _number(data, where)
@@ -98,7 +105,10 @@ def _build_sequence(kind: Any, data: Any, where: str) -> Any:
         return tuple(_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
     if len(arguments) != len(data):
         raise InputProblem(f"{where} has {len(data)} items, expected {len(arguments)}")
-    return tuple(_build(argument, item, f"{where}[{i}]") for i, (argument, item) in enumerate(zip(arguments, data, strict=True)))
+    return tuple(
+        _build(argument, item, f"{where}[{i}]")
+        for i, (argument, item) in enumerate(zip(arguments, data, strict=True))
+    )
 
 
 def _build_dataclass(kind: type, data: Any, where: str) -> Any:
@@ -109,7 +119,10 @@ def _build_dataclass(kind: type, data: Any, where: str) -> Any:
         if f.name in data:
             values[f.name] = _build(hints[f.name], data[f.name], f"{where}.{f.name}")
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise InputProblem(f"{where}.{f.name} is missing", "The file was written by another version or cut off; make it again")
+            raise InputProblem(
+                f"{where}.{f.name} is missing",
+                "The file was written by another version or cut off; make it again",
+            )
     return kind(**values)
 
 

@@ -16,7 +16,8 @@ _COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measured fact a finding rests on. `threshold` and `comparison` are empty where the value only informs."""
+    """One measured fact a finding rests on. `threshold` and `comparison` are empty where the value
+    only informs."""
 
     metric: str
     label: str
@@ -30,13 +31,19 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
-        """Whether the value stands to the threshold as the comparison says; True where there is none."""
-        return self.threshold is None or not self.comparison or _COMPARED[self.comparison](self.value, self.threshold)
+        """Whether the value stands to the threshold as the comparison says; True where there is
+        none."""
+        return (
+            self.threshold is None
+            or not self.comparison
+            or _COMPARED[self.comparison](self.value, self.threshold)
+        )
 
 
 @dataclass(frozen=True)
 class Location:
-    """An instruction or source line that holds part of the problem. `share` is its fraction (0-1) of `what`."""
+    """An instruction or source line that holds part of the problem. `share` is its fraction (0-1)
+    of `what`."""
 
     file: str
     line: int
@@ -50,9 +57,9 @@ class Location:
 class Finding:
     """One bottleneck found in one profile.
 
-    `speedup` is the predicted factor if this cause alone were removed (>= 1, a bound), with `arithmetic` showing how;
-    `saved` = 1 - 1/speedup is the fraction of time that would go. `good` marks a roof reached with useful work.
-    """
+    `speedup` is the predicted factor if this cause alone were removed (>= 1, a bound), with
+    `arithmetic` showing how; `saved` = 1 - 1/speedup is the fraction of time that would go. `good`
+    marks a roof reached with useful work."""
 
     bottleneck: str
     summary: str
@@ -72,7 +79,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Ruled:
-    """A bottleneck that was considered and not found: ruled out by evidence, or abstained for want of inputs."""
+    """A bottleneck that was considered and not found: ruled out by evidence, or abstained for want
+    of inputs."""
 
     bottleneck: str
     outcome: Literal["ruled out", "abstained"]
@@ -84,12 +92,14 @@ class Ruled:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict on one profile: `findings` ranked by predicted time saved, the first being the bottleneck; never empty."""
+    """The verdict on one profile: `findings` ranked by predicted time saved, the first being the
+    bottleneck; never empty."""
 
     findings: tuple[Finding, ...]
     considered: tuple[Ruled, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """The time model's lower bounds in microseconds by resource name (issue, fma, shared, l1, l2, dram, latency, …)."""
+    """The time model's lower bounds in microseconds by resource name (issue, fma, shared, l1, l2,
+    dram, latency, …)."""
     notes: tuple[str, ...] = ()
 
     @property

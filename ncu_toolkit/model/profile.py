@@ -1,7 +1,8 @@
-"""The values that flow between stages: frozen dataclasses, plain data, JSON at the edges (see `codec.py`).
+"""The values that flow between stages: frozen dataclasses, plain data, JSON at the edges (see
+`codec.py`).
 
-report file -> Profile -> Diagnosis -> view. A `Profile` is one kernel launch as ncu saw it; `Context` adds what only a ladder knows.
-"""
+report file -> Profile -> Diagnosis -> view. A `Profile` is one kernel launch as ncu saw it;
+`Context` adds what only a ladder knows."""
 
 from __future__ import annotations
 
@@ -96,8 +97,8 @@ class Launch:
 class StallStack:
     """Cycles per issued instruction by stall reason, highest first.
 
-    `latency` is the profiler's own total (`warp_latency`); `residual` = latency - sum(reasons), shown, never asserted.
-    """
+    `latency` is the profiler's own total (`warp_latency`); `residual` = latency - sum(reasons),
+    shown, never asserted."""
 
     reasons: tuple[tuple[str, float], ...]
     latency: float | None
@@ -120,7 +121,8 @@ class StallStack:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One SASS instruction with what was counted at it. Counters are warp-level unless said; None where not collected."""
+    """One SASS instruction with what was counted at it. Counters are warp-level unless said; None
+    where not collected."""
 
     index: int
     address: int
@@ -136,7 +138,8 @@ class Instruction:
     """PC samples by stall reason, issued and not issued."""
     samples_not_issued: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
-    """Other per-instruction figures by the short names of metrics.SOURCE_METRICS (l2_sectors, shared_wavefronts, …)."""
+    """Other per-instruction figures by the short names of metrics.SOURCE_METRICS (l2_sectors,
+    shared_wavefronts, …)."""
 
     @property
     def sample_count(self) -> int:
@@ -145,7 +148,8 @@ class Instruction:
 
 @dataclass(frozen=True)
 class InstructionMix:
-    """Executed instructions by opcode with modifiers, warp level, whole launch. Empty where not collected."""
+    """Executed instructions by opcode with modifiers, warp level, whole launch. Empty where not
+    collected."""
 
     opcodes: Mapping[str, int]
     thread_opcodes: Mapping[str, int] = field(default_factory=dict)
@@ -160,16 +164,20 @@ class InstructionMix:
         return sum(self.opcodes.values())
 
     def executed(self, pattern: str) -> int:
-        """Warp instructions whose mnemonic matches `pattern`: same base opcode, all other tokens among its modifiers; `A|B` is either."""
+        """Warp instructions whose mnemonic matches `pattern`: same base opcode, all other tokens
+        among its modifiers; `A|B` is either."""
         return sum(n for opcode, n in self.opcodes.items() if matches_opcode(opcode, pattern))
 
     def executed_threads(self, pattern: str) -> int:
         """Thread-level executions matching `pattern`."""
-        return sum(n for opcode, n in self.thread_opcodes.items() if matches_opcode(opcode, pattern))
+        return sum(
+            n for opcode, n in self.thread_opcodes.items() if matches_opcode(opcode, pattern)
+        )
 
 
 def matches_opcode(opcode: str, pattern: str) -> bool:
-    """Whether a SASS mnemonic matches: `LDS.128` matches `LDS.U.128` and `LDS.128`, not `LDS.64`; `RED|ATOM` is either."""
+    """Whether a SASS mnemonic matches: `LDS.128` matches `LDS.U.128` and `LDS.128`, not `LDS.64`;
+    `RED|ATOM` is either."""
     base, *modifiers = opcode.split(".")
     for alternative in pattern.split("|"):
         want_base, *want = alternative.strip().split(".")
@@ -180,7 +188,8 @@ def matches_opcode(opcode: str, pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class RuleMessage:
-    """One message of Nsight Compute's own rules. `speedup` in percent as ncu estimates it, `scope` global, local or empty."""
+    """One message of Nsight Compute's own rules. `speedup` in percent as ncu estimates it, `scope`
+    global, local or empty."""
 
     rule: str
     title: str
@@ -193,7 +202,8 @@ class RuleMessage:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a profile came from. `range_index`/`action_index` are its place in the file: the key of a launch, never its name."""
+    """Where a profile came from. `range_index`/`action_index` are its place in the file: the key of
+    a launch, never its name."""
 
     file: str
     range_index: int
@@ -207,10 +217,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Context:
-    """What the ladder knows of a profiled launch: which rung, at what size, and how much of its work is useful.
+    """What the ladder knows of a profiled launch: which rung, at what size, and how much of its
+    work is useful.
 
-    `flops` and `compulsory_bytes` are for this one launch; None for launches that are not a rung's only launch.
-    """
+    `flops` and `compulsory_bytes` are for this one launch; None for launches that are not a rung's
+    only launch."""
 
     family: str
     rung: str

@@ -1,4 +1,5 @@
-"""A run: what one collection left behind, as a value. Storage on disk is in `store.py`; rendering takes a `Run` and nothing else."""
+"""A run: what one collection left behind, as a value. Storage on disk is in `store.py`; rendering
+takes a `Run` and nothing else."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from ncu_toolkit.model import Device, Profile, Timing
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the device was measured to reach, in one run with everything else. None where not measured.
+    """What the device was measured to reach, in one run with everything else. None where not
+    measured.
 
-    Rates in B/s and FLOP/s: `copy` is a large device-to-device copy (bytes read + written), `fp32` a loop of independent FFMAs,
-    `tensor` the library's largest bf16 matrix product.
-    """
+    Rates in B/s and FLOP/s: `copy` is a large device-to-device copy (bytes read + written), `fp32`
+    a loop of independent FFMAs, `tensor` the library's largest bf16 matrix product."""
 
     copy: float | None = None
     fp32: float | None = None
@@ -51,7 +52,8 @@ class Run:
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds spent outside kernels: build, allocation, initialisation, transfer, profiling."""
     curve: tuple[Timing, ...] = ()
-    """Timings of a few rungs over many sizes, made in a run of their own; they take part in the curve over sizes and nowhere else."""
+    """Timings of a few rungs over many sizes, made in a run of their own; they take part in the
+    curve over sizes and nowhere else."""
 
 
 def marker(family: str, rung: str, size: str, dtype: str) -> str:

@@ -10,7 +10,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Timing:
-    """Unprofiled timing of one rung at one size, from CUDA events. Times in microseconds, one per repeat."""
+    """Unprofiled timing of one rung at one size, from CUDA events. Times in microseconds, one per
+    repeat."""
 
     family: str
     rung: str
@@ -32,11 +33,13 @@ class Timing:
     temperature_c: float | None = None
     throttle: str = ""
     energy_mj: float | None = None
-    """Energy of one run in millijoules, of runs back to back (energy.py), where the GPU reports it."""
+    """Energy of one run in millijoules, of runs back to back (energy.py), where the GPU reports
+    it."""
     kernels: tuple[str, ...] = ()
     """Names of the kernels a library launched, where known."""
     rested: bool = False
-    """Whether the GPU rested between runs, since it slowed itself down without (timing.measure_ladder)."""
+    """Whether the GPU rested between runs, since it slowed itself down without
+    (timing.measure_ladder)."""
 
     @property
     def median_us(self) -> float:
@@ -69,10 +72,17 @@ class Timing:
 
     @property
     def pj_per_flop(self) -> float | None:
-        """Picojoules for each useful operation; None where energy was not measured or the rung has no operations."""
-        return self.energy_mj * 1e9 / self.flops if self.energy_mj is not None and self.flops else None
+        """Picojoules for each useful operation; None where energy was not measured or the rung has
+        no operations."""
+        return (
+            self.energy_mj * 1e9 / self.flops if self.energy_mj is not None and self.flops else None
+        )
 
     @property
     def pj_per_byte(self) -> float | None:
         """Picojoules for each compulsory byte."""
-        return self.energy_mj * 1e9 / self.compulsory_bytes if self.energy_mj is not None and self.compulsory_bytes else None
+        return (
+            self.energy_mj * 1e9 / self.compulsory_bytes
+            if self.energy_mj is not None and self.compulsory_bytes
+            else None
+        )

@@ -1,4 +1,5 @@
-"""An analysis of anybody's reports as text for a terminal, Markdown for a pull request, CSV, and a digest of at most a page."""
+"""An analysis of anybody's reports as text for a terminal, Markdown for a pull request, CSV, and a
+digest of at most a page."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def verdict(group: Group) -> str:
     """The bottleneck's id, with how many of the repeats share it where they differ."""
     name = group.median.diagnosis.primary.bottleneck
-    return name if group.agreeing == len(group.launches) else f"{name} ({group.agreeing} of {len(group.launches)})"
+    return (
+        name
+        if group.agreeing == len(group.launches)
+        else f"{name} ({group.agreeing} of {len(group.launches)})"
+    )
 
 
 def gain(finding: Finding) -> str:
@@ -60,22 +65,42 @@ def _cells(analysis: Analysis, group: Group, name_length: int) -> tuple[str, ...
     )
 
 
-_HEADINGS: Final = ("kernel", "launches", "time", "share", "median", "spread", "bottleneck", "predicted")
+_HEADINGS: Final = (
+    "kernel",
+    "launches",
+    "time",
+    "share",
+    "median",
+    "spread",
+    "bottleneck",
+    "predicted",
+)
 #: Which column is left out first on a narrow terminal, and which then.
-_GIVES_WAY: Final = {name: order for order, name in enumerate(("spread", "median", "file", "share", "launches", "predicted"), 1)}
+_GIVES_WAY: Final = {
+    name: order
+    for order, name in enumerate(("spread", "median", "file", "share", "launches", "predicted"), 1)
+}
 _NUMERIC: Final = frozenset({"launches", "time", "share", "median", "spread", "predicted"})
 
 
 def headline(analysis: Analysis) -> str:
     """One sentence over everything."""
     launches, groups = analysis.launches, analysis.groups
-    devices = ", ".join(visible(name, 60) for name in dict.fromkeys(f"{launch.gpu} ({launch.arch})" for launch in launches))
+    devices = ", ".join(
+        visible(name, 60)
+        for name in dict.fromkeys(f"{launch.gpu} ({launch.arch})" for launch in launches)
+    )
     words = f"{counted(len(launches), 'launch', 'launches')} of {counted(len(groups), 'kind')} in {counted(len(analysis.files), 'file')}"
-    return f"{words}, {units.duration(analysis.total_us)} under ncu, on {devices}." if launches else f"{words}: nothing to diagnose."
+    return (
+        f"{words}, {units.duration(analysis.total_us)} under ncu, on {devices}."
+        if launches
+        else f"{words}: nothing to diagnose."
+    )
 
 
 def remarks(analysis: Analysis) -> Iterable[str]:
-    """What is not as it should be: unreadable files, missing and incomplete launches, and what a filter left out."""
+    """What is not as it should be: unreadable files, missing and incomplete launches, and what a
+    filter left out."""
     for file in analysis.files:
         if file.error is not None:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
@@ -95,11 +120,16 @@ def remarks(analysis: Analysis) -> Iterable[str]:
 
 def missing_of(file: FileResult) -> str:
     """The number of launches a file should hold; what lies after a break cannot be counted."""
-    return f"at least {file.declared}" if "is damaged" in file.damage or "offset" in file.damage else str(file.declared)
+    return (
+        f"at least {file.declared}"
+        if "is damaged" in file.damage or "offset" in file.damage
+        else str(file.declared)
+    )
 
 
 def text(analysis: Analysis, top: int = TOP) -> RenderableType:
-    """One screen: the kinds of launches that take most time, what limits each, and what to do about the first."""
+    """One screen: the kinds of launches that take most time, what limits each, and what to do about
+    the first."""
     parts: list[RenderableType] = [Text(headline(analysis), style="bold")]
     groups = [group for group in analysis.groups if group.median.complete]
     if groups:
@@ -108,19 +138,29 @@ def text(analysis: Analysis, top: int = TOP) -> RenderableType:
         if len(groups) > top:
             rest = sum(group.total_us for group in groups[top:])
             parts.append(
-                Text(f"… and {counted(len(groups) - top, 'more kind')} with {units.duration(rest)}: --top {len(groups)} shows them", style="dim")
+                Text(
+                    f"… and {counted(len(groups) - top, 'more kind')} with {units.duration(rest)}: --top {len(groups)} shows them",
+                    style="dim",
+                )
             )
         parts += [Text(), *(Text(line) for line in _advice(groups[0].median))]
     notes = list(remarks(analysis))
     parts += [Text(line, style="yellow") for line in notes[:TOP]]
     if len(notes) > TOP:
-        parts.append(Text(f"… and {len(notes) - TOP} more like these: --format json lists all", style="yellow"))
+        parts.append(
+            Text(
+                f"… and {len(notes) - TOP} more like these: --format json lists all", style="yellow"
+            )
+        )
     return Stack(*parts)
 
 
 def _table(analysis: Analysis, groups: Sequence[Group], several: bool) -> Fitted:
     """The ranking. Names and columns give way where the terminal is narrow, figures do not."""
-    columns = [Column(heading, heading in _NUMERIC, _GIVES_WAY.get(heading, 0)) for heading in (*_HEADINGS, *(["file"] if several else []))]
+    columns = [
+        Column(heading, heading in _NUMERIC, _GIVES_WAY.get(heading, 0))
+        for heading in (*_HEADINGS, *(["file"] if several else []))
+    ]
     rows = []
     for group in groups:
         file = [visible(Path(group.median.file).name, _FILE)] if several else []
@@ -143,7 +183,9 @@ def markdown_text(analysis: Analysis, top: int = TOP) -> str:
     groups = [group for group in analysis.groups if group.median.complete]
     if groups:
         lines.append("| " + " | ".join(_HEADINGS) + " |")
-        lines.append("|" + "|".join("---:" if heading in _NUMERIC else "---" for heading in _HEADINGS) + "|")
+        lines.append(
+            "|" + "|".join("---:" if heading in _NUMERIC else "---" for heading in _HEADINGS) + "|"
+        )
         for group in groups[:top]:
             name, *cells = _cells(analysis, group, _NAME)
             lines.append("| " + " | ".join((markdown_code(name), *cells)) + " |")
@@ -152,7 +194,9 @@ def markdown_text(analysis: Analysis, top: int = TOP) -> str:
         lines.append("")
         for group in groups[: min(3, top)]:
             launch, finding = group.median, group.median.diagnosis.primary
-            lines.append(f"- {markdown_code(visible(launch.function, _NAME))}: {markdown(finding.summary)}")
+            lines.append(
+                f"- {markdown_code(visible(launch.function, _NAME))}: {markdown(finding.summary)}"
+            )
             lines += [f"  - {markdown(step)}" for step in finding.advice[:1]]
     notes = list(remarks(analysis))
     if notes:
@@ -161,7 +205,8 @@ def markdown_text(analysis: Analysis, top: int = TOP) -> str:
 
 
 def csv(analysis: Analysis) -> str:
-    """One row a launch: identity, verdict, and every metric that was kept, under its short name and unit. Unreadable files get a row too."""
+    """One row a launch: identity, verdict, and every metric that was kept, under its short name and
+    unit. Unreadable files get a row too."""
     names = sorted({name for launch in analysis.launches for name in launch.figures})
     headings = [
         "file",
@@ -178,7 +223,12 @@ def csv(analysis: Analysis) -> str:
         "runner_up",
         "runner_up_speedup",
     ]
-    rows: list[list[object]] = [[*headings, *(f"{name} ({unit})" if (unit := REGISTRY[name].unit) else name for name in names)]]
+    rows: list[list[object]] = [
+        [
+            *headings,
+            *(f"{name} ({unit})" if (unit := REGISTRY[name].unit) else name for name in names),
+        ]
+    ]
     for launch in analysis.launches:
         first, second = launch.diagnosis.primary, (launch.diagnosis.runners_up or (None,))[0]
         rows.append(
@@ -189,12 +239,17 @@ def csv(analysis: Analysis) -> str:
                 *(launch.figures.get(name) for name in names),
             ]
         )  # fmt: skip
-    rows += [[file.path, None, None, None, None, None, f"unreadable: {file.error.message}"] for file in analysis.unreadable if file.error]
+    rows += [
+        [file.path, None, None, None, None, None, f"unreadable: {file.error.message}"]
+        for file in analysis.unreadable
+        if file.error
+    ]
     return csv_rows(rows)
 
 
 def brief(analysis: Analysis, top: int = DIGEST_TOP) -> str:
-    """At most a page: what takes the time, why, on what evidence, where, what to change, and the exact next command."""
+    """At most a page: what takes the time, why, on what evidence, where, what to change, and the
+    exact next command."""
     lines = [headline(analysis)]
     groups = [group for group in analysis.groups if group.median.complete]
     for rank, group in enumerate(groups[: min(top, DIGEST_TOP)], 1):
@@ -208,14 +263,20 @@ def brief(analysis: Analysis, top: int = DIGEST_TOP) -> str:
     if notes:
         lines += ["", *(f"! {note}" for note in notes[:DIGEST_TOP])]
         if len(notes) > DIGEST_TOP:
-            lines.append(f"! and {len(notes) - DIGEST_TOP} more like these: --format json lists all")
+            lines.append(
+                f"! and {len(notes) - DIGEST_TOP} more like these: --format json lists all"
+            )
     lines += ["", f"Next: {next_command(analysis)}"]
     return "\n".join(lines) + "\n"
 
 
 def _digest(analysis: Analysis, rank: int, group: Group) -> Iterable[str]:
     launch, finding = group.median, group.median.diagnosis.primary
-    share = f", {units.percent(group.total_us / analysis.total_us)} of the time" if analysis.total_us else ""
+    share = (
+        f", {units.percent(group.total_us / analysis.total_us)} of the time"
+        if analysis.total_us
+        else ""
+    )
     each = (
         f"{len(group.launches)} × {units.duration(launch.duration_us)}"
         if launch.duration_us is not None
@@ -223,7 +284,9 @@ def _digest(analysis: Analysis, rank: int, group: Group) -> Iterable[str]:
     )
     yield f"{rank}. {visible(launch.function, _NAME)} [{each}{share}]: {verdict(group)}, {gain(finding)}, confidence {finding.confidence}"
     yield f"   why: {visible(finding.summary, 300)}"
-    facts = [f"{visible(e.label, 60)} {units.quantity(e.value, e.unit)}" for e in finding.evidence[:4]]
+    facts = [
+        f"{visible(e.label, 60)} {units.quantity(e.value, e.unit)}" for e in finding.evidence[:4]
+    ]
     if facts:
         yield f"   evidence: {'; '.join(facts)}"
     for place in finding.locations[:1]:
@@ -231,13 +294,16 @@ def _digest(analysis: Analysis, rank: int, group: Group) -> Iterable[str]:
         yield f"   where: {where}+0x{place.address:x} {visible(place.sass, 80)} ({units.percent(place.share)} of {visible(place.what, 60)})"
     for step in finding.advice[:1]:
         yield f"   change: {visible(step, 300)}"
-    others = ", ".join(f"{other.bottleneck} {gain(other)}" for other in launch.diagnosis.runners_up[:2])
+    others = ", ".join(
+        f"{other.bottleneck} {gain(other)}" for other in launch.diagnosis.runners_up[:2]
+    )
     if others:
         yield f"   then: {others}"
 
 
 def next_command(analysis: Analysis) -> str:
-    """The command that brings most next: look closer at the first kernel, or read what could not be read. Fit for a shell whatever the names hold."""
+    """The command that brings most next: look closer at the first kernel, or read what could not be
+    read. Fit for a shell whatever the names hold."""
     groups = [group for group in analysis.groups if group.median.complete]
     if not groups:
         broken = next((file for file in analysis.files if file.error or file.damage), None)
@@ -250,12 +316,18 @@ def next_command(analysis: Analysis) -> str:
 
 
 def _word(path: str) -> str:
-    """A path as one word of a shell: not read as an option, and with what cannot be shown spelled out, as bash, zsh and ksh read it."""
+    """A path as one word of a shell: not read as an option, and with what cannot be shown spelled
+    out, as bash, zsh and ksh read it."""
     path = f"./{path}" if path.startswith("-") else path
     if path.isprintable():
         return shlex.quote(path)
-    # two strings wherever a hexadecimal digit follows an escape: some shells would read it as part of that
-    return "$'" + re.sub(r"(\\x[0-9a-f]{2})(?=[0-9a-fA-F])", r"\1'$'", "".join(map(_escaped, path))) + "'"
+    # two strings wherever a hexadecimal digit follows an escape: some shells would read it as part
+    # of that
+    return (
+        "$'"
+        + re.sub(r"(\\x[0-9a-f]{2})(?=[0-9a-fA-F])", r"\1'$'", "".join(map(_escaped, path)))
+        + "'"
+    )
 
 
 def _escaped(character: str) -> str:
@@ -263,5 +335,7 @@ def _escaped(character: str) -> str:
         return f"\\{character}"
     if character.isprintable():
         return character
-    data = character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
+    data = character.encode(
+        "utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+    )
     return "".join(f"\\x{byte:02x}" for byte in data)

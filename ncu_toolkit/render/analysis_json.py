@@ -19,7 +19,11 @@ VERSION: Final = 1
 @cache
 def schema() -> dict[str, Any]:
     """The published JSON schema of the document."""
-    text = resources.files("ncu_toolkit").joinpath(f"schemas/analysis-{VERSION}.json").read_text(encoding="utf-8")
+    text = (
+        resources.files("ncu_toolkit")
+        .joinpath(f"schemas/analysis-{VERSION}.json")
+        .read_text(encoding="utf-8")
+    )
     loaded = json.loads(text)
     assert isinstance(loaded, dict)
     return loaded
@@ -27,11 +31,15 @@ def schema() -> dict[str, Any]:
 
 def document(analysis: Analysis, omitted_launches: int = 0) -> str:
     """The document with a final newline. `omitted_launches` counts those that --top left out."""
-    return json.dumps(plain(analysis, omitted_launches), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        json.dumps(plain(analysis, omitted_launches), indent=1, ensure_ascii=False, allow_nan=False)
+        + "\n"
+    )
 
 
 def plain(analysis: Analysis, omitted_launches: int = 0) -> dict[str, Any]:
-    """The document as plain data. Every text is made visible: no control or reordering character is left in it."""
+    """The document as plain data. Every text is made visible: no control or reordering character is
+    left in it."""
     return {
         "schema": "ncu-toolkit/analysis",
         "version": VERSION,

@@ -16,18 +16,30 @@ from ncu_toolkit.render.book import Book, open_book
 
 
 def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
-    """The analysed launches as a run. Needs profiles (`Options.profiles`). How much is missing is in the title, which every page shows."""
+    """The analysed launches as a run. Needs profiles (`Options.profiles`). How much is missing is
+    in the title, which every page shows."""
     profiles = tuple(launch.profile for launch in analysis.launches if launch.profile is not None)
     names = [Path(file.path).name for file in analysis.files]
     title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     lost = list(_lost(analysis, redacted))
     if lost:
-        title += f" (incomplete: {lost[0].reason})" if len(lost) == 1 else f" (incomplete: {len(lost)} files are damaged or unreadable)"
+        title += (
+            f" (incomplete: {lost[0].reason})"
+            if len(lost) == 1
+            else f" (incomplete: {len(lost)} files are damaged or unreadable)"
+        )
     versions = sorted({file.ncu_version for file in analysis.files if file.ncu_version})
     sums = sum(bool(file.checksum) for file in analysis.files)
-    environment = {"Nsight Compute": ", ".join(versions), "ncu-toolkit": __version__, "Files": str(len(names)), "Checksums": _sums(sums, len(names))}
+    environment = {
+        "Nsight Compute": ", ".join(versions),
+        "ncu-toolkit": __version__,
+        "Files": str(len(names)),
+        "Checksums": _sums(sums, len(names)),
+    }
     if analysis.options.kernel:
-        environment["Filter"] = f"{analysis.options.kernel}: {sum(file.filtered_out for file in analysis.files)} other launches left out"
+        environment["Filter"] = (
+            f"{analysis.options.kernel}: {sum(file.filtered_out for file in analysis.files)} other launches left out"
+        )
     command = "ncu-toolkit analyze " + " ".join(names)
     return Run(
         id=title[:60],
@@ -43,8 +55,17 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
 
 
 def as_book(analysis: Analysis, run: Run) -> Book:
-    """The run of an analysis laid out with the verdicts that the analysis holds; profiles that were changed since are judged again."""
-    return open_book(run, diagnose, verdicts=[(launch.profile, launch.diagnosis) for launch in analysis.launches if launch.profile is not None])
+    """The run of an analysis laid out with the verdicts that the analysis holds; profiles that were
+    changed since are judged again."""
+    return open_book(
+        run,
+        diagnose,
+        verdicts=[
+            (launch.profile, launch.diagnosis)
+            for launch in analysis.launches
+            if launch.profile is not None
+        ],
+    )
 
 
 def _sums(matching: int, files: int) -> str:
@@ -57,10 +78,15 @@ def _lost(analysis: Analysis, redacted: bool) -> Iterable[Skipped]:
     for file in analysis.files:
         name = Path(file.path).name
         if file.error is not None:
-            message = file.error.message.replace(file.path, name) if redacted else file.error.message
+            message = (
+                file.error.message.replace(file.path, name) if redacted else file.error.message
+            )
             yield Skipped(name, f"unreadable: {message}")
         elif file.damage:
-            yield Skipped(name, f"{file.read} launches could be read; {file.damage.replace(file.path, name) if redacted else file.damage}")
+            yield Skipped(
+                name,
+                f"{file.read} launches could be read; {file.damage.replace(file.path, name) if redacted else file.damage}",
+            )
 
 
 def without_private(profile: Profile) -> Profile:

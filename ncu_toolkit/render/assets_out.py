@@ -1,4 +1,5 @@
-"""Scripts and styles of the pages: copied once into a reports folder, or inlined into a single file, with the policy that allows just them."""
+"""Scripts and styles of the pages: copied once into a reports folder, or inlined into a single
+file, with the policy that allows just them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PLOTLY: Final = "plotly.min.js"
 EARLY: Final = ("theme.js",)
 LATE: Final = (PLOTLY, "report.js", "hotspots.js")
 STYLE: Final = "report.css"
-# Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and with no address allowed they cannot fetch.
+# Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and
+# with no address allowed they cannot fetch.
 _POLICY: Final = (
     "default-src 'none'; script-src {scripts}; style-src {styles} 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; object-src 'none'"
@@ -42,7 +44,10 @@ def content(name: str) -> bytes:
     spec = importlib.util.find_spec("plotly")
     path = Path(spec.origin).parent / "package_data" / PLOTLY if spec and spec.origin else None
     if path is None or not path.is_file():
-        raise EnvironmentProblem("the plotly package holds no plotly.min.js", "Reinstall it: pip install --force-reinstall plotly")
+        raise EnvironmentProblem(
+            "the plotly package holds no plotly.min.js",
+            "Reinstall it: pip install --force-reinstall plotly",
+        )
     return path.read_bytes()
 
 
@@ -60,7 +65,9 @@ def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
     """Policy and tags of a page that loads its assets from `up`assets/ (`up` is "" or "../")."""
     base = f"{up}{FOLDER}/"
     early = "".join(f'<script src="{base}{name}"></script>\n' for name in EARLY)
-    late = "".join(f'<script defer src="{base}{name}"></script>\n' for name in LATE if charts or name != PLOTLY)
+    late = "".join(
+        f'<script defer src="{base}{name}"></script>\n' for name in LATE if charts or name != PLOTLY
+    )
     return {
         "policy": _POLICY.format(scripts="'self'", styles="'self'"),
         "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{late}'),
@@ -71,7 +78,10 @@ def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
 
 def inlined() -> dict[str, str | Markup]:
     """Policy and tags of a single file: every script is inline and allowed by its hash alone."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(_script(name).encode()).digest()).decode()}'" for name in (*EARLY, *LATE))
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(_script(name).encode()).digest()).decode()}'"
+        for name in (*EARLY, *LATE)
+    )
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
     late = "".join(f"<script>{_script(name)}</script>\n" for name in LATE)
     style = content(STYLE).decode().replace("</", "<\\/")
@@ -84,6 +94,7 @@ def inlined() -> dict[str, str | Markup]:
 
 
 def _script(name: str) -> str:
-    """Script text that cannot end its element: parsers end a script at the first closing tag, and hash it with LF line ends."""
+    """Script text that cannot end its element: parsers end a script at the first closing tag, and
+    hash it with LF line ends."""
     text = content(name).decode("utf-8").replace("\r\n", "\n")
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

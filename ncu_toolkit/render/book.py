@@ -1,4 +1,5 @@
-"""A run laid out as a book: which launches and timings are one rung at one size, what each is compared with, and the name of its page."""
+"""A run laid out as a book: which launches and timings are one rung at one size, what each is
+compared with, and the name of its page."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Entry:
-    """One rung at one variant: its launches in order, and its timing. `parameters` tell apart the same rung compiled in two ways."""
+    """One rung at one variant: its launches in order, and its timing. `parameters` tell apart the
+    same rung compiled in two ways."""
 
     family: str
     rung: str
@@ -45,7 +47,9 @@ class Entry:
     def main(self) -> Profile | None:
         """The launch that takes longest: the one a table row speaks of."""
         complete = [profile for profile in self.profiles if profile.launch.complete]
-        return max(complete or self.profiles, key=lambda profile: profile.duration_us or 0.0, default=None)
+        return max(
+            complete or self.profiles, key=lambda profile: profile.duration_us or 0.0, default=None
+        )
 
     @property
     def kind(self) -> str:
@@ -53,12 +57,20 @@ class Entry:
 
     @property
     def outdated(self) -> bool:
-        """Whether the kernel's code is no longer what it was recorded from, as far as the report embeds that."""
+        """Whether the kernel's code is no longer what it was recorded from, as far as the report
+        embeds that."""
         if self.info is None:
             return False
         file = f"/{self.info.family}/{self.info.path.name}"
-        texts = (text for profile in self.profiles for path, text in profile.sources.items() if path.endswith(file))
-        codes = {text[header.end() :].strip() for text in texts if (header := HEADER.match(text))}  # none where source was blanked
+        texts = (
+            text
+            for profile in self.profiles
+            for path, text in profile.sources.items()
+            if path.endswith(file)
+        )
+        codes = {
+            text[header.end() :].strip() for text in texts if (header := HEADER.match(text))
+        }  # none where source was blanked
         return bool(codes - {self.info.code.strip()})
 
     @property
@@ -66,14 +78,19 @@ class Entry:
         """Useful operations of the whole rung."""
         if self.timing:
             return self.timing.flops
-        return _total(profile.context.flops if profile.context else None for profile in self.profiles)
+        return _total(
+            profile.context.flops if profile.context else None for profile in self.profiles
+        )
 
     @property
     def compulsory_bytes(self) -> float | None:
         """Fewest bytes the whole rung must move through device memory."""
         if self.timing:
             return self.timing.compulsory_bytes
-        return _total(profile.context.compulsory_bytes if profile.context else None for profile in self.profiles)
+        return _total(
+            profile.context.compulsory_bytes if profile.context else None
+            for profile in self.profiles
+        )
 
 
 def _total(values: Iterable[float | None]) -> float | None:
@@ -99,17 +116,32 @@ class Book:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Every rung at every variant: by family, then size, then the rung's place in its ladder."""
-        groups: dict[tuple[str, str, str, str, tuple[tuple[str, int], ...]], tuple[list[Profile], list[Timing]]] = {}
+        """Every rung at every variant: by family, then size, then the rung's place in its
+        ladder."""
+        groups: dict[
+            tuple[str, str, str, str, tuple[tuple[str, int], ...]],
+            tuple[list[Profile], list[Timing]],
+        ] = {}
         for profile in self.run.profiles:
             if profile.context:
                 c = profile.context
-                groups.setdefault((c.family, c.size, c.dtype, c.rung, tuple(sorted(c.parameters.items()))), ([], []))[0].append(profile)
+                groups.setdefault(
+                    (c.family, c.size, c.dtype, c.rung, tuple(sorted(c.parameters.items()))),
+                    ([], []),
+                )[0].append(profile)
         for timing in self.run.timings:
-            groups.setdefault((timing.family, timing.size, timing.dtype, timing.rung, tuple(sorted(timing.parameters.items()))), ([], []))[1].append(
-                timing
-            )
-        # told apart by name where both are of one size: of another size a rung may run as tuned for it
+            groups.setdefault(
+                (
+                    timing.family,
+                    timing.size,
+                    timing.dtype,
+                    timing.rung,
+                    tuple(sorted(timing.parameters.items())),
+                ),
+                ([], []),
+            )[1].append(timing)
+        # told apart by name where both are of one size: of another size a rung may run as tuned for
+        # it
         spellings: dict[tuple[str, str, str, str], set[tuple[tuple[str, int], ...]]] = {}
         for family, size, dtype, rung, parameters in groups:
             spellings.setdefault((family, size, dtype, rung), set()).add(parameters)
@@ -123,7 +155,16 @@ class Book:
             warm = next((t for t in timings if t.cache == "warm"), None)
             others = spellings[family, size, dtype, rung]
             label = rung if len(others) == 1 else f"{rung} ({_differing(parameters, others)})"
-            ordered = tuple(sorted(profiles, key=lambda p: (p.context.launch_index if p.context else 0, p.origin.range_index, p.origin.action_index)))
+            ordered = tuple(
+                sorted(
+                    profiles,
+                    key=lambda p: (
+                        p.context.launch_index if p.context else 0,
+                        p.origin.range_index,
+                        p.origin.action_index,
+                    ),
+                )
+            )
             entries.append(
                 Entry(
                     family,
@@ -137,8 +178,20 @@ class Book:
                     label,
                 )
             )
-        families = {name: i for i, name in enumerate(dict.fromkeys(entry.family for entry in entries))}
-        return tuple(sorted(entries, key=lambda e: (families[e.family], e.variant.volume, e.variant.dtype, e.info.order if e.info else 10**6)))
+        families = {
+            name: i for i, name in enumerate(dict.fromkeys(entry.family for entry in entries))
+        }
+        return tuple(
+            sorted(
+                entries,
+                key=lambda e: (
+                    families[e.family],
+                    e.variant.volume,
+                    e.variant.dtype,
+                    e.info.order if e.info else 10**6,
+                ),
+            )
+        )
 
     @cached_property
     def families(self) -> dict[str, dict[Variant, list[Entry]]]:
@@ -155,10 +208,15 @@ class Book:
 
     @cached_property
     def slugs(self) -> dict[int, str]:
-        """Page name (without suffix) by identity of the profile; no two alike, nothing in them from outside but letters and digits."""
+        """Page name (without suffix) by identity of the profile; no two alike, nothing in them from
+        outside but letters and digits."""
         names: dict[int, str] = {}
         taken: set[str] = {"index"}
-        many = {entry.family: len({e.variant.dtype for e in self.entries if e.family == entry.family}) > 1 for entry in self.entries}
+        many = {
+            entry.family: len({e.variant.dtype for e in self.entries if e.family == entry.family})
+            > 1
+            for entry in self.entries
+        }
         for entry in self.entries:
             for index, profile in enumerate(entry.profiles):
                 parts = (
@@ -168,7 +226,9 @@ class Book:
                 )
                 names[id(profile)] = _free(slug("-".join(parts)), taken)
         for index, profile in enumerate(self.strangers):
-            names[id(profile)] = _free(slug(f"launch-{index:04d}-{profile.launch.function}", 60), taken)
+            names[id(profile)] = _free(
+                slug(f"launch-{index:04d}-{profile.launch.function}", 60), taken
+            )
         return names
 
     def entry_of(self, profile: Profile) -> Entry | None:
@@ -180,7 +240,8 @@ class Book:
         return {id(profile): entry for entry in self.entries for profile in entry.profiles}
 
     def before(self, entry: Entry) -> Entry | None:
-        """The entry this one is held against, at the same variant; None for the first rung or where that one is not in the run."""
+        """The entry this one is held against, at the same variant; None for the first rung or where
+        that one is not in the run."""
         if entry.info is None or not entry.info.compared_with:
             return None
         family, _, rung = entry.info.compared_with.rpartition("/")
@@ -191,7 +252,9 @@ class Book:
         named = entry.info.baseline if entry.info else ""
         family, _, rung = named.rpartition("/")
         problem = problem_of(entry.family)
-        return self._find(family or entry.family, rung or (problem.baseline if problem else ""), entry.variant)
+        return self._find(
+            family or entry.family, rung or (problem.baseline if problem else ""), entry.variant
+        )
 
     def _find(self, family: str, rung: str, variant: Variant) -> Entry | None:
         alike = [e for e in self.families.get(family, {}).get(variant, []) if e.rung == rung]
@@ -205,8 +268,14 @@ class Book:
         return base.timing.median_us if base and base.timing else None
 
 
-def _differing(parameters: tuple[tuple[str, int], ...], others: set[tuple[tuple[str, int], ...]]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in parameters if any(dict(other).get(name) != value for other in others))
+def _differing(
+    parameters: tuple[tuple[str, int], ...], others: set[tuple[tuple[str, int], ...]]
+) -> str:
+    return ", ".join(
+        f"{name} {value}"
+        for name, value in parameters
+        if any(dict(other).get(name) != value for other in others)
+    )
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -226,7 +295,8 @@ def problem_of(family: str) -> Problem | None:
 
 
 def known_rungs(families: Iterable[str]) -> dict[tuple[str, str], Rung]:
-    """Headers of the named families' rungs. A broken or absent file leaves its rung out: the measurements are shown without its story."""
+    """Headers of the named families' rungs. A broken or absent file leaves its rung out: the
+    measurements are shown without its story."""
     try:
         ladders = load_families()
     except ToolkitError:
@@ -247,6 +317,12 @@ def open_book(
     rungs: Mapping[tuple[str, str], Rung] | None = None,
     verdicts: Iterable[tuple[Profile, Diagnosis]] = (),
 ) -> Book:
-    """Lay out a run. `rungs` default to the shipped ladders; `verdicts` are those that are known already."""
+    """Lay out a run. `rungs` default to the shipped ladders; `verdicts` are those that are known
+    already."""
     names = {p.context.family for p in run.profiles if p.context} | {t.family for t in run.timings}
-    return Book(run, diagnose_profile, known_rungs(names) if rungs is None else rungs, {id(profile): verdict for profile, verdict in verdicts})
+    return Book(
+        run,
+        diagnose_profile,
+        known_rungs(names) if rungs is None else rungs,
+        {id(profile): verdict for profile, verdict in verdicts},
+    )

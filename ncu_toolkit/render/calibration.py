@@ -1,4 +1,5 @@
-"""The calibration as a table: each pair, what the slow kernel's profile predicted, and what the fast one brought; text and Markdown."""
+"""The calibration as a table: each pair, what the slow kernel's profile predicted, and what the
+fast one brought; text and Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _LEFT: Final = 5
 
 
 def rows(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
-    """One row of HEADINGS a pair. Percentages are of time saved; what stands in parentheses is not judged."""
+    """One row of HEADINGS a pair. Percentages are of time saved; what stands in parentheses is not
+    judged."""
     return [
         (
             o.pair.family, o.pair.before, o.pair.after, o.pair.size, o.pair.cause, _rank(o, o.ours), _saved(o.ours), f"{o.pair.achieved * 100:.1f}",
@@ -42,7 +44,15 @@ def _error(outcome: Outcome, guess: Guess | None) -> str:
     return text if outcome.counts else f"({text})"
 
 
-SUMMARY: Final = ("", "cases", "ranked", "cause first", "among first two", "median error, points", "worst error, points")
+SUMMARY: Final = (
+    "",
+    "cases",
+    "ranked",
+    "cause first",
+    "among first two",
+    "median error, points",
+    "worst error, points",
+)
 
 
 def summary(scores: Iterable[tuple[str, Score]]) -> list[tuple[str, ...]]:
@@ -66,7 +76,9 @@ def scores(found: Calibration) -> list[tuple[str, Score]]:
 
 def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]], left: int = 1) -> str:
     rule = "|" + "---|" * left + "---:|" * (len(headings) - left)
-    return "\n".join([f"| {' | '.join(headings)} |", rule, *(f"| {' | '.join(line)} |" for line in lines), ""])
+    return "\n".join(
+        [f"| {' | '.join(headings)} |", rule, *(f"| {' | '.join(line)} |" for line in lines), ""]
+    )
 
 
 def text(found: Calibration) -> str:
@@ -82,7 +94,10 @@ def document(found: Calibration) -> str:
 def _aligned(headings: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
     widths = [max(len(line[i]) for line in (headings, *lines)) for i in range(len(headings))]
     shown = (
-        "  ".join(cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip()
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
         for line in (headings, *lines)
     )
     return "\n".join(shown) + "\n"

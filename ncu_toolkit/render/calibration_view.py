@@ -1,4 +1,5 @@
-"""Predictions held against what the next rung achieved, as a table of a run: the cases and the judgement of `ncu-toolkit calibrate`."""
+"""Predictions held against what the next rung achieved, as a table of a run: the cases and the
+judgement of `ncu-toolkit calibrate`."""
 
 from __future__ import annotations
 
@@ -15,15 +16,28 @@ from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text
 
 
 def calibration(book: Book) -> Table | None:
-    """Each step that removes a bottleneck: what the slow rung's profile alone predicted, ours and Nsight Compute's, and what was achieved.
+    """Each step that removes a bottleneck: what the slow rung's profile alone predicted, ours and
+    Nsight Compute's, and what was achieved.
 
-    Cases, judgement and errors are those of `ncu-toolkit calibrate` on this run, so that both count the same.
-    """
+    Cases, judgement and errors are those of `ncu-toolkit calibrate` on this run, so that both count
+    the same."""
     found = calibrate(pairs([book.run], list(book.rungs.values())), book.diagnosis)
     if not found.outcomes:
         return None
-    entries = {(e.family, e.rung, e.variant.size, e.variant.dtype): e for e in book.entries if e.main}
-    labels = ("Step", "Size", "Removes", "Found at", "Verdict", "Predicted", "Achieved", "Off by, points", "Nsight Compute's top")
+    entries = {
+        (e.family, e.rung, e.variant.size, e.variant.dtype): e for e in book.entries if e.main
+    }
+    labels = (
+        "Step",
+        "Size",
+        "Removes",
+        "Found at",
+        "Verdict",
+        "Predicted",
+        "Achieved",
+        "Off by, points",
+        "Nsight Compute's top",
+    )
     keys = ("step", "size", "removes", "rank", "verdict", "predicted", "achieved", "error", "ncu")
     titles = (
         "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
@@ -32,32 +46,57 @@ def calibration(book: Book) -> Table | None:
         "difference of the two, as shares of the time before", "the largest estimate of Nsight Compute's own rules on the slower rung",
     )  # fmt: skip
     numeric = ("rank", "predicted", "achieved", "error")
-    columns = tuple(Column(key, label, title, "", key in numeric) for key, label, title in zip(keys, labels, titles, strict=True))
+    columns = tuple(
+        Column(key, label, title, "", key in numeric)
+        for key, label, title in zip(keys, labels, titles, strict=True)
+    )
     rows = tuple(_calibrated(book, entries, outcome) for outcome in found.outcomes)
-    return Table("calibration", "Predictions held against what the next rung achieved", columns, rows, sortable=True, note=_judged(found))
+    return Table(
+        "calibration",
+        "Predictions held against what the next rung achieved",
+        columns,
+        rows,
+        sortable=True,
+        note=_judged(found),
+    )
 
 
-def _calibrated(book: Book, entries: Mapping[tuple[str, str, str, str], Entry], outcome: Outcome) -> tuple[Cell, ...]:
+def _calibrated(
+    book: Book, entries: Mapping[tuple[str, str, str, str], Entry], outcome: Outcome
+) -> tuple[Cell, ...]:
     """One row. What is in parentheses is not judged."""
     pair, guess = outcome.pair, outcome.ours
     entry = entries[pair.family, pair.after, pair.size, pair.dtype]
     before = book.before(entry) or entry
-    slow = max(pair.profiles, key=lambda profile: (profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1))
+    slow = max(
+        pair.profiles,
+        key=lambda profile: (
+            (profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1)
+        ),
+    )
     verdict = book.diagnosis(slow)
     speedup = 1 / (1 - pair.achieved)
     clock = "profiled" if pair.clock == "profiler" else "timed"
     error: Cell = missing("the step is slower: there is no saving to hold the prediction against")
     if pair.achieved >= 0:
         points = outcome.error(guess)
-        error = number(points, "") if outcome.counts else Cell(f"({units.significant(points)})", points, UNJUDGED, tone="muted")
+        error = (
+            number(points, "")
+            if outcome.counts
+            else Cell(f"({units.significant(points)})", points, UNJUDGED, tone="muted")
+        )
     return (
         text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html"),
         text(f"{pair.size} {pair.dtype}"),
         text(pair.cause, code=True),
         _rank(outcome, f"the verdict was {visible(verdict.primary.bottleneck)}"),
         verdict_cell(verdict),
-        Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "for this cause alone") if guess.saved is not None else missing(NOT_NAMED),
-        Cell(f"{units.ratio(speedup) if speedup >= 1 else units.faster(speedup)} ({clock})", speedup),
+        Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "for this cause alone")
+        if guess.saved is not None
+        else missing(NOT_NAMED),
+        Cell(
+            f"{units.ratio(speedup) if speedup >= 1 else units.faster(speedup)} ({clock})", speedup
+        ),
         error,
         _ncu_top(slow),
     )
@@ -74,21 +113,32 @@ def _rank(outcome: Outcome, verdict: str) -> Cell:
 #: Why a case stands in parentheses (calibrate.Outcome).
 UNJUDGED: Final = "not judged: not the largest size recorded for this ladder, or a step that saves no more time than the profiler's noise"
 UNRANKED: Final = "its rank is not judged: another step from the same kernel gains more"
-NOT_NAMED: Final = "the cause was not found, so nothing was predicted for it: counted as a prediction of 0"
+NOT_NAMED: Final = (
+    "the cause was not found, so nothing was predicted for it: counted as a prediction of 0"
+)
 
 
 def _judged(found: Calibration) -> str:
     score = found.ours
     note = (
         f"Judged are {score.cases} of {len(found.outcomes)} steps: those at the largest size recorded for their ladder that save time"
-        + (f", {score.ranked} of them for the rank of their cause (of several steps from one kernel the one that gains most)" if score.cases else "")
+        + (
+            f", {score.ranked} of them for the rank of their cause (of several steps from one kernel the one that gains most)"
+            if score.cases
+            else ""
+        )
         + ". What stands in parentheses is shown, not judged."
     )
     if score.ranked:
         note += f" The declared cause is the verdict for {score.first} of {score.ranked} and among the first two for {score.first_two}."
     if score.median_error is not None and score.worst_error is not None:
-        middle, worst = units.significant(score.median_error, 2), units.significant(score.worst_error, 2)
-        note += f" The predicted time saved is off by {middle} points in the median, {worst} at most."
+        middle, worst = (
+            units.significant(score.median_error, 2),
+            units.significant(score.worst_error, 2),
+        )
+        note += (
+            f" The predicted time saved is off by {middle} points in the median, {worst} at most."
+        )
     return (
         f"{note} Achieved is profiled where both rungs are one launch, as the prediction is made of a profile; else it is timed. "
         "The page of a step shows its timed speedup."
@@ -101,5 +151,7 @@ def _ncu_top(profile: Profile) -> Cell:
         return missing("this collection feeds none of Nsight Compute's own estimates")
     top = max(estimates, key=lambda rule: rule.speedup or 0.0)
     return Cell(
-        f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}", (top.speedup or 0.0) / 100, visible(top.text, 500)
+        f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}",
+        (top.speedup or 0.0) / 100,
+        visible(top.text, 500),
     )

@@ -1,4 +1,5 @@
-"""Plotly figures as plain JSON. Colours of text, grid and paper are left out: the page's script sets them for the light or dark theme.
+"""Plotly figures as plain JSON. Colours of text, grid and paper are left out: the page's script
+sets them for the light or dark theme.
 
 Functions take values and return `data` and `layout`; what to draw is decided by the view builders.
 """
@@ -22,7 +23,8 @@ _OUTLINE: Final = {"color": "rgba(0,0,0,0.35)", "width": 0.5}
 
 @dataclass(frozen=True)
 class Bar:
-    """One rung of the ladder chart. `low` and `high` bound the rate (10th to 90th percentile of the times)."""
+    """One rung of the ladder chart. `low` and `high` bound the rate (10th to 90th percentile of the
+    times)."""
 
     label: str
     rate: float
@@ -38,8 +40,11 @@ def height_for(rows: int, extra: int = 110) -> int:
 
 
 def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
-    """Rates by rung as horizontal bars, first rung on top. `lines` are (label, rate, dash) across all of them."""
-    factor, prefix = si_prefix(max([bar.high for bar in bars] + [rate for _, rate, _ in lines], default=1.0))
+    """Rates by rung as horizontal bars, first rung on top. `lines` are (label, rate, dash) across
+    all of them."""
+    factor, prefix = si_prefix(
+        max([bar.high for bar in bars] + [rate for _, rate, _ in lines], default=1.0)
+    )
     data = []
     for kind in dict.fromkeys(bar.kind for bar in bars):
         colour, pattern, words = palette.KINDS.get(kind, palette.KINDS["step"])
@@ -59,7 +64,11 @@ def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str
                     "thickness": 1.2,
                     "width": 3,
                 },
-                "marker": {"color": colour, "line": _OUTLINE, "pattern": {"shape": pattern, "size": 6, "solidity": 0.35}},
+                "marker": {
+                    "color": colour,
+                    "line": _OUTLINE,
+                    "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
+                },
                 "customdata": [plot_text(bar.text) for bar in chosen],
                 "hovertemplate": "%{y}<br>%{customdata}<extra></extra>",
             }
@@ -67,7 +76,15 @@ def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str
     shapes, notes = [], []
     for index, (label, rate, dash) in enumerate(sorted(lines, key=lambda line: line[1])):
         shapes.append(
-            {"type": "line", "x0": rate / factor, "x1": rate / factor, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": dash, "width": 1.5}}
+            {
+                "type": "line",
+                "x0": rate / factor,
+                "x1": rate / factor,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"dash": dash, "width": 1.5},
+            }
         )
         notes.append(
             {
@@ -125,7 +142,8 @@ def _rungs(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[str]) -> Figure:
-    """Cycles per issued instruction by stall reason, stacked, one bar a rung; far longer bars are cut.
+    """Cycles per issued instruction by stall reason, stacked, one bar a rung; far longer bars are
+    cut.
 
     `reasons` gives the order; what is not in it is drawn as "other".
     """
@@ -133,8 +151,19 @@ def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[
     data = []
     for reason in reasons:
         colour, pattern = palette.STALLS.get(reason, (palette.LIGHT, "."))
-        data.append(_stack_part(reason.replace("_", " "), labels, [stack.get(reason, 0.0) for _, stack in stacks], colour, pattern))
-    others = [sum(value for reason, value in stack.items() if reason not in reasons) for _, stack in stacks]
+        data.append(
+            _stack_part(
+                reason.replace("_", " "),
+                labels,
+                [stack.get(reason, 0.0) for _, stack in stacks],
+                colour,
+                pattern,
+            )
+        )
+    others = [
+        sum(value for reason, value in stack.items() if reason not in reasons)
+        for _, stack in stacks
+    ]
     if any(value > 0 for value in others):
         data.append(_stack_part("other", labels, others, palette.LIGHT, "."))
     totals = [sum(stack.values()) for _, stack in stacks]
@@ -165,16 +194,39 @@ def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[
         "showlegend": True,
     }
     views: list[tuple[str, Figure]] = [
-        ("cycles", {"barnorm": "", "xaxis.title.text": "cycles per issued instruction", "xaxis.range": [0, limit], "annotations": notes})
+        (
+            "cycles",
+            {
+                "barnorm": "",
+                "xaxis.title.text": "cycles per issued instruction",
+                "xaxis.range": [0, limit],
+                "annotations": notes,
+            },
+        )
     ]
     if cut:
         views.append(
             (
                 "whole bars",
-                {"barnorm": "", "xaxis.title.text": "cycles per issued instruction", "xaxis.range": [0, 1.03 * max(totals)], "annotations": []},
+                {
+                    "barnorm": "",
+                    "xaxis.title.text": "cycles per issued instruction",
+                    "xaxis.range": [0, 1.03 * max(totals)],
+                    "annotations": [],
+                },
             )
         )
-    views.append(("share", {"barnorm": "percent", "xaxis.title.text": "% of a warp's time", "xaxis.range": [0, 100], "annotations": []}))
+    views.append(
+        (
+            "share",
+            {
+                "barnorm": "percent",
+                "xaxis.title.text": "% of a warp's time",
+                "xaxis.range": [0, 100],
+                "annotations": [],
+            },
+        )
+    )
     layout["updatemenus"] = [
         {
             "type": "buttons",
@@ -186,37 +238,51 @@ def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[
             "pad": {"b": 8, "t": 0, "l": 0, "r": 0},
             "showactive": True,
             "active": 0,
-            "buttons": [{"label": name, "method": "relayout", "args": [change]} for name, change in views],
+            "buttons": [
+                {"label": name, "method": "relayout", "args": [change]} for name, change in views
+            ],
         }
     ]
     return {"data": data, "layout": layout}
 
 
-#: Stacks higher than this many times the median are cut off, with their height written on them: one slow rung must not flatten all others.
+#: Stacks higher than this many times the median are cut off, with their height written on them: one
+#: slow rung must not flatten all others.
 _CUT_AT: Final = 6.0
 
 
 def _cut(totals: Sequence[float]) -> float:
     """Where the axis of the stall stacks ends."""
     bound = _CUT_AT * statistics.median(totals)
-    return 1.05 * max((total for total in totals if total <= bound), default=1.0) if max(totals) > bound else 1.03 * max(totals, default=1.0)
+    return (
+        1.05 * max((total for total in totals if total <= bound), default=1.0)
+        if max(totals) > bound
+        else 1.03 * max(totals, default=1.0)
+    )
 
 
-def _stack_part(name: str, labels: Sequence[str], values: Sequence[float], colour: str, pattern: str) -> Figure:
+def _stack_part(
+    name: str, labels: Sequence[str], values: Sequence[float], colour: str, pattern: str
+) -> Figure:
     return {
         "type": "bar",
         "orientation": "h",
         "name": plot_text(name),
         "y": list(labels),
         "x": list(values),
-        "marker": {"color": colour, "line": _OUTLINE, "pattern": {"shape": pattern, "size": 6, "solidity": 0.35}},
+        "marker": {
+            "color": colour,
+            "line": _OUTLINE,
+            "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
+        },
         "customdata": [f"{units.significant(value)} cycles per instruction" for value in values],
         "hovertemplate": "%{y}<br>%{fullData.name}: %{customdata}<extra></extra>",
     }
 
 
 def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
-    """Bytes at each memory level over the compulsory bytes, one row a rung, logarithmic; the line at 1 is the least possible."""
+    """Bytes at each memory level over the compulsory bytes, one row a rung, logarithmic; the line
+    at 1 is the least possible."""
     data = []
     for level, name in (("l1", "asked of L1"), ("l2", "asked of L2"), ("dram", "DRAM")):
         known = [(label, values[level]) for label, values in rows if values.get(level)]
@@ -239,9 +305,23 @@ def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "legend": LEGEND,
         "showlegend": True,
-        "xaxis": {"type": "log", "title": {"text": "bytes moved over compulsory bytes"}, "dtick": 1},
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "bytes moved over compulsory bytes"},
+            "dtick": 1,
+        },
         "yaxis": {**_rungs([label for label, _ in rows]), "showgrid": True},
-        "shapes": [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot", "width": 1.5}}],
+        "shapes": [
+            {
+                "type": "line",
+                "x0": 1,
+                "x1": 1,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"dash": "dot", "width": 1.5},
+            }
+        ],
     }
     return {"data": data, "layout": layout}
 
@@ -251,7 +331,8 @@ _LABELS: Final = 6.5
 
 
 def apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
-    """The labels of a logarithmic axis, from its least place up, without those that would lie on the one before, where a phone shows them."""
+    """The labels of a logarithmic axis, from its least place up, without those that would lie on
+    the one before, where a phone shows them."""
     span = math.log(places[-1] / places[0]) if places else 0.0
     kept, last = [], -math.inf
     for place, label in zip(places, labels, strict=True):
@@ -265,11 +346,19 @@ def apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
 _SIZES_SHOWN: Final = 6
 
 
-def by_size(series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]], unit: str) -> Figure:
+def by_size(
+    series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]], unit: str
+) -> Figure:
     """Rate over size, a line for each rung: (label, kind, [(position, size text, rate)])."""
-    factor, prefix = si_prefix(max((rate for _, _, points in series for _, _, rate in points), default=1.0))
-    ticks = dict(sorted({position: text for _, _, points in series for position, text, _ in points}.items()))
-    fastest = sorted((points[-1][2] for _, kind, points in series if kind == "step"), reverse=True)[:_SIZES_SHOWN]
+    factor, prefix = si_prefix(
+        max((rate for _, _, points in series for _, _, rate in points), default=1.0)
+    )
+    ticks = dict(
+        sorted({position: text for _, _, points in series for position, text, _ in points}.items())
+    )
+    fastest = sorted((points[-1][2] for _, kind, points in series if kind == "step"), reverse=True)[
+        :_SIZES_SHOWN
+    ]
     data = []
     for index, (label, kind, points) in enumerate(series):
         baseline = kind in ("baseline", "roof")
@@ -281,11 +370,17 @@ def by_size(series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]
                 "name": plot_text(label),
                 "x": [position for position, _, _ in points],
                 "y": [rate / factor for _, _, rate in points],
-                "line": {"color": colour, "width": 3 if baseline else 1.5, "dash": "dash" if kind in ("regression", "planted") else "solid"},
+                "line": {
+                    "color": colour,
+                    "width": 3 if baseline else 1.5,
+                    "dash": "dash" if kind in ("regression", "planted") else "solid",
+                },
                 "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 7},
                 "text": [f"{plot_text(text)}: {units.si(rate, unit)}" for _, text, rate in points],
                 "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
-                "visible": True if baseline or index == 0 or (fastest and points[-1][2] >= fastest[-1]) else "legendonly",
+                "visible": True
+                if baseline or index == 0 or (fastest and points[-1][2] >= fastest[-1])
+                else "legendonly",
             }
         )
     layout = {
@@ -305,8 +400,15 @@ def by_size(series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]
     return {"data": data, "layout": layout}
 
 
-def what_if(label: str, values: Sequence[float], warps: Sequence[float], now: tuple[float, float], capacity: float) -> Figure:
-    """Resident warps an SM over one resource, with a diamond where the launch is now: (resource, warps)."""
+def what_if(
+    label: str,
+    values: Sequence[float],
+    warps: Sequence[float],
+    now: tuple[float, float],
+    capacity: float,
+) -> Figure:
+    """Resident warps an SM over one resource, with a diamond where the launch is now: (resource,
+    warps)."""
     data = [
         {
             "type": "scatter",
@@ -332,7 +434,11 @@ def what_if(label: str, values: Sequence[float], warps: Sequence[float], now: tu
         "margin": {"l": 8, "r": 8, "t": 8, "b": 40},
         "showlegend": False,
         "xaxis": {"title": {"text": plot_text(label)}, "automargin": True},
-        "yaxis": {"range": [0, capacity * 1.05], "automargin": True, "title": {"text": "warps an SM"}},
+        "yaxis": {
+            "range": [0, capacity * 1.05],
+            "automargin": True,
+            "title": {"text": "warps an SM"},
+        },
     }
     return {"data": data, "layout": layout}
 

@@ -7,16 +7,23 @@ from ncu_toolkit.diagnosis import expectations
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.views import Cell, Table, Tone, plain_table, text
 
-_WORDS: dict[bool | None, tuple[str, Tone]] = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("cannot be told", "muted")}
+_WORDS: dict[bool | None, tuple[str, Tone]] = {
+    True: ("holds", "good"),
+    False: ("does not hold", "bad"),
+    None: ("cannot be told", "muted"),
+}
 
 
 def checks_table(book: Book, entry: Entry) -> Table | None:
-    """Expected against measured for one rung, and what its header says where the two disagree. None where the header expects nothing."""
+    """Expected against measured for one rung, and what its header says where the two disagree. None
+    where the header expects nothing."""
     if entry.info is None:
         return None
     before = book.before(entry)
     rows: list[list[Cell]] = []
-    for outcome in expectations.checks_of(entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None):
+    for outcome in expectations.checks_of(
+        entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None
+    ):
         word, tone = _WORDS[outcome.passed]
         rows.append(
             [
@@ -28,8 +35,16 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
         )
     if not rows and not entry.info.measured:
         return None
-    note = " ".join(f"Measured on {visible(found.gpu)}: {visible(found.says)}" for found in entry.info.measured)
-    return plain_table("checks", "Expected against measured", ["Expected", "Outcome", "Check", "Measured"], rows, note=note)
+    note = " ".join(
+        f"Measured on {visible(found.gpu)}: {visible(found.says)}" for found in entry.info.measured
+    )
+    return plain_table(
+        "checks",
+        "Expected against measured",
+        ["Expected", "Outcome", "Check", "Measured"],
+        rows,
+        note=note,
+    )
 
 
 def _subject(entry: Entry) -> expectations.Subject:

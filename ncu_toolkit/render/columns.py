@@ -1,4 +1,5 @@
-"""The columns of a ladder's table: one entry each, from a rung at one size to a cell. Counters speak of the rung's longest launch."""
+"""The columns of a ladder's table: one entry each, from a rung at one size to a cell. Counters
+speak of the rung's longest launch."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ NOT_TIMED: Final = "this rung was not timed at this size"
 
 @dataclass(frozen=True)
 class Spec:
-    """A column and how its cells come about. `memory_only`/`flop_only` columns are left out of the other kind of ladder."""
+    """A column and how its cells come about. `memory_only`/`flop_only` columns are left out of the
+    other kind of ladder."""
 
     column: Column
     cell: Callable[[Book, Entry, str], Cell]
@@ -42,7 +44,8 @@ def rate_unit(kind: str) -> str:
 
 
 def rate_kind(problem: Problem | None, entries: list[Entry]) -> str:
-    """What a ladder is ranked by: the problem says; a family this version does not know goes by FLOPs where it has any."""
+    """What a ladder is ranked by: the problem says; a family this version does not know goes by
+    FLOPs where it has any."""
     if problem:
         return problem.rate
     return "flop" if any(entry.flops for entry in entries) else "byte"
@@ -53,9 +56,19 @@ def _name(book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.kind != "step":
         badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", "", entry.kind))[2]))
     if shown_kind(book, entry) == "slower":
-        badges.append(("slower", "takes longer than the rung it is compared with; its page says why, as far as the profiles tell"))
+        badges.append(
+            (
+                "slower",
+                "takes longer than the rung it is compared with; its page says why, as far as the profiles tell",
+            )
+        )
     if len(entry.profiles) > 1:
-        badges.append((f"{len(entry.profiles)} launches", "the rung takes several launches; counters are those of the longest"))
+        badges.append(
+            (
+                f"{len(entry.profiles)} launches",
+                "the rung takes several launches; counters are those of the longest",
+            )
+        )
     main = entry.main
     href = f"{book.slugs[id(main)]}.html" if main else ""
     title = visible(entry.info.title) if entry.info else ""
@@ -66,7 +79,9 @@ def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
     timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
-    spread = f"{units.duration(timing.quantile_us(0.1))} to {units.duration(timing.quantile_us(0.9))}"
+    spread = (
+        f"{units.duration(timing.quantile_us(0.1))} to {units.duration(timing.quantile_us(0.9))}"
+    )
     title = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}; 10th to 90th percentile {spread}"
     return number(timing.median_us, "us", title=title)
 
@@ -91,9 +106,15 @@ def energy_cell(timing: Timing | None, kind: str) -> Cell:
     if timing is None:
         return missing(NOT_TIMED)
     if timing.energy_mj is None:
-        return missing("not available: the GPU does not count energy, or the launches are too short to keep it busy back to back")
+        return missing(
+            "not available: the GPU does not count energy, or the launches are too short to keep it busy back to back"
+        )
     work = timing.pj_per_flop if kind == "flop" else timing.pj_per_byte
-    each = f"; {units.significant(work)} pJ for each useful {'operation' if kind == 'flop' else 'byte'}" if work is not None else ""
+    each = (
+        f"; {units.significant(work)} pJ for each useful {'operation' if kind == 'flop' else 'byte'}"
+        if work is not None
+        else ""
+    )
     return number(timing.energy_mj, "mJ", title=f"the whole board, launches back to back{each}")
 
 
@@ -113,7 +134,12 @@ def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cel
             if not figures.inputs(name) or name in figures.inputs(name)
             else f"{label}: its inputs ({', '.join(figures.inputs(name))}) were not collected"
         )
-    return number(reading.value, unit, title=meaning, bar=reading.value if bar and unit == "fraction" else None)
+    return number(
+        reading.value,
+        unit,
+        title=meaning,
+        bar=reading.value if bar and unit == "fraction" else None,
+    )
 
 
 def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry, str], Cell]:
@@ -133,7 +159,11 @@ def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     words = limiter_words(entry.main)
-    return text(words, "the resource of which an SM runs out first") if words else missing("the report holds no block limits")
+    return (
+        text(words, "the resource of which an SM runs out first")
+        if words
+        else missing("the report holds no block limits")
+    )
 
 
 def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry, str], Cell]:
@@ -143,9 +173,21 @@ def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry, str], Ce
         if not entry.main.mix.collected:
             return missing("instructions by opcode were not collected")
         opcodes = entry.main.mix.opcodes
-        found = {name: n for name, n in opcodes.items() if matches_opcode(name, pattern) and not (without and matches_opcode(name, without))}
-        detail = ", ".join(f"{visible(name)} {units.count(n)}" for name, n in sorted(found.items(), key=lambda item: -item[1])[:6])
-        return Cell(compact(sum(found.values())), sum(found.values()), detail or "none executed", tone="" if found else "muted")
+        found = {
+            name: n
+            for name, n in opcodes.items()
+            if matches_opcode(name, pattern) and not (without and matches_opcode(name, without))
+        }
+        detail = ", ".join(
+            f"{visible(name)} {units.count(n)}"
+            for name, n in sorted(found.items(), key=lambda item: -item[1])[:6]
+        )
+        return Cell(
+            compact(sum(found.values())),
+            sum(found.values()),
+            detail or "none executed",
+            tone="" if found else "muted",
+        )
 
     return cell
 
@@ -159,17 +201,31 @@ def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     shares = figures.stall_shares(entry.main)
-    waits = {reason: share for reason, share in shares.items() if reason not in ("selected", "not_selected")}
+    waits = {
+        reason: share
+        for reason, share in shares.items()
+        if reason not in ("selected", "not_selected")
+    }
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")
     reason = max(waits, key=lambda r: waits[r])
-    return Cell(f"{reason.replace('_', ' ')} {units.percent(waits[reason], 2)}", reason, STALL_REASONS.get(reason, ""))
+    return Cell(
+        f"{reason.replace('_', ' ')} {units.percent(waits[reason], 2)}",
+        reason,
+        STALL_REASONS.get(reason, ""),
+    )
 
 
 def verdict_cell(diagnosis: Diagnosis) -> Cell:
     """The bottleneck's id, with its sentence on hover."""
     primary = diagnosis.primary
-    return Cell(visible(primary.bottleneck), visible(primary.bottleneck), visible(primary.summary), tone="good" if primary.good else "", code=True)
+    return Cell(
+        visible(primary.bottleneck),
+        visible(primary.bottleneck),
+        visible(primary.summary),
+        tone="good" if primary.good else "",
+        code=True,
+    )
 
 
 def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
@@ -177,10 +233,19 @@ def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
 
 
 def next_step(book: Book, entry: Entry) -> Entry | None:
-    """The rung that is held against this one and removes a bottleneck of it (the first such in the ladder)."""
+    """The rung that is held against this one and removes a bottleneck of it (the first such in the
+    ladder)."""
     ladder = book.families[entry.family][entry.variant]
     return next(
-        (other for other in ladder if other.info and other.info.removes and (before := book.before(other)) and before.rung == entry.rung), None
+        (
+            other
+            for other in ladder
+            if other.info
+            and other.info.removes
+            and (before := book.before(other))
+            and before.rung == entry.rung
+        ),
+        None,
     )
 
 
@@ -192,14 +257,16 @@ def achieved(before: Entry, after: Entry) -> float | None:
 
 
 def shown_kind(book: Book, entry: Entry) -> str:
-    """The rung's kind, and `slower` for a step that takes longer than the rung it is compared with."""
+    """The rung's kind, and `slower` for a step that takes longer than the rung it is compared
+    with."""
     before = book.before(entry) if entry.kind == "step" else None
     gain = achieved(before, entry) if before else None
     return "slower" if gain is not None and gain < 1 - NOISE else entry.kind
 
 
 def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
-    """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that bottleneck alone, and its rank (1 is the verdict).
+    """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that
+    bottleneck alone, and its rank (1 is the verdict).
 
     None where it was not found.
     """
@@ -216,7 +283,8 @@ _LEAST_GAIN: Final = 1.005
 
 
 def bound_cell(finding: Finding) -> Cell:
-    """The predicted speedup of a finding, or why there is none: "at most 1.00" would say that nothing can be gained."""
+    """The predicted speedup of a finding, or why there is none: "at most 1.00" would say that
+    nothing can be gained."""
     if finding.good and finding.speedup < _LEAST_GAIN:
         return missing("at its roof: nothing to remove")
     if finding.speedup < _LEAST_GAIN:
@@ -233,7 +301,11 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
-    left = (units.ratio(guess[0]) if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE) if guess else "not found"
+    left = (
+        (units.ratio(guess[0]) if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE)
+        if guess
+        else "not found"
+    )
     right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
     title = f"removing {after.info.removes} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
@@ -245,13 +317,20 @@ def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = Tr
     return Column(key, label, title, unit, numeric)
 
 
-#: What a reader looks for first stands first: a screen shows the verdict and what the prediction was worth without scrolling.
+#: What a reader looks for first stands first: a screen shows the verdict and what the prediction
+#: was worth without scrolling.
 COLUMNS: Final[tuple[Spec, ...]] = (
     Spec(_column("rung", "Rung", "The kernel, linked to its page", numeric=False), _name),
     Spec(_column("time", "Time", "Median of unprofiled runs, CUDA events", "us"), _time),
     Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
-    Spec(_column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"), _baseline),
-    Spec(_column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False), _bottleneck),
+    Spec(
+        _column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"),
+        _baseline,
+    ),
+    Spec(
+        _column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False),
+        _bottleneck,
+    ),
     Spec(
         _column(
             "predicted",
@@ -261,29 +340,90 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         ),
         _prediction,
     ),
-    Spec(_column("stall", "Top stall", "What warps wait for most, of their time", numeric=False), _top_stall),
-    Spec(_column("registers", "Registers", "Registers per thread", "count"), _figure("registers_per_thread")),
-    Spec(_column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"), _theoretical),
-    Spec(_column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"), _figure("achieved_occupancy")),
-    Spec(_column("limiter", "Limited by", "What limits the occupancy: the resource of which an SM runs out first", numeric=False), _limiter),
-    Spec(_column("dram", "DRAM", "Device-memory throughput of its peak, while profiled", "fraction"), _figure("dram_utilization", bar=True)),
-    Spec(_column("l2", "L2", "L2 tag throughput of its peak, while profiled", "fraction"), _figure("l2_utilization", bar=True)),
-    Spec(_column("l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"), _figure("l1_data_pipe_active", bar=True)),
-    Spec(_column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"), _figure("shared_conflict_excess")),
-    Spec(_column("lds", "LDS", "Warp-level shared loads narrower than 128 bits a lane", "count"), _opcodes("LDS", "LDS.128")),
-    Spec(_column("lds128", "LDS.128", "Warp-level shared loads of 128 bits a lane", "count"), _opcodes("LDS.128")),
-    Spec(_column("sts", "STS", "Warp-level shared stores narrower than 128 bits a lane", "count"), _opcodes("STS", "STS.128")),
-    Spec(_column("sts128", "STS.128", "Warp-level shared stores of 128 bits a lane", "count"), _opcodes("STS.128")),
-    Spec(_column("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count"), _opcodes("LDGSTS|UTMALDG")),
-    Spec(_column("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count"), _opcodes("HMMA|HGMMA|UTCHMMA")),
-    Spec(_column("energy", "Energy", "Of one launch back to back, from the GPU's own counter", "mJ"), _energy),
+    Spec(
+        _column("stall", "Top stall", "What warps wait for most, of their time", numeric=False),
+        _top_stall,
+    ),
+    Spec(
+        _column("registers", "Registers", "Registers per thread", "count"),
+        _figure("registers_per_thread"),
+    ),
+    Spec(
+        _column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"),
+        _theoretical,
+    ),
+    Spec(
+        _column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"),
+        _figure("achieved_occupancy"),
+    ),
+    Spec(
+        _column(
+            "limiter",
+            "Limited by",
+            "What limits the occupancy: the resource of which an SM runs out first",
+            numeric=False,
+        ),
+        _limiter,
+    ),
+    Spec(
+        _column("dram", "DRAM", "Device-memory throughput of its peak, while profiled", "fraction"),
+        _figure("dram_utilization", bar=True),
+    ),
+    Spec(
+        _column("l2", "L2", "L2 tag throughput of its peak, while profiled", "fraction"),
+        _figure("l2_utilization", bar=True),
+    ),
+    Spec(
+        _column(
+            "l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"
+        ),
+        _figure("l1_data_pipe_active", bar=True),
+    ),
+    Spec(
+        _column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"),
+        _figure("shared_conflict_excess"),
+    ),
+    Spec(
+        _column("lds", "LDS", "Warp-level shared loads narrower than 128 bits a lane", "count"),
+        _opcodes("LDS", "LDS.128"),
+    ),
+    Spec(
+        _column("lds128", "LDS.128", "Warp-level shared loads of 128 bits a lane", "count"),
+        _opcodes("LDS.128"),
+    ),
+    Spec(
+        _column("sts", "STS", "Warp-level shared stores narrower than 128 bits a lane", "count"),
+        _opcodes("STS", "STS.128"),
+    ),
+    Spec(
+        _column("sts128", "STS.128", "Warp-level shared stores of 128 bits a lane", "count"),
+        _opcodes("STS.128"),
+    ),
+    Spec(
+        _column("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count"),
+        _opcodes("LDGSTS|UTMALDG"),
+    ),
+    Spec(
+        _column("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count"),
+        _opcodes("HMMA|HGMMA|UTCHMMA"),
+    ),
+    Spec(
+        _column("energy", "Energy", "Of one launch back to back, from the GPU's own counter", "mJ"),
+        _energy,
+    ),
 )
 
 
 def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
     """The sortable table of one ladder at one size."""
     columns = tuple(
-        Column(s.column.key, s.column.label, s.column.title, s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""), s.column.numeric)
+        Column(
+            s.column.key,
+            s.column.label,
+            s.column.title,
+            s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""),
+            s.column.numeric,
+        )
         for s in COLUMNS
     )
     rows = tuple(tuple(spec.cell(book, entry, kind) for spec in COLUMNS) for entry in entries)

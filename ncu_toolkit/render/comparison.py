@@ -29,7 +29,8 @@ _NAMED: Final = 3
 
 
 def rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """A row for each pair: name, old and new time, change, noise, and what the bottleneck became."""
+    """A row for each pair: name, old and new time, change, noise, and what the bottleneck
+    became."""
     return [_row(pair) for pair in _ordered(comparison)]
 
 
@@ -46,9 +47,23 @@ def _row(pair: Pair) -> tuple[str, ...]:
     name = visible(pair.name, _NAME)
     found = pair.difference(TIME)
     if pair.problem or found is None:
-        return (name, "", "", "not comparable", "", "")  # why stands below: a sentence would take the figures' place
+        return (
+            name,
+            "",
+            "",
+            "not comparable",
+            "",
+            "",
+        )  # why stands below: a sentence would take the figures' place
     old, new = pair.old.bottleneck, pair.new.bottleneck
-    return (name, units.duration(found.old), units.duration(found.new), percent(found.change), _noise(found), old if old == new else f"{old} → {new}")
+    return (
+        name,
+        units.duration(found.old),
+        units.duration(found.new),
+        percent(found.change),
+        _noise(found),
+        old if old == new else f"{old} → {new}",
+    )
 
 
 def percent(change: float | None) -> str:
@@ -59,12 +74,21 @@ def percent(change: float | None) -> str:
 
 
 def _noise(found: Difference) -> str:
-    return f"± {units.percent(found.noise / found.old, 2)}" if found.noise and found.old else "not known" if not found.noise else ""
+    return (
+        f"± {units.percent(found.noise / found.old, 2)}"
+        if found.noise and found.old
+        else "not known"
+        if not found.noise
+        else ""
+    )
 
 
 def _said(comparison: Comparison) -> Iterable[str]:
     for failure in comparison.failures:
-        parts = "; ".join(f"{visible(_label(d.figure))} {_value(d, d.old)} → {_value(d, d.new)} ({percent(d.change)})" for d in failure.differences)
+        parts = "; ".join(
+            f"{visible(_label(d.figure))} {_value(d, d.old)} → {_value(d, d.new)} ({percent(d.change)})"
+            for d in failure.differences
+        )
         yield f"regression: {visible(failure.pair.name, _NAME)}: {visible(failure.gate)}: {parts}"
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
@@ -84,7 +108,9 @@ def _label(figure: str) -> str:
 
 
 def _value(found: Difference, value: float) -> str:
-    return units.quantity(value, "us" if found.figure == TIME else figures.describe(found.figure)[0])
+    return units.quantity(
+        value, "us" if found.figure == TIME else figures.describe(found.figure)[0]
+    )
 
 
 def verdict(comparison: Comparison) -> str:
@@ -94,7 +120,9 @@ def verdict(comparison: Comparison) -> str:
     if comparison.failures:
         return f"{counted(len(comparison.failures), 'regression')}."
     if comparison.compared < len(comparison.pairs):
-        told = f"{comparison.compared} of {counted(len(comparison.pairs), 'kernel')} could be compared"
+        told = (
+            f"{comparison.compared} of {counted(len(comparison.pairs), 'kernel')} could be compared"
+        )
     else:
         told = f"{counted(len(comparison.pairs), 'kernel')} compared"
     if not comparison.gates:
@@ -107,17 +135,32 @@ def explanation(comparison: Comparison) -> tuple[str, ...]:
     for pair in _ordered(comparison):
         before, after = pair.old.representative, pair.new.representative
         if not pair.problem and before is not None and after is not None:
-            return (f"{pair.name}:", *compare.compare(before, after).text, *compare.comparability(before, after))
+            return (
+                f"{pair.name}:",
+                *compare.compare(before, after).text,
+                *compare.comparability(before, after),
+            )
     return ()
 
 
 def text(comparison: Comparison) -> RenderableType:
     """For a terminal."""
-    columns = [Column(heading, heading not in ("kernel", "bottleneck"), _GIVES_WAY.get(heading, 0)) for heading in HEADINGS]
+    columns = [
+        Column(heading, heading not in ("kernel", "bottleneck"), _GIVES_WAY.get(heading, 0))
+        for heading in HEADINGS
+    ]
     drawn = Fitted(columns, [[Text(cell) for cell in row] for row in rows(comparison)])
     lines = [Text(), *(Text(visible(line)) for line in explanation(comparison))]
-    marks = [Text(line, style="red" if line.startswith("regression") else "yellow") for line in _said(comparison)]
-    return Stack(*([drawn] if comparison.pairs else []), *lines, *marks, Text(verdict(comparison), style="bold"))
+    marks = [
+        Text(line, style="red" if line.startswith("regression") else "yellow")
+        for line in _said(comparison)
+    ]
+    return Stack(
+        *([drawn] if comparison.pairs else []),
+        *lines,
+        *marks,
+        Text(verdict(comparison), style="bold"),
+    )
 
 
 def markdown_text(comparison: Comparison) -> str:
@@ -125,7 +168,10 @@ def markdown_text(comparison: Comparison) -> str:
     lines = [f"**{markdown(verdict(comparison))}**", ""]
     if comparison.pairs:
         lines += ["| " + " | ".join(HEADINGS) + " |", "|---|---:|---:|---:|---:|---|"]
-        lines += ["| " + " | ".join((markdown_code(row[0]), *(markdown(cell) for cell in row[1:]))) + " |" for row in rows(comparison)]
+        lines += [
+            "| " + " | ".join((markdown_code(row[0]), *(markdown(cell) for cell in row[1:]))) + " |"
+            for row in rows(comparison)
+        ]
         lines.append("")
     notes = [*_said(comparison), *explanation(comparison)]
     lines += [f"- {markdown(note)}" for note in notes]
@@ -147,7 +193,11 @@ def plain(comparison: Comparison) -> dict[str, Any]:
         "compared": comparison.compared,
         "pairs": [_plain_pair(pair) for pair in _ordered(comparison)],
         "regressions": [
-            {"gate": f.gate, "kernel": visible(f.pair.name), "differences": [_plain_difference(d) for d in f.differences]}
+            {
+                "gate": f.gate,
+                "kernel": visible(f.pair.name),
+                "differences": [_plain_difference(d) for d in f.differences],
+            }
             for f in comparison.failures
         ],
         "undecided": [visible(reason) for reason in comparison.undecided],

@@ -1,4 +1,5 @@
-"""The curve over sizes: the fastest rungs of a ladder against the library, from 256 to 16384 say, both axes logarithmic."""
+"""The curve over sizes: the fastest rungs of a ladder against the library, from 256 to 16384 say,
+both axes logarithmic."""
 
 from __future__ import annotations
 
@@ -26,20 +27,28 @@ Line = Mapping[str, Timing]
 
 
 def library_curve(book: Book, family: str, kind: str) -> Chart | None:
-    """The baseline and the rungs that are fastest at the largest size, over every size that both were timed at; None for too few sizes."""
+    """The baseline and the rungs that are fastest at the largest size, over every size that both
+    were timed at; None for too few sizes."""
     problem = problem_of(family)
     if problem is None or not problem.baseline:
         return None
     own = [timing for timing in book.run.curve if timing.family == family]
     lines = _lines(own or [timing for timing in book.run.timings if timing.family == family])
     base = lines.pop(problem.baseline, {})
-    rivals = {rung: line for rung, line in lines.items() if _comparable(book, family, rung) and len(line.keys() & base.keys()) >= LEAST_SIZES}
+    rivals = {
+        rung: line
+        for rung, line in lines.items()
+        if _comparable(book, family, rung) and len(line.keys() & base.keys()) >= LEAST_SIZES
+    }
     if not rivals:
         return None
     most = max(len(line.keys() & base.keys()) for line in rivals.values())
     # a curve of few rungs over many sizes goes before all rungs over few sizes
     full = {rung: line for rung, line in rivals.items() if len(line.keys() & base.keys()) == most}
-    sizes = sorted({size for line in full.values() for size in line.keys() & base.keys()}, key=lambda size: _volume(base[size]))
+    sizes = sorted(
+        {size for line in full.values() for size in line.keys() & base.keys()},
+        key=lambda size: _volume(base[size]),
+    )
     largest = sizes[-1]
     top = sorted(full, key=lambda rung: full[rung][largest].median_us)[:RUNGS]
     shown = {problem.baseline: base, **{rung: full[rung] for rung in top}}
@@ -58,7 +67,14 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
             [
                 "Size",
                 visible(problem.baseline),
-                *(label for rung in top for label in (visible(rung), ("of the library", f"{visible(rung)}: the library's time over its own"))),
+                *(
+                    label
+                    for rung in top
+                    for label in (
+                        visible(rung),
+                        ("of the library", f"{visible(rung)}: the library's time over its own"),
+                    )
+                ),
             ],
             [_row(size, base, [full[rung] for rung in top], kind, unit) for size in sizes],
             numeric=range(1, 2 + 2 * len(top)),
@@ -69,7 +85,8 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
 
 
 def _lines(own: Sequence[Timing]) -> dict[str, dict[str, Timing]]:
-    """Timings of the most timed element type by rung and size; of two states of the cache the flushed one."""
+    """Timings of the most timed element type by rung and size; of two states of the cache the
+    flushed one."""
     if not own:
         return {}
     dtype = statistics.mode(timing.dtype for timing in own)
@@ -77,7 +94,11 @@ def _lines(own: Sequence[Timing]) -> dict[str, dict[str, Timing]]:
     for timing in own:
         line = found.setdefault(timing.rung, {})
         known = line.get(timing.size)
-        if timing.dtype == dtype and timing.times_us and (known is None or timing.cache == "flushed"):
+        if (
+            timing.dtype == dtype
+            and timing.times_us
+            and (known is None or timing.cache == "flushed")
+        ):
             line[timing.size] = timing
     return found
 
@@ -85,7 +106,12 @@ def _lines(own: Sequence[Timing]) -> dict[str, dict[str, Timing]]:
 def _comparable(book: Book, family: str, rung: str) -> bool:
     """Whether a rung does what the family's baseline does, and is meant to be fast."""
     info, problem = book.rungs.get((family, rung)), problem_of(family)
-    return info is not None and problem is not None and info.kind == "step" and info.baseline in ("", problem.baseline)
+    return (
+        info is not None
+        and problem is not None
+        and info.kind == "step"
+        and info.baseline in ("", problem.baseline)
+    )
 
 
 def _volume(timing: Timing) -> float:
@@ -120,7 +146,10 @@ def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> 
             cells += [missing(NOT_TIMED), missing(NOT_TIMED)]
         else:
             how = "interleaved with these repeats" if timing.baseline_us else "timed by itself"
-            cells += [_rate_cell(timing, kind, unit), number(_of_library(timing, base[size]), "ratio", title=f"the library {how}")]
+            cells += [
+                _rate_cell(timing, kind, unit),
+                number(_of_library(timing, base[size]), "ratio", title=f"the library {how}"),
+            ]
     return cells
 
 
@@ -133,15 +162,22 @@ def _rate_cell(timing: Timing, kind: str, unit: str) -> Cell:
     return number(_rate(timing, kind, timing.median_us), unit, title=f"{spread}{clock}{slowed}")
 
 
-def _figure(shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind: str, unit: str) -> dict[str, Any]:
-    rates = {rung: [_rate(line[size], kind, line[size].median_us) for size in sizes] for rung, line in shown.items()}
+def _figure(
+    shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind: str, unit: str
+) -> dict[str, Any]:
+    rates = {
+        rung: [_rate(line[size], kind, line[size].median_us) for size in sizes]
+        for rung, line in shown.items()
+    }
     factor, prefix = charts.si_prefix(max(max(values) for values in rates.values()))
     places = [_volume(shown[baseline][size]) for size in sizes]
     data = []
     for index, (rung, line) in enumerate(shown.items()):
         low = [_rate(line[size], kind, line[size].quantile_us(0.9)) for size in sizes]
         high = [_rate(line[size], kind, line[size].quantile_us(0.1)) for size in sizes]
-        colour = palette.GREY if rung == baseline else palette.SERIES[(index - 1) % len(palette.SERIES)]
+        colour = (
+            palette.GREY if rung == baseline else palette.SERIES[(index - 1) % len(palette.SERIES)]
+        )
         data.append(
             {
                 "type": "scatter",
@@ -152,14 +188,22 @@ def _figure(shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
-                    "array": [(top - rate) / factor for top, rate in zip(high, rates[rung], strict=True)],
-                    "arrayminus": [(rate - bottom) / factor for bottom, rate in zip(low, rates[rung], strict=True)],
+                    "array": [
+                        (top - rate) / factor for top, rate in zip(high, rates[rung], strict=True)
+                    ],
+                    "arrayminus": [
+                        (rate - bottom) / factor
+                        for bottom, rate in zip(low, rates[rung], strict=True)
+                    ],
                     "thickness": 1.2,
                     "width": 3,
                 },
                 "line": {"color": colour, "width": 3 if rung == baseline else 2},
                 "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 8},
-                "text": [f"{plot_text(size)}: {units.si(rate, unit)}" for size, rate in zip(sizes, rates[rung], strict=True)],
+                "text": [
+                    f"{plot_text(size)}: {units.si(rate, unit)}"
+                    for size, rate in zip(sizes, rates[rung], strict=True)
+                ],
                 "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
             }
         )

@@ -1,4 +1,5 @@
-"""A family in a sentence for each ladder in it: where it starts, where it ends, against its library and its roof."""
+"""A family in a sentence for each ladder in it: where it starts, where it ends, against its library
+and its roof."""
 
 from __future__ import annotations
 
@@ -20,26 +21,47 @@ def roof_name(problem: Problem | None, kind: str) -> RoofName:
     return "dram" if problem.roof == "copy" else problem.roof
 
 
-def sentence(book: Book, variants: dict[Variant, list[Entry]], variant: Variant, kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> str:
-    """What the family shows at a size: of each ladder in it where it starts and where it ends, against its library and its roof."""
+def sentence(
+    book: Book,
+    variants: dict[Variant, list[Entry]],
+    variant: Variant,
+    kind: str,
+    problem: Problem | None,
+    known: tuple[Roof, ...],
+) -> str:
+    """What the family shows at a size: of each ladder in it where it starts and where it ends,
+    against its library and its roof."""
     entries = variants[variant]
     mended = pairs(book, entries)
     if mended:
         return _pairs_sentence(mended, variant)
     ladders = _ladders(book, entries)
-    said = [_climb(book, steps, variant, kind, problem, known) for steps in ladders.values() if len(steps) > 1 or len(ladders) == 1]
+    said = [
+        _climb(book, steps, variant, kind, problem, known)
+        for steps in ladders.values()
+        if len(steps) > 1 or len(ladders) == 1
+    ]
     if not said:
-        return f"{len(entries)} kernels profiled at {visible(variant.size)}; none timed in this run."
+        return (
+            f"{len(entries)} kernels profiled at {visible(variant.size)}; none timed in this run."
+        )
     for larger, others in variants.items():
-        if larger.volume > variant.volume and larger.dtype == variant.dtype and larger == _largest(book, variants, variant):
+        if (
+            larger.volume > variant.volume
+            and larger.dtype == variant.dtype
+            and larger == _largest(book, variants, variant)
+        ):
             said += [
-                _top(book, steps, larger, kind) for root, steps in _ladders(book, others).items() if len(steps) >= len(ladders.get(root, ())) > 1
+                _top(book, steps, larger, kind)
+                for root, steps in _ladders(book, others).items()
+                if len(steps) >= len(ladders.get(root, ())) > 1
             ]
     return " ".join(said)
 
 
 def _ladders(book: Book, entries: list[Entry]) -> dict[str, list[Entry]]:
-    """The timed steps by the rung that their comparisons lead back to: a family may hold several problems, each with a ladder of its own."""
+    """The timed steps by the rung that their comparisons lead back to: a family may hold several
+    problems, each with a ladder of its own."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.kind != "step" or entry.timing is None:
@@ -49,7 +71,8 @@ def _ladders(book: Book, entries: list[Entry]) -> dict[str, list[Entry]]:
 
 
 def _root(book: Book, entry: Entry) -> str:
-    """Where the headers' comparisons within the family begin: also where rungs between were not run."""
+    """Where the headers' comparisons within the family begin: also where rungs between were not
+    run."""
     name, info = entry.rung, entry.info
     while info and info.compared_with and "/" not in info.compared_with:
         name = info.compared_with
@@ -59,24 +82,46 @@ def _root(book: Book, entry: Entry) -> str:
 
 def _largest(book: Book, variants: dict[Variant, list[Entry]], variant: Variant) -> Variant:
     """The largest size at which as many steps were timed as at `variant`."""
-    timed = {v: sum(len(steps) for steps in _ladders(book, entries).values()) for v, entries in variants.items() if v.dtype == variant.dtype}
+    timed = {
+        v: sum(len(steps) for steps in _ladders(book, entries).values())
+        for v, entries in variants.items()
+        if v.dtype == variant.dtype
+    }
     return max((v for v in timed if timed[v] >= timed[variant]), key=lambda v: v.volume)
 
 
-def _climb(book: Book, steps: list[Entry], variant: Variant, kind: str, problem: Problem | None, known: tuple[Roof, ...]) -> str:
+def _climb(
+    book: Book,
+    steps: list[Entry],
+    variant: Variant,
+    kind: str,
+    problem: Problem | None,
+    known: tuple[Roof, ...],
+) -> str:
     """From the first of these timed steps to the fastest."""
     rates = {entry.label: rate_of(entry, kind) or 0.0 for entry in steps}
     first, top = steps[0], max(steps, key=lambda entry: rates[entry.label])
     start, end, unit = rates[first.label], rates[top.label], rate_unit(kind)
     reach = f"From {visible(first.label)} at {units.si(start, unit)} to {visible(top.label)} at {units.si(end, unit)}"
-    words = f"{reach}, {units.ratio(end / start)} faster, at size {visible(variant.size)}" if start else f"{reach}, at size {visible(variant.size)}"
+    words = (
+        f"{reach}, {units.ratio(end / start)} faster, at size {visible(variant.size)}"
+        if start
+        else f"{reach}, at size {visible(variant.size)}"
+    )
     against = [*_of_library(book, top), *_of_roof(end, known, roof_name(problem, kind))]
-    return f"{words}: {', '.join(against[:-1])}{' and ' if against[:-1] else ''}{against[-1]}." if against else f"{words}."
+    return (
+        f"{words}: {', '.join(against[:-1])}{' and ' if against[:-1] else ''}{against[-1]}."
+        if against
+        else f"{words}."
+    )
 
 
 def _top(book: Book, steps: list[Entry], variant: Variant, kind: str) -> str:
     top = max(steps, key=lambda entry: rate_of(entry, kind) or 0.0)
-    said = [f"{visible(top.label)} at {units.si(rate_of(top, kind) or 0.0, rate_unit(kind))}", *_of_library(book, top)]
+    said = [
+        f"{visible(top.label)} at {units.si(rate_of(top, kind) or 0.0, rate_unit(kind))}",
+        *_of_library(book, top),
+    ]
     return f"At size {visible(variant.size)}: {', '.join(said)}."
 
 
@@ -85,11 +130,14 @@ def _of_library(book: Book, top: Entry) -> list[str]:
     if not baseline or not top.timing:
         return []
     name = book.baseline(top)
-    return [f"{units.percent(baseline / top.timing.median_us)} of {visible(name.label) if name else 'the library'}"]
+    return [
+        f"{units.percent(baseline / top.timing.median_us)} of {visible(name.label) if name else 'the library'}"
+    ]
 
 
 def _of_roof(rate: float, known: tuple[Roof, ...], name: RoofName) -> list[str]:
-    """A rate as shares of a roof. What memory copies is none for every kernel: one that goes beyond it is held against the device's peak as well."""
+    """A rate as shares of a roof. What memory copies is none for every kernel: one that goes beyond
+    it is held against the device's peak as well."""
     roof = best(known, name)
     if roof is None:
         return []
@@ -100,13 +148,21 @@ def _of_roof(rate: float, known: tuple[Roof, ...], name: RoofName) -> list[str]:
     if share <= 1 + NOISE:
         return [said]
     peak = next((other for other in known if other.name == name and not other.measured), None)
-    return [f"{said} (which is no upper bound)", *([f"{units.percent(rate / peak.rate)} of {peak.words}"] if peak else [])]
+    return [
+        f"{said} (which is no upper bound)",
+        *([f"{units.percent(rate / peak.rate)} of {peak.words}"] if peak else []),
+    ]
 
 
 def pairs(book: Book, entries: list[Entry]) -> list[tuple[float, Entry]]:
-    """(speedup, mended kernel) where the steps mend planted defects one by one and do not climb; empty for a ladder."""
+    """(speedup, mended kernel) where the steps mend planted defects one by one and do not climb;
+    empty for a ladder."""
     steps = [entry for entry in entries if entry.kind == "step"]
-    mended = [(before, entry) for entry in steps if (before := book.before(entry)) and before.kind == "planted"]
+    mended = [
+        (before, entry)
+        for entry in steps
+        if (before := book.before(entry)) and before.kind == "planted"
+    ]
     if 2 * len(mended) <= len(steps):
         return []
     return [(gain, entry) for before, entry in mended if (gain := achieved(before, entry))]

@@ -34,11 +34,16 @@ from ncu_toolkit.render.views import (
     text,
 )
 
-#: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand in the table.
+#: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
+#: in the table.
 _SHOWN_REASONS: Final = 9
 #: A reason has a column of its own in the table of stalls from this share of any rung's stack on.
 _LISTED: Final = 0.01
-LEVELS: Final = {"dram": ("DRAM", "dram_bytes"), "l2": ("L2", "l2_bytes"), "l1": ("L1", "l1_global_bytes")}
+LEVELS: Final = {
+    "dram": ("DRAM", "dram_bytes"),
+    "l2": ("L2", "l2_bytes"),
+    "l1": ("L1", "l1_global_bytes"),
+}
 
 
 def family_view(book: Book, family: str) -> FamilyView:
@@ -48,9 +53,16 @@ def family_view(book: Book, family: str) -> FamilyView:
     kind = rate_kind(problem, [entry for entries in variants.values() for entry in entries])
     known = roofs(book.run.device, book.run.ceilings, book.run.profiles)
     many_types = len({variant.dtype for variant in variants}) > 1
-    panels = tuple(_panel(book, family, variant, entries, kind, problem, known, many_types) for variant, entries in variants.items())
+    panels = tuple(
+        _panel(book, family, variant, entries, kind, problem, known, many_types)
+        for variant, entries in variants.items()
+    )
     first = primary(book, family)
-    sized = [chart for chart in (library_curve(book, family, kind), _sizes_chart(family, variants, kind)) if chart]
+    sized = [
+        chart
+        for chart in (library_curve(book, family, kind), _sizes_chart(family, variants, kind))
+        if chart
+    ]
     sized += tune_view.charts(book.run.device.name, family)
     tables = [table for table in (_library_table(family, variants),) if table]
     title = problem.title if problem else family.replace("_", " ")
@@ -66,9 +78,13 @@ def family_view(book: Book, family: str) -> FamilyView:
 
 
 def primary(book: Book, family: str) -> Variant:
-    """The size to show first: that with most rungs both profiled and timed, the largest of several; a baseline alone tells no story."""
+    """The size to show first: that with most rungs both profiled and timed, the largest of several;
+    a baseline alone tells no story."""
     variants = book.families[family]
-    covered = {v: sum(bool(e.profiles) and e.timing is not None for e in entries) for v, entries in variants.items()}
+    covered = {
+        v: sum(bool(e.profiles) and e.timing is not None for e in entries)
+        for v, entries in variants.items()
+    }
     most = max(covered.values(), default=0)
     return [v for v in variants if covered[v] == most][-1]
 
@@ -78,7 +94,14 @@ def variant_label(variant: Variant, many_types: bool) -> str:
 
 
 def _panel(
-    book: Book, family: str, variant: Variant, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...], many_types: bool
+    book: Book,
+    family: str,
+    variant: Variant,
+    entries: list[Entry],
+    kind: str,
+    problem: Problem | None,
+    known: tuple[Roof, ...],
+    many_types: bool,
 ) -> Panel:
     key = slug(f"{family}-{variant.size}-{variant.dtype}")
     label = variant_label(variant, many_types)
@@ -95,31 +118,67 @@ def _panel(
             f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; "
             "throughputs and stalls come from the profiled run, whose clocks and caches differ."
         )
-    smallest = min((entry.compulsory_bytes for entry in entries if entry.compulsory_bytes), default=None)
+    smallest = min(
+        (entry.compulsory_bytes for entry in entries if entry.compulsory_bytes), default=None
+    )
     if smallest and book.run.device.l2_bytes and smallest < book.run.device.l2_bytes:
-        notes.append(f"The data ({units.si(smallest, 'B')}) fit in the L2 ({units.si(book.run.device.l2_bytes, 'B')}).")
+        notes.append(
+            f"The data ({units.si(smallest, 'B')}) fit in the L2 ({units.si(book.run.device.l2_bytes, 'B')})."
+        )
     former = [entry.label for entry in entries if entry.outdated]
     if former:
-        notes.append(f"Changed since they were recorded, so that their figures are of a former version: {', '.join(former)}.")
+        notes.append(
+            f"Changed since they were recorded, so that their figures are of a former version: {', '.join(former)}."
+        )
     caption = f"{problem.title if problem else family}, size {label}"
     return Panel(
-        key, label, ladder_table(book, f"{key}-table", visible(caption), entries, kind), tuple(chart for chart in drawn if chart), tuple(notes)
+        key,
+        label,
+        ladder_table(book, f"{key}-table", visible(caption), entries, kind),
+        tuple(chart for chart in drawn if chart),
+        tuple(notes),
     )
 
 
 def _ladder_chart(
-    book: Book, key: str, label: str, entries: list[Entry], kind: str, problem: Problem | None, known: tuple[Roof, ...]
+    book: Book,
+    key: str,
+    label: str,
+    entries: list[Entry],
+    kind: str,
+    problem: Problem | None,
+    known: tuple[Roof, ...],
 ) -> Chart | None:
     unit = rate_unit(kind)
     bars, rows = [], []
     for entry in entries:
         rate, timing = rate_of(entry, kind), entry.timing
         if rate and timing:
-            low, high = rate * timing.median_us / timing.quantile_us(0.9), rate * timing.median_us / max(timing.quantile_us(0.1), 1e-9)
+            low, high = (
+                rate * timing.median_us / timing.quantile_us(0.9),
+                rate * timing.median_us / max(timing.quantile_us(0.1), 1e-9),
+            )
             kind_shown = shown_kind(book, entry)
-            bars.append(charts.Bar(entry.label, rate, low, high, kind_shown, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}"))
+            bars.append(
+                charts.Bar(
+                    entry.label,
+                    rate,
+                    low,
+                    high,
+                    kind_shown,
+                    f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
+                )
+            )
             words = "step, slower" if kind_shown == "slower" else entry.kind
-            rows.append([text(entry.label), text(words), number(rate, unit), number(low, unit), number(high, unit)])
+            rows.append(
+                [
+                    text(entry.label),
+                    text(words),
+                    number(rate, unit),
+                    number(low, unit),
+                    number(high, unit),
+                ]
+            )
         else:
             rows.append([text(entry.label), text(entry.kind), *[missing(NOT_TIMED)] * 3])
     if not bars:
@@ -130,21 +189,43 @@ def _ladder_chart(
     if base and base_rate:
         lines.append((f"{base.label} {units.si(base_rate, unit)}", base_rate, "dash"))
     lines.extend(
-        (f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot")
+        (
+            f"{roof.label} {units.si(roof.rate, unit)}",
+            roof.rate,
+            "solid" if roof.measured else "dot",
+        )
         for roof in known
         if roof.name == roof_name(problem, kind) and roof.unit == unit
     )
     rows.extend(
-        [text(name), text("line"), number(rate, unit), missing("a line has no spread"), missing("a line has no spread")] for name, rate, _ in lines
+        [
+            text(name),
+            text("line"),
+            number(rate, unit),
+            missing("a line has no spread"),
+            missing("a line has no spread"),
+        ]
+        for name, rate, _ in lines
     )
     table = plain_table(
-        f"{key}-ladder-data", f"Rates at {label}", ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"], rows, numeric=(2, 3, 4)
+        f"{key}-ladder-data",
+        f"Rates at {label}",
+        ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"],
+        rows,
+        numeric=(2, 3, 4),
     )
     top = max(bars, key=lambda bar: bar.rate)
     fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
     summary = f"Rate of each rung at size {label}; {fastest}. Whiskers are the 10th to 90th percentile of the repeats."
     figure = charts.ladder(bars, unit, lines)
-    return Chart(f"{key}-ladder", "The pairs" if pairs(book, entries) else "The ladder", summary, figure, table, figure["layout"]["height"])
+    return Chart(
+        f"{key}-ladder",
+        "The pairs" if pairs(book, entries) else "The ladder",
+        summary,
+        figure,
+        table,
+        figure["layout"]["height"],
+    )
 
 
 def _cycles(value: float) -> Cell:
@@ -153,25 +234,47 @@ def _cycles(value: float) -> Cell:
 
 
 def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
-    stacks = [(entry.label, dict(entry.main.stalls.reasons)) for entry in entries if entry.main and entry.main.stalls]
+    stacks = [
+        (entry.label, dict(entry.main.stalls.reasons))
+        for entry in entries
+        if entry.main and entry.main.stalls
+    ]
     if not stacks:
         return None
-    # A reason counts by its largest share of any rung's stack, so that those of the fast rungs are not drowned by the slow ones' long waits.
-    weight = {reason: max(stack.get(reason, 0.0) / (sum(stack.values()) or 1.0) for _, stack in stacks) for _, stack in stacks for reason in stack}
+    # A reason counts by its largest share of any rung's stack, so that those of the fast rungs are
+    # not drowned by the slow ones' long waits.
+    weight = {
+        reason: max(stack.get(reason, 0.0) / (sum(stack.values()) or 1.0) for _, stack in stacks)
+        for _, stack in stacks
+        for reason in stack
+    }
     ranked = sorted(weight, key=lambda reason: -weight[reason])[:_SHOWN_REASONS]
-    order = [r for r in ("selected", "not_selected") if r in ranked] + [r for r in ranked if r not in ("selected", "not_selected")]
+    order = [r for r in ("selected", "not_selected") if r in ranked] + [
+        r for r in ranked if r not in ("selected", "not_selected")
+    ]
     figure = charts.stalls(stacks, order)
-    # the table has a row for each rung that was profiled, and a column for each reason that counts anywhere: no screen of nothing
-    listed = [reason for reason in sorted(weight, key=lambda reason: -weight[reason]) if weight[reason] >= _LISTED]
+    # the table has a row for each rung that was profiled, and a column for each reason that counts
+    # anywhere: no screen of nothing
+    listed = [
+        reason
+        for reason in sorted(weight, key=lambda reason: -weight[reason])
+        if weight[reason] >= _LISTED
+    ]
     rows = []
     for name, stack in stacks:
         rest = sum(cycles for reason, cycles in stack.items() if reason not in listed)
-        rows.append([text(name), *(_cycles(stack.get(reason, 0.0)) for reason in listed), _cycles(rest)])
+        rows.append(
+            [text(name), *(_cycles(stack.get(reason, 0.0)) for reason in listed), _cycles(rest)]
+        )
     left = len(entries) - len(stacks)
     table = plain_table(
         f"{key}-stalls-data",
         f"Cycles per issued instruction at {label}",
-        ["Rung", *(r.replace("_", " ") for r in listed), ("all other", f"reasons below {units.percent(_LISTED)} of every rung's stack, summed")],
+        [
+            "Rung",
+            *(r.replace("_", " ") for r in listed),
+            ("all other", f"reasons below {units.percent(_LISTED)} of every rung's stack, summed"),
+        ],
         rows,
         numeric=range(1, len(listed) + 2),
         note=f"{left} of {len(entries)} rungs were not profiled at this size." if left else "",
@@ -180,20 +283,26 @@ def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
         f"Where a warp's time goes between two instructions, rung after rung, at size {label}: cycles per issued instruction by stall reason. "
         "Selected is the cycle that issues; the rest is waiting."
     )
-    return Chart(f"{key}-stalls", "Stall migration", summary, figure, table, figure["layout"]["height"])
+    return Chart(
+        f"{key}-stalls", "Stall migration", summary, figure, table, figure["layout"]["height"]
+    )
 
 
 def _levels(entry: Entry) -> dict[str, float]:
     """Bytes of the whole rung by memory level; a level that one launch lacks is left out."""
     found = {}
     for level, (_, name) in LEVELS.items():
-        values = [figures.value(profile, name) for profile in entry.profiles if profile.launch.complete]
+        values = [
+            figures.value(profile, name) for profile in entry.profiles if profile.launch.complete
+        ]
         if values and None not in values:
             found[level] = sum(value for value in values if value is not None)
     return found
 
 
-def _roofline_chart(key: str, label: str, entries: list[Entry], known: tuple[Roof, ...], arithmetic: str) -> Chart | None:
+def _roofline_chart(
+    key: str, label: str, entries: list[Entry], known: tuple[Roof, ...], arithmetic: str
+) -> Chart | None:
     points, rows = [], []
     for entry in entries:
         rate, levels = rate_of(entry, "flop"), _levels(entry)
@@ -205,13 +314,21 @@ def _roofline_chart(key: str, label: str, entries: list[Entry], known: tuple[Roo
             [
                 text(entry.label),
                 number(rate, "FLOP/s"),
-                *(number(intensity.get(level), "", "this level's traffic was not collected") for level in LEVELS),
+                *(
+                    number(intensity.get(level), "", "this level's traffic was not collected")
+                    for level in LEVELS
+                ),
             ]
         )
     if not points or not known:
         return None
     rows.extend(
-        [text(roof.label, roof.how), number(roof.rate, roof.unit, title=roof.how), *[missing("a roof has no intensity")] * 3] for roof in known
+        [
+            text(roof.label, roof.how),
+            number(roof.rate, roof.unit, title=roof.how),
+            *[missing("a roof has no intensity")] * 3,
+        ]
+        for roof in known
     )
     table = plain_table(
         f"{key}-roofline-data",
@@ -225,7 +342,9 @@ def _roofline_chart(key: str, label: str, entries: list[Entry], known: tuple[Roo
         f"Roofline at size {label}: unprofiled FLOP/s against useful FLOPs per byte that the profiler counted at DRAM (L2 and L1 in the legend). "
         "Solid roofs were measured in this run, dashed ones are the device's peaks."
     )
-    return Chart(f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"], wide=True)
+    return Chart(
+        f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"], wide=True
+    )
 
 
 def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
@@ -233,18 +352,42 @@ def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
     for entry in entries:
         levels, compulsory = _levels(entry), entry.compulsory_bytes
         if levels and compulsory:
-            data.append((entry.label, {level: moved / compulsory for level, moved in levels.items() if moved > 0}))
-            rows.append([text(entry.label), number(compulsory, "B"), *(number(levels.get(level), "B", "not collected") for level in LEVELS)])
+            data.append(
+                (
+                    entry.label,
+                    {level: moved / compulsory for level, moved in levels.items() if moved > 0},
+                )
+            )
+            rows.append(
+                [
+                    text(entry.label),
+                    number(compulsory, "B"),
+                    *(number(levels.get(level), "B", "not collected") for level in LEVELS),
+                ]
+            )
     if not data:
         return None
     table = plain_table(
-        f"{key}-traffic-data", f"Bytes moved at {label}", ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())], rows, numeric=(1, 2, 3, 4)
+        f"{key}-traffic-data",
+        f"Bytes moved at {label}",
+        ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())],
+        rows,
+        numeric=(1, 2, 3, 4),
     )
     figure = charts.traffic(data)
     summary = (
-        f"Bytes that each memory level moved at size {label}, over the fewest that the problem needs: each input read once, each output written once."
+        f"Bytes that each memory level moved at size {label}, over the fewest that the problem "
+        "needs: each input read once, each output written once."
     )
-    return Chart(f"{key}-traffic", "Memory traffic over compulsory", summary, figure, table, figure["layout"]["height"], wide=True)
+    return Chart(
+        f"{key}-traffic",
+        "Memory traffic over compulsory",
+        summary,
+        figure,
+        table,
+        figure["layout"]["height"],
+        wide=True,
+    )
 
 
 def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -> Chart | None:
@@ -255,19 +398,32 @@ def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -
         for entry in entries:
             rate = rate_of(entry, kind)
             if rate:
-                lines.setdefault((entry.label, variant.dtype), []).append((variant.volume, variant.size, rate))
+                lines.setdefault((entry.label, variant.dtype), []).append(
+                    (variant.volume, variant.size, rate)
+                )
                 kinds[entry.label] = entry.kind
     if len({variant.volume for variant in variants}) < 2 or not lines:
         return None
     unit = rate_unit(kind)
-    series = [(f"{label} ({dtype})" if len(types) > 1 else label, kinds[label], points) for (label, dtype), points in lines.items()]
+    series = [
+        (f"{label} ({dtype})" if len(types) > 1 else label, kinds[label], points)
+        for (label, dtype), points in lines.items()
+    ]
     sizes = sorted({(position, size) for _, _, points in series for position, size, _ in points})
     rows: list[list[Cell]] = []
     for label, _, points in series:
         at = {position: rate for position, _, rate in points}
-        rows.append([text(label), *(number(at.get(position), unit, NOT_TIMED) for position, _ in sizes)])
+        rows.append(
+            [text(label), *(number(at.get(position), unit, NOT_TIMED) for position, _ in sizes)]
+        )
     key = slug(f"{family}-sizes")
-    table = plain_table(f"{key}-data", "Rate by size", ["Rung", *(visible(size) for _, size in sizes)], rows, numeric=range(1, len(sizes) + 1))
+    table = plain_table(
+        f"{key}-data",
+        "Rate by size",
+        ["Rung", *(visible(size) for _, size in sizes)],
+        rows,
+        numeric=range(1, len(sizes) + 1),
+    )
     figure = charts.by_size(series, unit)
     return Chart(
         key,

@@ -1,4 +1,5 @@
-"""Tables for terminals of any width: names are cut and whole columns left out before a figure loses a digit or its unit."""
+"""Tables for terminals of any width: names are cut and whole columns left out before a figure loses
+a digit or its unit."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _GAP: Final = 2
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, on which side it is set, and where it stands in the order in which columns are left out (0 for never)."""
+    """A column: its heading, on which side it is set, and where it stands in the order in which
+    columns are left out (0 for never)."""
 
     heading: str
     numeric: bool = True
@@ -33,14 +35,27 @@ class Fitted:
         title, caption: lines above and below; nothing where empty.
     """
 
-    def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[Text]], *, title: str = "", caption: str = "") -> None:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Sequence[Text]],
+        *,
+        title: str = "",
+        caption: str = "",
+    ) -> None:
         self._columns, self._rows, self._title, self._caption = columns, rows, title, caption
 
     def chosen(self, width: int) -> tuple[list[int], int]:
         """The places of the columns that are shown at a width, and how wide names may be."""
-        wide = [max([len(column.heading), *(row[i].cell_len for row in self._rows)]) for i, column in enumerate(self._columns)]
+        wide = [
+            max([len(column.heading), *(row[i].cell_len for row in self._rows)])
+            for i, column in enumerate(self._columns)
+        ]
         shown = list(range(len(self._columns)))
-        going = sorted((i for i in shown if self._columns[i].gives_way), key=lambda i: self._columns[i].gives_way)
+        going = sorted(
+            (i for i in shown if self._columns[i].gives_way),
+            key=lambda i: self._columns[i].gives_way,
+        )
         while True:
             room = width - sum(wide[i] + _GAP for i in shown[1:])
             if room >= min(wide[0], SHORTEST) or not going:
@@ -49,12 +64,25 @@ class Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, room = self.chosen(options.max_width)
-        drawn = RichTable(title=Text(self._title) if self._title else None, title_justify="left", box=None, pad_edge=False, header_style="dim")
+        drawn = RichTable(
+            title=Text(self._title) if self._title else None,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+            header_style="dim",
+        )
         for i in shown:
             column = self._columns[i]
-            drawn.add_column(Text(column.heading), no_wrap=True, overflow="ellipsis", justify="right" if column.numeric else "left")
+            drawn.add_column(
+                Text(column.heading),
+                no_wrap=True,
+                overflow="ellipsis",
+                justify="right" if column.numeric else "left",
+            )
             if column.numeric:
-                drawn.columns[-1].min_width = max([len(column.heading), *(row[i].cell_len for row in self._rows)])
+                drawn.columns[-1].min_width = max(
+                    [len(column.heading), *(row[i].cell_len for row in self._rows)]
+                )
         for row in self._rows:
             drawn.add_row(*self._cells(row, shown, room))
         yield drawn

@@ -1,8 +1,8 @@
-"""The glossary in pages: which words of a page open an entry, the entries themselves, and the glossary's own page.
+"""The glossary in pages: which words of a page open an entry, the entries themselves, and the
+glossary's own page.
 
-An entry is an HTML popover that its word's button opens: by mouse, key or touch, without a script, and as text to every reader. Each page carries
-the entries that it uses, once.
-"""
+An entry is an HTML popover that its word's button opens: by mouse, key or touch, without a script,
+and as text to every reader. Each page carries the entries that it uses, once."""
 
 from __future__ import annotations
 
@@ -18,24 +18,41 @@ from ncu_toolkit.diagnosis.glossary import Term, find, terms
 from ncu_toolkit.diagnosis.glossary_terms import HEADINGS
 from ncu_toolkit.render.views import Cell, Column, Table
 
-#: Where base.html takes the entries of a page. Nothing from a report can spell it: its angle brackets would be escaped.
+#: Where base.html takes the entries of a page. Nothing from a report can spell it: its angle
+#: brackets would be escaped.
 PLACE: Final = "<!--terms-->"
-#: Tables without sorting whose cells may be terms, by key. In others a cell is a name from the report, which only looks like one.
-_TABLES: Final = frozenset({"stalls", "traffic", "occupancy", "bounds", "considered", "metrics", "evidence", "static-findings", "static-facts"})
+#: Tables without sorting whose cells may be terms, by key. In others a cell is a name from the
+#: report, which only looks like one.
+_TABLES: Final = frozenset(
+    {
+        "stalls",
+        "traffic",
+        "occupancy",
+        "bounds",
+        "considered",
+        "metrics",
+        "evidence",
+        "static-findings",
+        "static-facts",
+    }
+)
 #: Columns of sortable tables whose cells' values are ids.
 _COLUMNS: Final = frozenset({"stall", "bottleneck", "removes", "verdict"})
 _OPENER: Final = re.compile(r'popovertarget="g-([a-z0-9-]+)"')
 
 
 def term_of(words: str) -> str:
-    """Key of the entry for words as shown; a title is also tried without what follows a colon. "" where there is none."""
+    """Key of the entry for words as shown; a title is also tried without what follows a colon. ""
+    where there is none."""
     return find(words) or (find(words.partition(":")[0]) if ":" in words else "")
 
 
 def cell_term(table: Table, column: Column, cell: Cell) -> str:
     """Key of the entry that a cell names, "" where it names none."""
     if table.sortable:
-        return find(str(cell.value)) if column.key in _COLUMNS and isinstance(cell.value, str) else ""
+        return (
+            find(str(cell.value)) if column.key in _COLUMNS and isinstance(cell.value, str) else ""
+        )
     if column.label == "Kind" and table.key == "mix":
         return find(f"Instructions: {cell.text}")
     if table.key == "bounds" and column is table.columns[0]:
@@ -46,23 +63,28 @@ def cell_term(table: Table, column: Column, cell: Cell) -> str:
 
 
 def kind_of(table: Table) -> str:
-    """The kind of a table, as HEADINGS names them: its key without what tells ladders and sizes apart."""
+    """The kind of a table, as HEADINGS names them: its key without what tells ladders and sizes
+    apart."""
     if table.key in HEADINGS:
         return table.key
     if table.key.startswith("what-if-"):
         return "what-if"
     if table.key.endswith("-table"):
         return "ladder"
-    return next((kind for kind in HEADINGS if kind.endswith("-data") and table.key.endswith(f"-{kind}")), "")
+    return next(
+        (kind for kind in HEADINGS if kind.endswith("-data") and table.key.endswith(f"-{kind}")), ""
+    )
 
 
 def column_term(table: Table, column: Column) -> str:
-    """Key of the entry that a heading opens, by the column's key in its kind of table; "" where there is none."""
+    """Key of the entry that a heading opens, by the column's key in its kind of table; "" where
+    there is none."""
     return HEADINGS.get(kind_of(table), {}).get(column.key, "")
 
 
 def columns_explained(table: Table) -> list[tuple[str, str]]:
-    """(heading, explanation) of a sortable table's columns: their headings sort, so they cannot open an entry. No entry is repeated."""
+    """(heading, explanation) of a sortable table's columns: their headings sort, so they cannot
+    open an entry. No entry is repeated."""
     if not table.sortable:
         return []
     found, said = [], set()
@@ -78,14 +100,24 @@ def columns_explained(table: Table) -> list[tuple[str, str]]:
 
 def groups() -> list[tuple[str, str, list[Term]]]:
     """(group, heading, entries) of the glossary's page."""
-    return [(group, heading, [term for term in terms().values() if term.group == group]) for group, heading in glossary.GROUPS.items()]
+    return [
+        (group, heading, [term for term in terms().values() if term.group == group])
+        for group, heading in glossary.GROUPS.items()
+    ]
 
 
 def term_note(term: Term) -> Markup:
     """Unit and source of an entry."""
     parts = []
     if term.unit:
-        title = next((entry.title for entry in terms().values() if entry.group == "unit" and term.unit in entry.words), term.unit)
+        title = next(
+            (
+                entry.title
+                for entry in terms().values()
+                if entry.group == "unit" and term.unit in entry.words
+            ),
+            term.unit,
+        )
         parts.append(f"Unit: {title.lower()}.")
     if term.group == "metric":
         parts.append(f"In Nsight Compute: {term.source}.")

@@ -1,4 +1,5 @@
-"""SASS and source side by side with samples by stall reason: compact columns for the page's own script, and the hottest lines as a table."""
+"""SASS and source side by side with samples by stall reason: compact columns for the page's own
+script, and the hottest lines as a table."""
 
 from __future__ import annotations
 
@@ -19,8 +20,13 @@ from ncu_toolkit.sass.liveness import Liveness
 _HOTTEST: Final = 12
 #: Longest source line carried into the page.
 _LINE: Final = 400
-#: Per-instruction counters shown beside the samples, with their headings; those with an ideal also as what is beyond it.
-_COUNTERS: Final = {"shared_wavefronts": "shared wavefronts", "l2_sectors": "L2 sectors", "local_sectors": "local sectors"}
+#: Per-instruction counters shown beside the samples, with their headings; those with an ideal also
+#: as what is beyond it.
+_COUNTERS: Final = {
+    "shared_wavefronts": "shared wavefronts",
+    "l2_sectors": "L2 sectors",
+    "local_sectors": "local sectors",
+}
 _IDEALS: Final = {"shared_wavefronts": "shared_wavefronts_ideal", "l2_sectors": "l2_sectors_ideal"}
 _BEYOND: Final = {"shared_wavefronts": "Wavefronts beyond", "l2_sectors": "Sectors beyond"}
 #: Stall reasons named for one line.
@@ -47,7 +53,10 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
         "file": [place[row.file] if row.file else -1 for row in rows],
         "line": [row.line for row in rows],
         "executed": [row.executed for row in rows],
-        "samples": [[row.samples.get(reason, 0) for reason in reasons] if row.sample_count else 0 for row in rows],
+        "samples": [
+            [row.samples.get(reason, 0) for reason in reasons] if row.sample_count else 0
+            for row in rows
+        ],
         "counters": _counters(rows),
         "live": live.counts if live else [],
         "named": named,
@@ -57,9 +66,13 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     if not total:
         notes.append("The report holds no PC samples: lines are ranked by executed instructions.")
     if files and not any(data["sources"]):
-        notes.append("The report embeds no source (collect with --import-source yes): only line numbers are known.")
+        notes.append(
+            "The report embeds no source (collect with --import-source yes): only line numbers are known."
+        )
     elif not files:
-        notes.append("The kernel was built without line information (-lineinfo): only SASS is shown.")
+        notes.append(
+            "The kernel was built without line information (-lineinfo): only SASS is shown."
+        )
     hints = (_peak(profile, live),) if live else ()
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
@@ -81,23 +94,34 @@ def _counters(rows: Sequence[Instruction]) -> list[dict[str, Any]]:
         if any(row.counters.get(name) for row in rows):
             found.append({"name": words, "values": [row.counters.get(name) for row in rows]})
         if any(_beyond(row, name) for row in rows):
-            found.append({"name": f"{words} beyond the ideal", "values": [_beyond(row, name) for row in rows]})
+            found.append(
+                {
+                    "name": f"{words} beyond the ideal",
+                    "values": [_beyond(row, name) for row in rows],
+                }
+            )
     return found
 
 
 def _beyond(row: Instruction, name: str) -> float | None:
-    """What a counter has beyond its ideal at an instruction; None where one of the two was not collected."""
+    """What a counter has beyond its ideal at an instruction; None where one of the two was not
+    collected."""
     actual, ideal = row.counters.get(name), row.counters.get(_IDEALS.get(name, ""))
     return max(0.0, actual - ideal) if actual is not None and ideal is not None else None
 
 
 def _peak(profile: Profile, live: Liveness) -> str:
-    """Where most registers are live, beside what the compiler took: a gap means that its allocation is rounded up or kept by loads in flight."""
+    """Where most registers are live, beside what the compiler took: a gap means that its allocation
+    is rounded up or kept by loads in flight."""
     row = profile.instructions[live.peak_index]
     taken = profile.launch.registers
     where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
     held = f"{live.peak} of {taken} that the compiler took" if taken else f"{live.peak}"
-    most = f"; a thread can have {MAX_REGISTERS_PER_THREAD}" if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9 else ""
+    most = (
+        f"; a thread can have {MAX_REGISTERS_PER_THREAD}"
+        if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
+        else ""
+    )
     return visible(f"most are live at {where} ({row.opcode}): {held}{most}.")
 
 
@@ -114,7 +138,9 @@ class _Line:
     named: bool = False
 
 
-def _hottest(profile: Profile, live: Liveness | None, by_executions: bool, named: set[int]) -> Table:
+def _hottest(
+    profile: Profile, live: Liveness | None, by_executions: bool, named: set[int]
+) -> Table:
     """The source lines (or instructions, where no lines are known) with most samples."""
     lines: dict[tuple[str, int, int], _Line] = {}
     for at, row in enumerate(profile.instructions):
@@ -133,32 +159,73 @@ def _hottest(profile: Profile, live: Liveness | None, by_executions: bool, named
                 line.beyond[name] = line.beyond.get(name, 0.0) + excess
     shown = [name for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())]
     total = sum(line.weight for line in lines.values()) or 1
-    ranked = sorted((item for item in lines.items() if item[1].weight), key=lambda item: -item[1].weight)[:_HOTTEST]
-    rows = [_row(profile, key, line, total, live is not None, shown, by_executions) for key, line in ranked]
+    ranked = sorted(
+        (item for item in lines.items() if item[1].weight), key=lambda item: -item[1].weight
+    )[:_HOTTEST]
+    rows = [
+        _row(profile, key, line, total, live is not None, shown, by_executions)
+        for key, line in ranked
+    ]
     what = "executions" if by_executions else "samples"
-    headings: list[str | tuple[str, str]] = [("Share", f"of all {what}"), "Where", "Source", "Heaviest instruction", "Stall reasons"]
+    headings: list[str | tuple[str, str]] = [
+        ("Share", f"of all {what}"),
+        "Where",
+        "Source",
+        "Heaviest instruction",
+        "Stall reasons",
+    ]
     headings += ["Live"] if live else []
     headings += [_BEYOND[name] for name in shown]
-    return plain_table("hottest", f"The lines with most {what}", headings, rows, numeric=(0, *range(5, len(headings))))
+    return plain_table(
+        "hottest",
+        f"The lines with most {what}",
+        headings,
+        rows,
+        numeric=(0, *range(5, len(headings))),
+    )
 
 
 def _row(
-    profile: Profile, key: tuple[str, int, int], line: _Line, total: int, with_live: bool, shown: Sequence[str], by_executions: bool
+    profile: Profile,
+    key: tuple[str, int, int],
+    line: _Line,
+    total: int,
+    with_live: bool,
+    shown: Sequence[str],
+    by_executions: bool,
 ) -> list[Cell]:
     name, number_of, index = key
     source = profile.sources.get(name, "").splitlines()
     words = source[number_of - 1].strip() if 0 < number_of <= len(source) else ""
-    top = ", ".join(f"{reason.replace('_', ' ')} {units.percent(n / line.weight, 2)}" for reason, n in line.reasons.most_common(_REASONS))
+    top = ", ".join(
+        f"{reason.replace('_', ' ')} {units.percent(n / line.weight, 2)}"
+        for reason, n in line.reasons.most_common(_REASONS)
+    )
     at = f"{name.rsplit('/', 1)[-1]}:{number_of}" if name else f"instruction {index}"
     where = text(at, name)
     if line.named:
-        where = Cell(where.text, where.value, where.title, badges=(("diagnosis", "the verdict or a runner-up points at this line"),))
+        where = Cell(
+            where.text,
+            where.value,
+            where.title,
+            badges=(("diagnosis", "the verdict or a runner-up points at this line"),),
+        )
     return [
         number(line.weight / total, "fraction", bar=line.weight / total),
         where,
         text(words, code=True) if words else text("–"),
         text(line.sass, code=True),
         text(top if top and not by_executions else "–"),
-        *([number(float(line.live), "count", title="most live registers at an instruction of this line")] if with_live else []),
+        *(
+            [
+                number(
+                    float(line.live),
+                    "count",
+                    title="most live registers at an instruction of this line",
+                )
+            ]
+            if with_live
+            else []
+        ),
         *(number(line.beyond[n], "count") if n in line.beyond else text("–") for n in shown),
     ]

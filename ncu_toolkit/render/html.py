@@ -1,4 +1,5 @@
-"""Runs as HTML pages that work from disk: a page for the run, one for each launch, and the front page over all runs."""
+"""Runs as HTML pages that work from disk: a page for the run, one for each launch, and the front
+page over all runs."""
 
 from __future__ import annotations
 
@@ -52,13 +53,22 @@ def default_diagnose() -> Diagnose:
     return diagnose
 
 
-def write_run(run: Run, folder: Path, *, standalone: bool = False, book: Book | None = None, front: bool = True) -> Path:
-    """Write a run's pages into `folder` (assets go beside it, once for all runs) and return the page to open.
+def write_run(
+    run: Run,
+    folder: Path,
+    *,
+    standalone: bool = False,
+    book: Book | None = None,
+    front: bool = True,
+) -> Path:
+    """Write a run's pages into `folder` (assets go beside it, once for all runs) and return the
+    page to open.
 
     Args:
-        standalone: write one file that holds everything instead, `report.html`.
-        book: the run laid out with another diagnosis or other ladders; the defaults where None.
-        front: a front page over all runs lies beside the folder, or is written next (`write_index`): the pages link it.
+        standalone: write one file that holds everything instead, `report.html`. book: the run laid
+            out with another diagnosis or other ladders; the defaults where None. front: a front
+            page over all runs lies beside the folder, or is written next (`write_index`): the pages
+            link it.
 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
@@ -112,14 +122,19 @@ def _write_run(book: Book, folder: Path, standalone: bool, front: bool) -> Path:
     return folder / "index.html"
 
 
-def write_index(reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequence[Book] | None = None) -> Path:
+def write_index(
+    reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequence[Book] | None = None
+) -> Path:
     """Write `reports/index.html` over runs given as (folder name, run); returns it.
 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
     laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
-    return write_front(reports, [(folder, index_part(book)) for (folder, _), book in zip(runs, laid_out, strict=True)])
+    return write_front(
+        reports,
+        [(folder, index_part(book)) for (folder, _), book in zip(runs, laid_out, strict=True)],
+    )
 
 
 def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
@@ -138,7 +153,9 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
         return _link(f"{here[0]}/{href}" if here[0] else href)
 
     def csv(table: Table) -> str:
-        return f"./{quote(here[0])}/{slug(table.key)}.csv" if here[0] else f"./{slug(table.key)}.csv"
+        return (
+            f"./{quote(here[0])}/{slug(table.key)}.csv" if here[0] else f"./{slug(table.key)}.csv"
+        )
 
     write_atomic(reports / "runs.csv", table_csv(view.runs).encode())
     path = reports / "index.html"
@@ -158,7 +175,8 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
     return path
 
 
-#: The last runs laid out: the front page follows the run's own pages, and diagnosing is most of the time.
+#: The last runs laid out: the front page follows the run's own pages, and diagnosing is most of the
+#: time.
 _recent: deque[tuple[Run, Book]] = deque(maxlen=16)
 
 
@@ -172,14 +190,20 @@ def book_for(run: Run) -> Book:
 
 
 def table_csv(table: Table) -> str:
-    """A table as CSV: numbers in the unit that the heading names, text made harmless for spreadsheets, n/a as empty fields."""
-    header = [f"{column.label} ({column.unit})" if column.unit else column.label for column in table.columns]
+    """A table as CSV: numbers in the unit that the heading names, text made harmless for
+    spreadsheets, n/a as empty fields."""
+    header = [
+        f"{column.label} ({column.unit})" if column.unit else column.label
+        for column in table.columns
+    ]
     return csv_rows([header, *([cell.value for cell in row] for row in table.rows)])
 
 
 def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Path:
     csvs = Markup("").join(
-        Markup('<script type="application/json" id="csv-{}">{}</script>').format(table.key, _json_block(table_csv(table)))
+        Markup('<script type="application/json" id="csv-{}">{}</script>').format(
+            table.key, _json_block(table_csv(table))
+        )
         for table in _sortable(view)
     )
     parts = inlined()
@@ -201,12 +225,14 @@ def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Pa
     return folder / STANDALONE
 
 
-#: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte before it shows anything.
+#: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte
+#: before it shows anything.
 PLAIN_BYTES: Final = 2 << 20
 
 
 class Leaves:
-    """The pages of a single file, called for one after the other: as they are up to PLAIN_BYTES, then packed for the page's script to unpack."""
+    """The pages of a single file, called for one after the other: as they are up to PLAIN_BYTES,
+    then packed for the page's script to unpack."""
 
     def __init__(self) -> None:
         self._plain = 0
@@ -222,7 +248,9 @@ class Leaves:
         self.packed += 1
         self.terms |= opened(body)
         packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
-        return Markup('<script type="text/plain" class="packed" data-page="page-{}">{}</script>').format(name, packed)
+        return Markup(
+            '<script type="text/plain" class="packed" data-page="page-{}">{}</script>'
+        ).format(name, packed)
 
 
 def _first(book: Book, family: str) -> str:
@@ -232,11 +260,16 @@ def _first(book: Book, family: str) -> str:
 
 def _sortable(view: RunView) -> list[Table]:
     panels = [panel.table for family in view.families for panel in family.panels]
-    return [table for table in (*panels, *([view.launches] if view.launches else []), *view.calibration) if table.sortable]
+    return [
+        table
+        for table in (*panels, *([view.launches] if view.launches else []), *view.calibration)
+        if table.sortable
+    ]
 
 
 def _link(href: str) -> str:
-    """An address relative to the page. The leading dot keeps anything in it from being read as a scheme."""
+    """An address relative to the page. The leading dot keeps anything in it from being read as a
+    scheme."""
     return "./" + quote(href)
 
 
@@ -265,10 +298,15 @@ def reasons_of(table: Table) -> list[tuple[str, str]]:
 
 
 def _finalize(value: Any) -> Any:
-    """Last look at every text of a page: thin spaces that do not break a line between number and unit, and nothing invisible."""
+    """Last look at every text of a page: thin spaces that do not break a line between number and
+    unit, and nothing invisible."""
     if isinstance(value, Markup):
         return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))
-    return visible(value, len(value), keep="\n\t").replace(units.THIN_SPACE, NARROW_NO_BREAK) if isinstance(value, str) else value
+    return (
+        visible(value, len(value), keep="\n\t").replace(units.THIN_SPACE, NARROW_NO_BREAK)
+        if isinstance(value, str)
+        else value
+    )
 
 
 @cache
@@ -292,13 +330,29 @@ def _environment() -> Environment:
 
 def _write(path: Path, template: str, **values: Any) -> None:
     page = _environment().get_template(template).render(**values)
-    write_atomic(path, with_entries(page, values["glossary"], values["leaf"].terms if "leaf" in values else ()).encode("utf-8", "backslashreplace"))
+    write_atomic(
+        path,
+        with_entries(
+            page, values["glossary"], values["leaf"].terms if "leaf" in values else ()
+        ).encode("utf-8", "backslashreplace"),
+    )
 
 
 def _write_glossary(reports: Path) -> None:
-    """The glossary's page, which links the front page where there is one: that is written first, else it is written again with it."""
-    crumbs = [*([("Ladders", "index.html")] if (reports / "index.html").is_file() else []), ("Glossary", "")]
-    _write(reports / GLOSSARY, "glossary.html", title="Glossary", crumbs=crumbs, groups=groups(), **linked("", charts=False))
+    """The glossary's page, which links the front page where there is one: that is written first,
+    else it is written again with it."""
+    crumbs = [
+        *([("Ladders", "index.html")] if (reports / "index.html").is_file() else []),
+        ("Glossary", ""),
+    ]
+    _write(
+        reports / GLOSSARY,
+        "glossary.html",
+        title="Glossary",
+        crumbs=crumbs,
+        groups=groups(),
+        **linked("", charts=False),
+    )
 
 
 __all__ = ["STANDALONE", "table_csv", "write_front", "write_index", "write_run"]

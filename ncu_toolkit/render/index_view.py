@@ -18,7 +18,8 @@ from ncu_toolkit.render.views import Cell, Column, Fact, FamilyView, Table, numb
 
 @dataclass(frozen=True)
 class ShownFamily:
-    """A family's section on the front page: from which run (`folder`, `href`), the panel shown `first`, and which other runs hold it."""
+    """A family's section on the front page: from which run (`folder`, `href`), the panel shown
+    `first`, and which other runs hold it."""
 
     family: FamilyView
     ns: str
@@ -42,7 +43,8 @@ class ShownTable:
 
 @dataclass(frozen=True)
 class PartFamily:
-    """A ladder of one run: the key of the panel to show first, of how many rungs there are profiles, and its view as plain JSON values.
+    """A ladder of one run: the key of the panel to show first, of how many rungs there are
+    profiles, and its view as plain JSON values.
 
     The view is built only where it is shown: of many runs of a ladder one is.
     """
@@ -60,7 +62,8 @@ class PartFamily:
 
 @dataclass(frozen=True)
 class IndexPart:
-    """What one run gives to the front page: kept beside it, so that a new run need not have all others read and judged again."""
+    """What one run gives to the front page: kept beside it, so that a new run need not have all
+    others read and judged again."""
 
     title: str
     created: str
@@ -81,8 +84,17 @@ def index_part(book: Book) -> IndexPart:
     found = []
     for family in book.families:
         variant = primary(book, family)
-        profiled = {entry.rung for entry in book.entries if entry.family == family and entry.profiles}
-        found.append(PartFamily(family, slug(f"{family}-{variant.size}-{variant.dtype}"), len(profiled), to_plain(family_view(book, family))))
+        profiled = {
+            entry.rung for entry in book.entries if entry.family == family and entry.profiles
+        }
+        found.append(
+            PartFamily(
+                family,
+                slug(f"{family}-{variant.size}-{variant.dtype}"),
+                len(profiled),
+                to_plain(family_view(book, family)),
+            )
+        )
     return IndexPart(
         run.title, run.created, run.live, run.device.name, len(run.profiles), len(run.timings), ", ".join(book.families) or strangers_sentence(book),
         tuple(found), tuple(header(book)), calibration(book), skipped(book),
@@ -109,13 +121,24 @@ def index_view(parts: Sequence[tuple[str, IndexPart]]) -> IndexView:
             holders.setdefault(family.name, []).append((folder, part, family))
     shown = []
     for _, found in sorted(holders.items(), key=lambda item: _place(item[0])):
-        # more rungs profiled first, then live before recorded, then the newest: one rung of this machine does not hide a whole recorded ladder
-        ranked = sorted(found, key=lambda held: (held[2].profiled, held[1].live, held[1].created), reverse=True)
+        # more rungs profiled first, then live before recorded, then the newest: one rung of this
+        # machine does not hide a whole recorded ladder
+        ranked = sorted(
+            found, key=lambda held: (held[2].profiled, held[1].live, held[1].created), reverse=True
+        )
         folder, part, family = ranked[0]
-        others = tuple((visible(other.title, 80), f"{name}/index.html") for name, other, _ in ranked[1:])
-        origin = visible(f"{'live' if part.live else 'recorded'} on {part.device}, {part.created[:10]}")
+        others = tuple(
+            (visible(other.title, 80), f"{name}/index.html") for name, other, _ in ranked[1:]
+        )
+        origin = visible(
+            f"{'live' if part.live else 'recorded'} on {part.device}, {part.created[:10]}"
+        )
         ns, href = f"{slug(folder)}-", f"{folder}/index.html"
-        shown.append(ShownFamily(family.view, ns, family.first, folder, href, visible(part.title), origin, others))
+        shown.append(
+            ShownFamily(
+                family.view, ns, family.first, folder, href, visible(part.title), origin, others
+            )
+        )
     used = {section.folder for section in shown}
     tables = [(folder, part) for folder, part in parts if folder in used]
     return IndexView(
@@ -123,8 +146,16 @@ def index_view(parts: Sequence[tuple[str, IndexPart]]) -> IndexView:
         tuple(shown),
         _runs(parts),
         _common_facts([part for folder, part in tables] or [part for _, part in parts]),
-        tuple(ShownTable(part.calibration, f"{slug(folder)}-", folder, visible(part.title)) for folder, part in tables if part.calibration),
-        tuple(ShownTable(part.skipped, f"{slug(folder)}-", folder, visible(part.title)) for folder, part in tables if part.skipped),
+        tuple(
+            ShownTable(part.calibration, f"{slug(folder)}-", folder, visible(part.title))
+            for folder, part in tables
+            if part.calibration
+        ),
+        tuple(
+            ShownTable(part.skipped, f"{slug(folder)}-", folder, visible(part.title))
+            for folder, part in tables
+            if part.skipped
+        ),
     )
 
 
@@ -138,14 +169,28 @@ def _common_facts(parts: Sequence[IndexPart]) -> tuple[Fact, ...]:
         if len(texts) == 1:
             facts.append(Fact(label, cells[0]))
         elif len(texts) == 2 or label == "Date":
-            facts.append(Fact(label, text(f"{texts[0]} to {texts[-1]}" if label == "Date" else " and ".join(texts), "differs by run")))
+            facts.append(
+                Fact(
+                    label,
+                    text(
+                        f"{texts[0]} to {texts[-1]}" if label == "Date" else " and ".join(texts),
+                        "differs by run",
+                    ),
+                )
+            )
         else:
-            facts.append(Fact(label, text(f"{len(texts)} different, see each run", ", ".join(texts), tone="muted")))
+            facts.append(
+                Fact(
+                    label,
+                    text(f"{len(texts)} different, see each run", ", ".join(texts), tone="muted"),
+                )
+            )
     return tuple(facts)
 
 
 def _place(family: str) -> tuple[bool, bool, str]:
-    """Ladders bound by arithmetic first, then those bound by traffic, last those that climb towards no library (planted defects)."""
+    """Ladders bound by arithmetic first, then those bound by traffic, last those that climb towards
+    no library (planted defects)."""
     if family not in families():
         return True, True, family
     problem = problem_for(family)
@@ -162,7 +207,9 @@ def _runs(parts: Sequence[tuple[str, IndexPart]]) -> Table:
         ("timings", "Timings"),
         ("what", "What it shows"),
     )
-    columns = tuple(Column(key, label, "", "", key in ("launches", "timings")) for key, label in labels)
+    columns = tuple(
+        Column(key, label, "", "", key in ("launches", "timings")) for key, label in labels
+    )
     rows = []
     for folder, part in sorted(parts, key=lambda pair: pair[1].created, reverse=True):
         rows.append(

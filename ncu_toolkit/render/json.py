@@ -1,4 +1,5 @@
-"""The run's view as JSON: what the pages show, for machines. One entry a launch, in file order, none dropped."""
+"""The run's view as JSON: what the pages show, for machines. One entry a launch, in file order,
+none dropped."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def document(view: RunView) -> str:
 
 
 def plain(view: RunView) -> dict[str, Any]:
-    """The run as plain data: `launches[]` with file, kernel, status, duration_us and diagnosis, and the ladders' tables."""
+    """The run as plain data: `launches[]` with file, kernel, status, duration_us and diagnosis, and
+    the ladders' tables."""
     return {
         "schema": "ncu-toolkit/report",
         "schema_version": SCHEMA,
@@ -30,7 +32,12 @@ def plain(view: RunView) -> dict[str, Any]:
         },
         "launches": [_launch(record) for record in view.records],
         "families": [
-            {"family": f.name, "title": f.title, "sentence": f.sentence, "sizes": [{"size": p.label, "rungs": table(p.table)} for p in f.panels]}
+            {
+                "family": f.name,
+                "title": f.title,
+                "sentence": f.sentence,
+                "sizes": [{"size": p.label, "rungs": table(p.table)} for p in f.panels],
+            }
             for f in view.families
         ],
         "calibration": [table(found) for found in view.calibration],
@@ -39,7 +46,8 @@ def plain(view: RunView) -> dict[str, Any]:
 
 
 def table(found: Table) -> list[dict[str, Any]]:
-    """Rows by column key: the value where there is one, else null with the reason under `<key>_missing`."""
+    """Rows by column key: the value where there is one, else null with the reason under
+    `<key>_missing`."""
     rows = []
     for row in found.rows:
         fields: dict[str, Any] = {}

@@ -1,4 +1,5 @@
-"""The tables of a launch's page: stalls, memory traffic, instructions, occupancy, the profiler's own rules, every metric."""
+"""The tables of a launch's page: stalls, memory traffic, instructions, occupancy, the profiler's
+own rules, every metric."""
 
 from __future__ import annotations
 
@@ -54,10 +55,14 @@ _MEMORY_OPCODES: Final = {
 
 
 def stall_table(profile: Profile) -> Table | None:
-    """The stall stack with what each reason means, and PC samples beside it. None where neither was collected."""
+    """The stall stack with what each reason means, and PC samples beside it. None where neither was
+    collected."""
     stack = dict(profile.stalls.reasons) if profile.stalls else {}
     samples = profile.samples
-    reasons = sorted(set(stack) | set(samples), key=lambda reason: (-stack.get(reason, 0.0), -samples.get(reason, 0)))
+    reasons = sorted(
+        set(stack) | set(samples),
+        key=lambda reason: (-stack.get(reason, 0.0), -samples.get(reason, 0)),
+    )
     if not reasons:
         return None
     total, counted = sum(stack.values()), sum(samples.values())
@@ -95,16 +100,41 @@ def stall_table(profile: Profile) -> Table | None:
         ("Samples", "share of the PC samples"),
         "What the warp waits for",
     ]
-    return plain_table("stalls", "Where a warp's time goes between two instructions", headings, rows, numeric=(1, 2, 3), note=note)
+    return plain_table(
+        "stalls",
+        "Where a warp's time goes between two instructions",
+        headings,
+        rows,
+        numeric=(1, 2, 3),
+        note=note,
+    )
 
 
 def traffic_table(profile: Profile, compulsory: float | None) -> Table:
     """Bytes by memory level, over the compulsory bytes, with hit rates and utilisation."""
     no_floor = "the least traffic is known only for rungs of a ladder"
     levels: tuple[tuple[str, str, str, str, str], ...] = (
-        ("L1 (global)", "l1_global_bytes", "l1_hit_rate", "l1_tag_active", "Bytes in the sectors that global loads and stores ask L1 for."),
-        ("L2 (from SMs)", "l2_bytes", "l2_hit_rate", "l2_utilization", "Bytes that SMs read from or wrote to L2."),
-        ("DRAM", "dram_bytes", "", "dram_utilization", "Bytes read from and written to device memory."),
+        (
+            "L1 (global)",
+            "l1_global_bytes",
+            "l1_hit_rate",
+            "l1_tag_active",
+            "Bytes in the sectors that global loads and stores ask L1 for.",
+        ),
+        (
+            "L2 (from SMs)",
+            "l2_bytes",
+            "l2_hit_rate",
+            "l2_utilization",
+            "Bytes that SMs read from or wrote to L2.",
+        ),
+        (
+            "DRAM",
+            "dram_bytes",
+            "",
+            "dram_utilization",
+            "Bytes read from and written to device memory.",
+        ),
     )
     values = {name: figures.value(profile, name) for _, name, _, _, _ in levels}
     largest = max((value for value in values.values() if value), default=0.0)
@@ -112,8 +142,18 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
     for label, name, hits, used, meaning in levels:
         moved = values[name]
         cell = figure_cell(profile, name)
-        over = number(moved / compulsory if moved is not None and compulsory else None, "ratio", no_floor if not compulsory else cell.title)
-        shown = number(moved, "B", cell.title, title=meaning, bar=moved / largest if moved and largest else None)
+        over = number(
+            moved / compulsory if moved is not None and compulsory else None,
+            "ratio",
+            no_floor if not compulsory else cell.title,
+        )
+        shown = number(
+            moved,
+            "B",
+            cell.title,
+            title=meaning,
+            bar=moved / largest if moved and largest else None,
+        )
         rows.append(
             [
                 text(label, meaning),
@@ -125,7 +165,9 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         )
     together = "passes are counted here, of shared memory and global accesses together, not bytes"
     data_stage = [text("L1 data stage", "shared memory and global accesses together")]
-    rows.insert(1, [*data_stage, *[missing(together)] * 3, figure_cell(profile, "l1_data_pipe_active")])
+    rows.insert(
+        1, [*data_stage, *[missing(together)] * 3, figure_cell(profile, "l1_data_pipe_active")]
+    )
     if compulsory:
         rows.append(
             [
@@ -152,15 +194,24 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
         ("Hit rate", "accesses of that level that found their data there"),
-        ("Utilisation", "of the level's peak, while profiled; of L1 for global accesses, of its tag stage"),
+        (
+            "Utilisation",
+            "of the level's peak, while profiled; of L1 for global accesses, of its tag stage",
+        ),
     ]
     return plain_table(
-        "traffic", "Memory traffic, level by level", headings, rows, numeric=(1, 2, 3, 4), note=f"{facts[0].upper()}{facts[1:]}." if facts else ""
+        "traffic",
+        "Memory traffic, level by level",
+        headings,
+        rows,
+        numeric=(1, 2, 3, 4),
+        note=f"{facts[0].upper()}{facts[1:]}." if facts else "",
     )
 
 
 def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
-    """Executed instructions by kind and opcode, and the widths of memory instructions. None where not collected."""
+    """Executed instructions by kind and opcode, and the widths of memory instructions. None where
+    not collected."""
     if not profile.mix.collected:
         return None
     total = profile.mix.total or 1
@@ -189,7 +240,13 @@ def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
     mix = plain_table(
         "mix",
         f"{units.count(profile.mix.total)} warp-level instructions by opcode",
-        ["Opcode", "Kind", "Executed", "Share", ("Active lanes", "threads active and not predicated off, of 32")],
+        [
+            "Opcode",
+            "Kind",
+            "Executed",
+            "Share",
+            ("Active lanes", "threads active and not predicated off, of 32"),
+        ],
         rows,
         numeric=(2, 3, 4),
     )
@@ -218,33 +275,63 @@ def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
         "Executed",
         ("Of these", "share among instructions of this opcode"),
     ]
-    return mix, plain_table("widths", "Widths of memory instructions", headings, widths, numeric=(2, 3, 4))
+    return mix, plain_table(
+        "widths", "Widths of memory instructions", headings, widths, numeric=(2, 3, 4)
+    )
 
 
 def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
     threads = profile.mix.thread_opcodes.get(opcode)
-    return number(threads / warps if threads is not None and warps else None, "lanes", "thread-level counts were not collected")
+    return number(
+        threads / warps if threads is not None and warps else None,
+        "lanes",
+        "thread-level counts were not collected",
+    )
 
 
 def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple[str, ...]]:
-    """Block limits as the profiler has them, the what-if charts, and the nearest changes that would fit one more block."""
+    """Block limits as the profiler has them, the what-if charts, and the nearest changes that would
+    fit one more block."""
     limits: list[list[Cell]] = []
     fewest = figures.occupancy_limiters(profile)
     for name, words in figures.BLOCK_LIMITS.items():
-        limits.append([text(words), metric_cell(profile, name), text("limits" if name in fewest else "")])
-    limits.append([text("theoretical occupancy"), figure_cell(profile, "theoretical_occupancy", bar=True), text("")])
-    limits.append([text("achieved occupancy"), figure_cell(profile, "achieved_occupancy", bar=True), text("")])
+        limits.append(
+            [text(words), metric_cell(profile, name), text("limits" if name in fewest else "")]
+        )
+    limits.append(
+        [
+            text("theoretical occupancy"),
+            figure_cell(profile, "theoretical_occupancy", bar=True),
+            text(""),
+        ]
+    )
+    limits.append(
+        [text("achieved occupancy"), figure_cell(profile, "achieved_occupancy", bar=True), text("")]
+    )
     limits.append([text("waves"), figure_cell(profile, "waves"), text("")])
-    table = plain_table("occupancy", "Blocks an SM can hold, by resource", ["Resource", "Blocks", ""], limits, numeric=(1,))
+    table = plain_table(
+        "occupancy",
+        "Blocks an SM can hold, by resource",
+        ["Resource", "Blocks", ""],
+        limits,
+        numeric=(1,),
+    )
     launch = profile.launch
     try:
         base = occupancy(
-            profile.device.cc, launch.threads_per_block, launch.registers, launch.shared_static, launch.shared_dynamic, launch.shared_config or None
+            profile.device.cc,
+            launch.threads_per_block,
+            launch.registers,
+            launch.shared_static,
+            launch.shared_dynamic,
+            launch.shared_config or None,
         )
         capacity = limits_of(profile.device.cc).warps
     except ToolkitError as error:
         return table, (), (f"No what-if: {visible(error.message)}.",)
-    studies: tuple[tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...] = (
+    studies: tuple[
+        tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...
+    ] = (
         ("registers", "registers per thread", what_if_registers, base.registers, 1),
         ("shared", "shared memory per block, KiB", what_if_shared, base.shared, 1024),
         ("block", "threads per block", what_if_block, base.block_threads, 1),
@@ -252,13 +339,23 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
     return (
         table,
         tuple(
-            _what_if(key, label, study(base), (now / scale, float(base.active_warps)), scale, capacity) for key, label, study, now, scale in studies
+            _what_if(
+                key, label, study(base), (now / scale, float(base.active_warps)), scale, capacity
+            )
+            for key, label, study, now, scale in studies
         ),
         _next_steps(base),
     )
 
 
-def _what_if(key: str, label: str, found: dict[int, Occupancy], now: tuple[float, float], scale: float, capacity: int) -> Chart:
+def _what_if(
+    key: str,
+    label: str,
+    found: dict[int, Occupancy],
+    now: tuple[float, float],
+    scale: float,
+    capacity: int,
+) -> Chart:
     rows: list[list[Cell]] = []
     previous = -1
     for value, result in found.items():
@@ -280,16 +377,37 @@ def _what_if(key: str, label: str, found: dict[int, Occupancy], now: tuple[float
         numeric=(0, 1, 2),
     )
     summary = f"Resident warps an SM (of {capacity}) by {label}, all else as it is. The diamond is this launch."
-    figure = charts.what_if(label, [value / scale for value in found], [float(result.active_warps) for result in found.values()], now, capacity)
-    return Chart(f"what-if-{key}", f"What if: {label.split(',')[0]}", summary, figure, table, figure["layout"]["height"])
+    figure = charts.what_if(
+        label,
+        [value / scale for value in found],
+        [float(result.active_warps) for result in found.values()],
+        now,
+        capacity,
+    )
+    return Chart(
+        f"what-if-{key}",
+        f"What if: {label.split(',')[0]}",
+        summary,
+        figure,
+        table,
+        figure["layout"]["height"],
+    )
 
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:
     if not base.limiters:
         return ("All warps that the SM can hold are resident: nothing is left to gain.",)
-    shapes = {"registers": "{} registers per thread", "shared memory": "{} bytes of shared memory per block"}
-    words = [f"One more block would fit at {shapes[resource].format(units.count(value))}." for resource, value in next_steps(base).items()]
-    return tuple(words) or ("No change of registers or shared memory alone would fit one more block.",)
+    shapes = {
+        "registers": "{} registers per thread",
+        "shared memory": "{} bytes of shared memory per block",
+    }
+    words = [
+        f"One more block would fit at {shapes[resource].format(units.count(value))}."
+        for resource, value in next_steps(base).items()
+    ]
+    return tuple(words) or (
+        "No change of registers or shared memory alone would fit one more block.",
+    )
 
 
 def rules_table(profile: Profile) -> Table | None:
@@ -299,20 +417,49 @@ def rules_table(profile: Profile) -> Table | None:
     rows = [
         [
             text(rule.rule),
-            text(" ".join(f"{rule.title}: {rule.text}".split()) if rule.title else " ".join(rule.text.split())),
+            text(
+                " ".join(f"{rule.title}: {rule.text}".split())
+                if rule.title
+                else " ".join(rule.text.split())
+            ),
             text(rule.kind),
-            number(rule.speedup / 100 if rule.speedup is not None else None, "fraction", "the rule gives no estimate"),
+            number(
+                rule.speedup / 100 if rule.speedup is not None else None,
+                "fraction",
+                "the rule gives no estimate",
+            ),
             text(rule.scope or "–"),
         ]
         for rule in sorted(profile.rules, key=lambda r: -(r.speedup or 0.0))
     ]
-    headings: list[str | tuple[str, str]] = ["Rule", "Message", "Kind", ("Estimate", "Nsight Compute's estimated gain"), "Scope"]
-    return plain_table("rules", "Messages of Nsight Compute's own rules", headings, rows, numeric=(3,))
+    headings: list[str | tuple[str, str]] = [
+        "Rule",
+        "Message",
+        "Kind",
+        ("Estimate", "Nsight Compute's estimated gain"),
+        "Scope",
+    ]
+    return plain_table(
+        "rules", "Messages of Nsight Compute's own rules", headings, rows, numeric=(3,)
+    )
 
 
 def metrics_table(profile: Profile) -> Table:
     """Every registry metric with its value or the reason why there is none."""
     rows = []
     for name, entry in REGISTRY.items():
-        rows.append([text(entry.label, entry.meaning), metric_cell(profile, name), text(entry.ncu[0], code=True), text(entry.meaning)])
-    return plain_table("metrics", "Every figure this report reads", ["Figure", "Value", "Nsight Compute's name", "Meaning"], rows, numeric=(1,))
+        rows.append(
+            [
+                text(entry.label, entry.meaning),
+                metric_cell(profile, name),
+                text(entry.ncu[0], code=True),
+                text(entry.meaning),
+            ]
+        )
+    return plain_table(
+        "metrics",
+        "Every figure this report reads",
+        ["Figure", "Value", "Nsight Compute's name", "Meaning"],
+        rows,
+        numeric=(1,),
+    )

@@ -49,7 +49,8 @@ Neighbours = tuple[Cell | None, Cell | None]
 
 
 def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None)) -> PageView:
-    """Everything the report says of one launch. `neighbours` are the pages before and after where the launch is no rung."""
+    """Everything the report says of one launch. `neighbours` are the pages before and after where
+    the launch is no rung."""
     entry = book.entry_of(profile)
     diagnosis = book.diagnosis(profile)
     compulsory = profile.context.compulsory_bytes if profile.context else None
@@ -94,7 +95,10 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         charts=charts,
         static=static_view(profile, diagnosis) if profile.launch.complete else None,
         hotspots=hot_spots(profile, diagnosis.findings),
-        commands=commands(book.run, entry.rung if entry else "", entry.variant.size if entry else "") + opening(book.run, profile.origin.file),
+        commands=commands(
+            book.run, entry.rung if entry else "", entry.variant.size if entry else ""
+        )
+        + opening(book.run, profile.origin.file),
         files=_files(book, profile),
         siblings=tuple(_siblings(book, profile, entry)),
         previous=previous,
@@ -106,7 +110,9 @@ def _title(profile: Profile, entry: Entry | None) -> str:
     if entry is None:
         return profile.launch.function
     which = _which(entry, profile)
-    return (f"{entry.label}: {entry.info.title}" if entry.info and entry.info.title else entry.label) + (f" ({which})" if which else "")
+    return (
+        f"{entry.label}: {entry.info.title}" if entry.info and entry.info.title else entry.label
+    ) + (f" ({which})" if which else "")
 
 
 def _which(entry: Entry, profile: Profile) -> str:
@@ -119,14 +125,20 @@ def _which(entry: Entry, profile: Profile) -> str:
         if other is profile:
             break
         at += other.context.repeat if other.context else 1
-    return f"launch {at} of {count}" if repeats == 1 else f"launches {at} to {at + repeats - 1} of {count}, all alike"
+    return (
+        f"launch {at} of {count}"
+        if repeats == 1
+        else f"launches {at} to {at + repeats - 1} of {count}, all alike"
+    )
 
 
 def _kicker(profile: Profile, entry: Entry | None) -> str:
     if entry is None:
         return f"Launch {profile.origin.key} of {visible(profile.origin.file)}"
     problem = problem_of(entry.family)
-    return visible(f"{problem.title if problem else entry.family} · size {entry.variant.size} · {entry.variant.dtype}")
+    return visible(
+        f"{problem.title if problem else entry.family} · size {entry.variant.size} · {entry.variant.dtype}"
+    )
 
 
 def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
@@ -136,37 +148,73 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
         kind = rate_kind(problem_of(entry.family), [entry])
         baseline = book.baseline_us(entry)
         timing = entry.timing
-        spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}" if timing else ""
+        spread = (
+            f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
+            if timing
+            else ""
+        )
         which = _which(entry, profile)
         if which:
             facts.append(Fact("This page", text(f"{which}: {launch.function}")))
             if entry.main and profile is not entry.main:
                 spoken = "the launch that the ladder's table and its steps speak of"
-                facts.append(Fact("Longest launch", text(_which(entry, entry.main), spoken, href=f"{book.slugs[id(entry.main)]}.html")))
+                facts.append(
+                    Fact(
+                        "Longest launch",
+                        text(
+                            _which(entry, entry.main),
+                            spoken,
+                            href=f"{book.slugs[id(entry.main)]}.html",
+                        ),
+                    )
+                )
         whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
         facts += [
-            Fact(whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)),
-            Fact("Rate of all launches" if which else "Rate", number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)),
+            Fact(
+                whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
+            ),
+            Fact(
+                "Rate of all launches" if which else "Rate",
+                number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED),
+            ),
             Fact(
                 "Of the baseline",
-                number(baseline / timing.median_us if baseline and timing else None, "fraction", "the baseline was not timed at this size"),
+                number(
+                    baseline / timing.median_us if baseline and timing else None,
+                    "fraction",
+                    "the baseline was not timed at this size",
+                ),
             ),
         ]
         if timing and timing.energy_mj is not None:
             facts.append(Fact("Energy", energy_cell(timing, kind)))
         if timing and timing.throttle:
-            facts.append(Fact("Throttled while timed", text(timing.throttle, "why the GPU ran below its clock while this rung was timed")))
+            facts.append(
+                Fact(
+                    "Throttled while timed",
+                    text(
+                        timing.throttle, "why the GPU ran below its clock while this rung was timed"
+                    ),
+                )
+            )
         if entry.warm:
             facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
     under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
     facts += [
         Fact(
-            "Duration under ncu, this launch" if entry and _which(entry, profile) else "Duration under ncu",
+            "Duration under ncu, this launch"
+            if entry and _which(entry, profile)
+            else "Duration under ncu",
             number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under),
         ),
         Fact("Grid", _dims(launch.grid)),
         Fact("Block", _dims(launch.block)),
-        Fact("Registers", number(float(launch.registers), "count") if launch.registers else missing("not in the report")),
+        Fact(
+            "Registers",
+            number(float(launch.registers), "count")
+            if launch.registers
+            else missing("not in the report"),
+        ),
         Fact(
             "Shared memory",
             number(
@@ -180,7 +228,11 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
     if launch.cluster > 1:
         facts.append(Fact("Cluster", number(launch.cluster, "count")))
     if entry and entry.parameters:
-        facts.append(Fact("Parameters", text(", ".join(f"{name} {value}" for name, value in entry.parameters))))
+        facts.append(
+            Fact(
+                "Parameters", text(", ".join(f"{name} {value}" for name, value in entry.parameters))
+            )
+        )
         changed = differs(entry.info.parameters if entry.info else {}, dict(entry.parameters))
         if changed:
             how = "chosen by --param, or tuned for this GPU and size: then the ladder's page shows the landscape"
@@ -199,7 +251,12 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
     if entry is None:
         facts += [
             Fact("GPU", text(profile.device.name)),
-            Fact("Nsight Compute", text(profile.origin.ncu_version) if profile.origin.ncu_version else missing("the report does not say")),
+            Fact(
+                "Nsight Compute",
+                text(profile.origin.ncu_version)
+                if profile.origin.ncu_version
+                else missing("the report does not say"),
+            ),
         ]
         if launch.nvtx:
             facts.append(Fact("NVTX ranges", text(" › ".join(launch.nvtx))))
@@ -209,15 +266,28 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
 
 
 def _dims(extents: tuple[int, int, int]) -> Cell:
-    return text(" × ".join(units.count(extent) for extent in extents)) if all(extents) else missing("the launch has none: it is incomplete")
+    return (
+        text(" × ".join(units.count(extent) for extent in extents))
+        if all(extents)
+        else missing("the launch has none: it is incomplete")
+    )
 
 
 def _claim(entry: Entry | None) -> tuple[Fact, ...]:
     if entry is None or entry.info is None or not entry.info.source.document:
         return ()
     source = entry.info.source
-    claim = Fact("Claim", text(source.claim) if source.claim else missing("the document gives no figure for this rung"))
-    return (Fact("Source", text(source.document)), claim, *((Fact("Measured there on", text(source.device)),) if source.device else ()))
+    claim = Fact(
+        "Claim",
+        text(source.claim)
+        if source.claim
+        else missing("the document gives no figure for this rung"),
+    )
+    return (
+        Fact("Source", text(source.document)),
+        claim,
+        *((Fact("Measured there on", text(source.device)),) if source.device else ()),
+    )
 
 
 def _finding(finding: Finding) -> FindingView:
@@ -229,13 +299,20 @@ def _finding(finding: Finding) -> FindingView:
         rows = [
             [
                 number(place.share, "fraction", bar=place.share),
-                text(f"{place.file.rsplit('/', 1)[-1]}:{place.line}" if place.file else f"{place.address:#x}", place.file),
+                text(
+                    f"{place.file.rsplit('/', 1)[-1]}:{place.line}"
+                    if place.file
+                    else f"{place.address:#x}",
+                    place.file,
+                ),
                 text(place.sass, code=True),
                 text(place.what),
             ]
             for place in finding.locations
         ]
-        where = plain_table("where", "Where", ["Share", "Line", "Instruction", "Of what"], rows, numeric=(0,))
+        where = plain_table(
+            "where", "Where", ["Share", "Line", "Instruction", "Of what"], rows, numeric=(0,)
+        )
     return FindingView(
         visible(finding.bottleneck),
         visible(finding.summary),
@@ -260,12 +337,25 @@ def _held_against(fact: Evidence) -> Cell:
 
 
 def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
-    """Measured facts with what they mean, the threshold each was held against, and whether it is met: not every fact of a finding need be."""
+    """Measured facts with what they mean, the threshold each was held against, and whether it is
+    met: not every fact of a finding need be."""
     rows = [
-        [text(fact.label, fact.metric), number(fact.value, fact.unit), _held_against(fact), text(fact.source or "–"), text(fact.meaning)]
+        [
+            text(fact.label, fact.metric),
+            number(fact.value, fact.unit),
+            _held_against(fact),
+            text(fact.source or "–"),
+            text(fact.meaning),
+        ]
         for fact in evidence
     ]
-    return plain_table("evidence", caption, ["Figure", "Measured", "Held against", "Threshold from", "Meaning"], rows, numeric=(1, 2))
+    return plain_table(
+        "evidence",
+        caption,
+        ["Figure", "Measured", "Held against", "Threshold from", "Meaning"],
+        rows,
+        numeric=(1, 2),
+    )
 
 
 def _considered(diagnosis: Diagnosis) -> Table | None:
@@ -285,7 +375,12 @@ def _considered(diagnosis: Diagnosis) -> Table | None:
                 text(because or "–"),
             ]
         )
-    return plain_table("considered", "Considered and not found", ["Bottleneck", "Outcome", "Reason", "Because"], rows)
+    return plain_table(
+        "considered",
+        "Considered and not found",
+        ["Bottleneck", "Outcome", "Reason", "Because"],
+        rows,
+    )
 
 
 def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
@@ -297,21 +392,40 @@ def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
         [
             text(name.replace("_", " ")),
             number(value, "us"),
-            number(value / now if now else None, "fraction", "the launch has no duration", bar=value / now if now else None),
+            number(
+                value / now if now else None,
+                "fraction",
+                "the launch has no duration",
+                bar=value / now if now else None,
+            ),
         ]
         for name, value in ranked
     ]
-    note = "The least time each resource alone would need for this launch's work; the launch takes at least the longest." + (
-        f" It took {units.duration(now)} under ncu." if now else ""
+    note = (
+        "The least time each resource alone would need for this launch's work; the launch takes at least the longest."
+        + (f" It took {units.duration(now)} under ncu." if now else "")
     )
-    return plain_table("bounds", "Lower bounds of the time model", ["Resource", "At least", "Of the time taken"], rows, numeric=(1, 2), note=note)
+    return plain_table(
+        "bounds",
+        "Lower bounds of the time model",
+        ["Resource", "At least", "Of the time taken"],
+        rows,
+        numeric=(1, 2),
+        note=note,
+    )
 
 
 def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:
     """The raw report, linked only where it lies beside the page."""
     name = profile.origin.file
-    key = Cell(f"range {profile.origin.range_index}, launch {profile.origin.action_index}", profile.origin.key)
-    return (Fact("Report file", text(name, href=name if beside(book.run, name) else "")), Fact("Place in it", key))
+    key = Cell(
+        f"range {profile.origin.range_index}, launch {profile.origin.action_index}",
+        profile.origin.key,
+    )
+    return (
+        Fact("Report file", text(name, href=name if beside(book.run, name) else "")),
+        Fact("Place in it", key),
+    )
 
 
 def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
@@ -319,11 +433,32 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
         return []
     links = []
     for other in book.entries:
-        if other.family == entry.family and other.rung == entry.rung and other.main and other is not entry:
-            links.append(Fact("Other size", text(f"{other.variant.size} {other.variant.dtype}", href=f"{book.slugs[id(other.main)]}.html")))
+        if (
+            other.family == entry.family
+            and other.rung == entry.rung
+            and other.main
+            and other is not entry
+        ):
+            links.append(
+                Fact(
+                    "Other size",
+                    text(
+                        f"{other.variant.size} {other.variant.dtype}",
+                        href=f"{book.slugs[id(other.main)]}.html",
+                    ),
+                )
+            )
     for index, launch in enumerate(entry.profiles):
         if launch is not profile:
-            links.append(Fact("Other launch", text(f"{index + 1}: {launch.launch.function}", href=f"{book.slugs[id(launch)]}.html")))
+            links.append(
+                Fact(
+                    "Other launch",
+                    text(
+                        f"{index + 1}: {launch.launch.function}",
+                        href=f"{book.slugs[id(launch)]}.html",
+                    ),
+                )
+            )
     return links
 
 
@@ -337,9 +472,13 @@ def _neighbours(book: Book, profile: Profile) -> Neighbours:
     if at is None:
         return None, None
     before, after = pages[at - 1] if at else None, pages[at + 1] if at + 1 < len(pages) else None
-    return page_link(book, before.label, before.main) if before else None, page_link(book, after.label, after.main) if after else None
+    return page_link(book, before.label, before.main) if before else None, page_link(
+        book, after.label, after.main
+    ) if after else None
 
 
 def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
     """A link to a launch's page."""
-    return Cell(visible(label, 60), None, "", f"{book.slugs[id(profile)]}.html") if profile else None
+    return (
+        Cell(visible(label, 60), None, "", f"{book.slugs[id(profile)]}.html") if profile else None
+    )

@@ -1,7 +1,8 @@
-"""Colours of the charts: the palette of Okabe and Ito, which people with the common colour-vision deficiencies can tell apart.
+"""Colours of the charts: the palette of Okabe and Ito, which people with the common colour-vision
+deficiencies can tell apart.
 
-Neighbours in a stack also differ by pattern where the eight colours do not suffice, so nothing rests on colour alone.
-"""
+Neighbours in a stack also differ by pattern where the eight colours do not suffice, so nothing
+rests on colour alone."""
 
 from __future__ import annotations
 
@@ -52,6 +53,21 @@ STALLS: Final[dict[str, tuple[str, str]]] = {
 }
 
 #: Memory level -> (colour, marker symbol).
-LEVELS: Final[dict[str, tuple[str, str]]] = {"dram": (BLUE, "circle"), "l2": (ORANGE, "square"), "l1": (GREEN, "diamond")}
+LEVELS: Final[dict[str, tuple[str, str]]] = {
+    "dram": (BLUE, "circle"),
+    "l2": (ORANGE, "square"),
+    "l1": (GREEN, "diamond"),
+}
 SERIES: Final = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, GREY)
-SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "hexagon", "pentagon")
+SYMBOLS: Final = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "triangle-down",
+    "cross",
+    "x",
+    "star",
+    "hexagon",
+    "pentagon",
+)

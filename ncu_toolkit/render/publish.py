@@ -28,7 +28,8 @@ PAGE: Final = "index.html"
 
 
 def publish_run(folder: Path, reports: Path) -> Run:
-    """Parse a run's raw reports, write its parsed profiles and pages, and rebuild the index over everything under `reports`."""
+    """Parse a run's raw reports, write its parsed profiles and pages, and rebuild the index over
+    everything under `reports`."""
     from ncu_toolkit.render.html import write_run
 
     run = store.load_run(folder, live=True)
@@ -40,7 +41,8 @@ def publish_run(folder: Path, reports: Path) -> Run:
 
 
 def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, Run]:
-    """Write the pages of every shipped recording under `reports`; returns the runs by their folder there.
+    """Write the pages of every shipped recording under `reports`; returns the runs by their folder
+    there.
 
     Raises:
         EnvironmentProblem: the package holds no recordings.
@@ -49,7 +51,10 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
 
     folders = store.recordings()
     if not folders:
-        raise EnvironmentProblem("this installation holds no recordings", "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`")
+        raise EnvironmentProblem(
+            "this installation holds no recordings",
+            "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`",
+        )
     runs: dict[str, Run] = {}
     for source in folders:
         folder = reports / f"{RECORDED_PREFIX}{source.name}"
@@ -68,12 +73,17 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
 def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
     """The runs with the best ceilings measured in any of them on the same GPU model.
 
-    A ceiling is a lower bound of what the device reaches: each run measured it once, and where its buffers lay in memory moved it.
-    """
+    A ceiling is a lower bound of what the device reaches: each run measured it once, and where its
+    buffers lay in memory moved it."""
     best: dict[str, Ceilings] = {}
     for run in runs.values():
         known = best.get(run.device.name, Ceilings())
-        best[run.device.name] = Ceilings(*(_larger(getattr(known, f.name), getattr(run.ceilings, f.name)) for f in fields(Ceilings)))
+        best[run.device.name] = Ceilings(
+            *(
+                _larger(getattr(known, f.name), getattr(run.ceilings, f.name))
+                for f in fields(Ceilings)
+            )
+        )
     return {name: replace(run, ceilings=best[run.device.name]) for name, run in runs.items()}
 
 
@@ -87,7 +97,8 @@ PART: Final = "index-part.json.gz"
 
 
 def index_part_of(folder: Path, manifest: Manifest, run: Run | None) -> IndexPart:
-    """A run's part of the front page: the one kept beside it where nothing it rests on has changed, else made anew and kept.
+    """A run's part of the front page: the one kept beside it where nothing it rests on has changed,
+    else made anew and kept.
 
     Raises:
         InputProblem: it must be made anew, and a file of the run is missing or damaged.
@@ -103,9 +114,13 @@ def index_part_of(folder: Path, manifest: Manifest, run: Run | None) -> IndexPar
     if not (folder / PAGE).is_file():  # a run that was killed before its pages were written
         write_run(run, folder)
     part = index_part(book_for(run))
-    text = json.dumps(document("index-part", {"key": key, "part": part}), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        document("index-part", {"key": key, "part": part}), ensure_ascii=False, allow_nan=False
+    )
     store.write_atomic(folder / PART, gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0))
-    return from_plain(IndexPart, to_plain(part))  # as it will be read the next time: the same page now and then
+    return from_plain(
+        IndexPart, to_plain(part)
+    )  # as it will be read the next time: the same page now and then
 
 
 def _kept(path: Path, key: str) -> IndexPart | None:
@@ -113,39 +128,54 @@ def _kept(path: Path, key: str) -> IndexPart | None:
     from ncu_toolkit.render.index_view import IndexPart
 
     try:
-        data = open_document("index-part", json.loads(gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")), str(path))
+        data = open_document(
+            "index-part",
+            json.loads(gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")),
+            str(path),
+        )
         return from_plain(IndexPart, data["part"]) if data["key"] == key else None
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, ToolkitError):
         return None
 
 
 def _key(folder: Path, manifest: Manifest) -> str:
-    """What a part rests on: the run's own documents, its raw reports by size and time of change, and the code that judges and shows them."""
+    """What a part rests on: the run's own documents, its raw reports by size and time of change,
+    and the code that judges and shows them."""
     state = hashlib.sha256(f"{_code()} {folder.name}".encode())
     for name in (store.MANIFEST, store.TIMINGS, store.RULES):
         path = folder / name
         state.update(path.read_bytes() if path.is_file() else b"-")
     for name in manifest.report_files:
         path = folder / name
-        state.update(f"{name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode() if path.is_file() else b"-")
+        state.update(
+            f"{name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode()
+            if path.is_file()
+            else b"-"
+        )
     return state.hexdigest()
 
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """A digest of the package's code and of the kernels, whose headers are part of what is shown."""
+    """A digest of the package's code and of the kernels, whose headers are part of what is
+    shown."""
     package = Path(__file__).resolve().parents[1]
     state = hashlib.sha256()
-    for path in sorted([*package.rglob("*.py"), *kernels_root().rglob("*.cu"), *kernels_root().rglob("*.cuh")]):
+    for path in sorted(
+        [*package.rglob("*.py"), *kernels_root().rglob("*.cu"), *kernels_root().rglob("*.cuh")]
+    ):
         state.update(path.read_bytes())
     return state.hexdigest()
 
 
-def rebuild_index(reports: Path, known: dict[str, Run] | None = None) -> tuple[Path, list[tuple[str, ToolkitError]]]:
-    """Write reports/index.html over every run that lies there; runs that cannot be read are returned with their error, not hidden.
+def rebuild_index(
+    reports: Path, known: dict[str, Run] | None = None
+) -> tuple[Path, list[tuple[str, ToolkitError]]]:
+    """Write reports/index.html over every run that lies there; runs that cannot be read are
+    returned with their error, not hidden.
 
-    Only runs in `known`, and those that changed since the front page was last written, are read; all others give what is kept beside them.
-    """
+    Only runs in `known`, and those that changed since the front page was last written, are read;
+    all others give what is kept beside them."""
     from ncu_toolkit.render.html import write_front
 
     parts: list[tuple[str, IndexPart]] = []
@@ -155,7 +185,9 @@ def rebuild_index(reports: Path, known: dict[str, Run] | None = None) -> tuple[P
             broken.append((folder.name, manifest))
             continue
         try:
-            parts.append((folder.name, index_part_of(folder, manifest, (known or {}).get(folder.name))))
+            parts.append(
+                (folder.name, index_part_of(folder, manifest, (known or {}).get(folder.name)))
+            )
         except ToolkitError as error:
             broken.append((folder.name, error))
     return write_front(reports, parts), broken

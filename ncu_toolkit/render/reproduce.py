@@ -1,4 +1,5 @@
-"""How to make a page's figures again: commands as somebody else types them, and how to open the report they came from."""
+"""How to make a page's figures again: commands as somebody else types them, and how to open the
+report they came from."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.views import Command
 
-#: A section folder of which scrubbing left the last component. Ours is always given first, Nsight Compute's own behind it.
+#: A section folder of which scrubbing left the last component. Ours is always given first, Nsight
+#: Compute's own behind it.
 _SECTIONS: Final = re.compile(r"(?<=--section-folder )sections(?=\s|$)")
 #: The list of cases that a ladder's run writes beside its report. A recording comes without it.
 _PLAN: Final = re.compile(r"(?<=ncu_toolkit\.target )[\w.-]+\.json(?=\s|$)")
@@ -23,29 +25,60 @@ _MEANT: Final = {
 
 def commands(run: Run, rung: str = "", size: str = "") -> tuple[Command, ...]:
     """How to profile a rung again (where one is named), and what was run."""
-    found = [Command("Profile it again, on a machine with a GPU:", f"ncu-toolkit profile --kernel {rung} --size {size}")] if rung else []
+    found = (
+        [
+            Command(
+                "Profile it again, on a machine with a GPU:",
+                f"ncu-toolkit profile --kernel {rung} --size {size}",
+            )
+        ]
+        if rung
+        else []
+    )
     for command in run.commands:
         typed = command if run.live else _typed(command)
-        meant = "; ".join(words for name, words in _MEANT.items() if name in typed and name not in command)
-        what = "This is how Nsight Compute was run" if command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu" else "This is what was run"
+        meant = "; ".join(
+            words for name, words in _MEANT.items() if name in typed and name not in command
+        )
+        what = (
+            "This is how Nsight Compute was run"
+            if command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu"
+            else "This is what was run"
+        )
         words = f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:"
-        found.append(Command("Then:" if words in (before.what for before in found) else words, visible(typed, keep="\n")))
+        found.append(
+            Command(
+                "Then:" if words in (before.what for before in found) else words,
+                visible(typed, keep="\n"),
+            )
+        )
     return tuple(found)
 
 
 def _typed(command: str) -> str:
     """A recorded command with what scrubbing took from its paths put back by name."""
-    folders = iter(("$NCU_TOOLKIT/sections", *["$NSIGHT_COMPUTE/sections"] * command.count("--section-folder ")))
+    folders = iter(
+        (
+            "$NCU_TOOLKIT/sections",
+            *["$NSIGHT_COMPUTE/sections"] * command.count("--section-folder "),
+        )
+    )
     return _PLAN.sub("$PLAN", _SECTIONS.sub(lambda _: next(folders), command))
 
 
 def beside(run: Run, name: str) -> bool:
     """Whether a raw report lies beside the pages; a name from a report never becomes a path."""
-    return name in run.report_files and "/" not in name and "\\" not in name and not name.startswith(".")
+    return (
+        name in run.report_files
+        and "/" not in name
+        and "\\" not in name
+        and not name.startswith(".")
+    )
 
 
 def opening(run: Run, name: str) -> tuple[Command, ...]:
-    """How to open a report in the Nsight Compute GUI, which reads no packed files. Nothing where it does not lie beside the pages."""
+    """How to open a report in the Nsight Compute GUI, which reads no packed files. Nothing where it
+    does not lie beside the pages."""
     if not beside(run, name):
         return ()
     packed = name.endswith(".xz")
@@ -53,4 +86,9 @@ def opening(run: Run, name: str) -> tuple[Command, ...]:
     if not packed:
         return (Command("Open the report in the Nsight Compute GUI:", opened),)
     unpack = f"xz --decompress --keep {shlex.quote(visible(name))}"
-    return (Command("Unpack the report, which keeps the packed one, and open it in the Nsight Compute GUI:", f"{unpack}\n{opened}"),)
+    return (
+        Command(
+            "Unpack the report, which keeps the packed one, and open it in the Nsight Compute GUI:",
+            f"{unpack}\n{opened}",
+        ),
+    )

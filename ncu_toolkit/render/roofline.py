@@ -27,12 +27,17 @@ class Point:
 
 
 def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) -> Figure:
-    """Log-log roofline: the points joined into a path at DRAM intensity (L2 and L1 by the legend), memory and arithmetic roofs.
+    """Log-log roofline: the points joined into a path at DRAM intensity (L2 and L1 by the legend),
+    memory and arithmetic roofs.
 
-    `arithmetic` is the roof that bounds the family: its lines are drawn, and memory roofs end at the highest of them.
-    """
+    `arithmetic` is the roof that bounds the family: its lines are drawn, and memory roofs end at
+    the highest of them."""
     memory = [roof for roof in roofs if roof.name in ("dram", "l2", "l1")]
-    ceilings = [roof for roof in roofs if roof.name in ("fp32", "tensor") and (roof.name == arithmetic or arithmetic == "tensor")]
+    ceilings = [
+        roof
+        for roof in roofs
+        if roof.name in ("fp32", "tensor") and (roof.name == arithmetic or arithmetic == "tensor")
+    ]
     if arithmetic not in ("fp32", "tensor"):
         ceilings = [roof for roof in roofs if roof.name == "fp32"]
     xs = (
@@ -40,7 +45,9 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
         or [value for point in points for value in point.intensity.values()]
         or [1.0]
     )
-    top = max((roof.rate for roof in ceilings), default=max((point.rate for point in points), default=1.0))
+    top = max(
+        (roof.rate for roof in ceilings), default=max((point.rate for point in points), default=1.0)
+    )
     lowest = min([point.rate for point in points], default=top / 1000)
     ridges = [top / roof.rate for roof in memory]
     low, high = min([*xs, *ridges]) / 2.5, max([*xs, *ridges]) * 2.5
@@ -52,13 +59,22 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
         data.append(_line(roof, [low, end], [low * roof.rate, end * roof.rate], colour))
     for roof in ceilings:
         start = min((roof.rate / memory_roof.rate for memory_roof in memory), default=low)
-        data.append(_line(roof, [max(low, start), high], [roof.rate, roof.rate], palette.GREY if roof.name == "fp32" else palette.PURPLE))
+        data.append(
+            _line(
+                roof,
+                [max(low, start), high],
+                [roof.rate, roof.rate],
+                palette.GREY if roof.name == "fp32" else palette.PURPLE,
+            )
+        )
     lines = tuple((line["x"][0], line["y"][0], line["x"][1], line["y"][1]) for line in data)
     for level in ("dram", "l2", "l1"):
         known = [point for point in points if point.intensity.get(level)]
         if not known:
             continue
-        sides = _placed(tuple((point.label, point.intensity[level], point.rate) for point in known), lines, box)
+        sides = _placed(
+            tuple((point.label, point.intensity[level], point.rate) for point in known), lines, box
+        )
         colour, symbol = palette.LEVELS[level]
         data.append(
             {
@@ -68,14 +84,20 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                 "x": [point.intensity[level] for point in known],
                 "y": [point.rate for point in known],
                 # those without room have their label on hover and in the table
-                "text": [plot_text(point.label) if side else "" for point, side in zip(known, sides, strict=True)],
+                "text": [
+                    plot_text(point.label) if side else ""
+                    for point, side in zip(known, sides, strict=True)
+                ],
                 "textposition": [side or "middle right" for side in sides],
                 "textfont": {"size": 10},
                 "customdata": [plot_text(point.label) for point in known],
                 "marker": {
                     "color": colour,
                     "size": 9,
-                    "symbol": [symbol if point.kind in ("step", "baseline") else f"{symbol}-open" for point in known],
+                    "symbol": [
+                        symbol if point.kind in ("step", "baseline") else f"{symbol}-open"
+                        for point in known
+                    ],
                     "line": {"width": 1},
                 },
                 "line": {"color": _faint(colour), "width": 1, "dash": "dot"},
@@ -95,7 +117,14 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
             "dtick": 1,
             "automargin": True,
         },
-        "yaxis": {"type": "log", "title": {"text": "FLOP/s"}, "range": [box[2], box[3]], "exponentformat": "SI", "dtick": 1, "automargin": True},
+        "yaxis": {
+            "type": "log",
+            "title": {"text": "FLOP/s"},
+            "range": [box[2], box[3]],
+            "exponentformat": "SI",
+            "dtick": 1,
+            "automargin": True,
+        },
         "showlegend": True,
     }
     return {"data": data, "layout": layout}
@@ -112,7 +141,8 @@ _SIDES: Final = (
     ("top left", -1, 1),
     ("bottom left", -1, -1),
 )
-#: The plot's size that labels are placed for, and a letter's, in pixels. The page's script hides them where the plot is much narrower.
+#: The plot's size that labels are placed for, and a letter's, in pixels. The page's script hides
+#: them where the plot is much narrower.
 _PLOT: Final = (1120.0, 430.0)
 _LETTER: Final = (6.0, 13.0)
 #: Half the side of a marker with the air around it, in pixels.
@@ -123,12 +153,14 @@ Segment = tuple[float, float, float, float]
 
 
 @lru_cache(maxsize=64)
-def _placed(spots: tuple[tuple[str, float, float], ...], lines: tuple[Segment, ...], box: Box) -> tuple[str, ...]:
-    """A side for each label so that none covers another or a point, and if there is such a side no line either; empty where there is none.
+def _placed(
+    spots: tuple[tuple[str, float, float], ...], lines: tuple[Segment, ...], box: Box
+) -> tuple[str, ...]:
+    """A side for each label so that none covers another or a point, and if there is such a side no
+    line either; empty where there is none.
 
-    `spots` are (label, intensity, rate), `lines` the roofs as (intensity, rate, intensity, rate); the path from spot to spot counts as well.
-    Fastest points choose first.
-    """
+    `spots` are (label, intensity, rate), `lines` the roofs as (intensity, rate, intensity, rate);
+    the path from spot to spot counts as well. Fastest points choose first."""
     pixels = [_pixel(x, y, box) for _, x, y in spots]
     drawn = [(*_pixel(a, b, box), *_pixel(c, d, box)) for a, b, c, d in lines]
     drawn += [(*before, *after) for before, after in itertools.pairwise(pixels)]
@@ -140,7 +172,11 @@ def _placed(spots: tuple[tuple[str, float, float], ...], lines: tuple[Segment, .
         for side, across, up in _SIDES:
             cx, cy = x + across * (width / 2 + 8), y + up * (_LETTER[1] / 2 + 6)
             area = (cx - width / 2, cy - _LETTER[1] / 2, cx + width / 2, cy + _LETTER[1] / 2)
-            covers = any(a < area[2] and c > area[0] and b < area[3] and d > area[1] for n, (a, b, c, d) in enumerate(taken) if n != index)
+            covers = any(
+                a < area[2] and c > area[0] and b < area[3] and d > area[1]
+                for n, (a, b, c, d) in enumerate(taken)
+                if n != index
+            )
             if area[0] > 0 and area[2] < _PLOT[0] and not covers:
                 free.append((sum(_crosses(line, area) for line in drawn), side, area))
         if free:
@@ -150,14 +186,21 @@ def _placed(spots: tuple[tuple[str, float, float], ...], lines: tuple[Segment, .
 
 
 def _pixel(x: float, y: float, box: Box) -> tuple[float, float]:
-    return (math.log10(x) - box[0]) / (box[1] - box[0]) * _PLOT[0], (math.log10(y) - box[2]) / (box[3] - box[2]) * _PLOT[1]
+    return (math.log10(x) - box[0]) / (box[1] - box[0]) * _PLOT[0], (math.log10(y) - box[2]) / (
+        box[3] - box[2]
+    ) * _PLOT[1]
 
 
 def _crosses(line: Segment, area: Box) -> bool:
     """Whether a segment runs through a rectangle (clipping after Liang and Barsky)."""
     x, y, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]
     start, end = 0.0, 1.0
-    for step, room in ((-dx, x - area[0]), (dx, area[2] - x), (-dy, y - area[1]), (dy, area[3] - y)):
+    for step, room in (
+        (-dx, x - area[0]),
+        (dx, area[2] - x),
+        (-dy, y - area[1]),
+        (dy, area[3] - y),
+    ):
         if step == 0:
             if room <= 0:
                 return False
@@ -181,6 +224,10 @@ def _line(roof: Roof, x: list[float], y: list[float], colour: str) -> Figure:
         "name": plot_text(roof.label),
         "x": x,
         "y": y,
-        "line": {"color": colour, "width": 2 if roof.measured else 1.2, "dash": "solid" if roof.measured else "dash"},
+        "line": {
+            "color": colour,
+            "width": 2 if roof.measured else 1.2,
+            "dash": "solid" if roof.measured else "dash",
+        },
         "hovertemplate": f"{plot_text(roof.label)}: {units.si(roof.rate, roof.unit)}<extra></extra>",
     }

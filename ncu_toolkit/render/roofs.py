@@ -1,8 +1,9 @@
-"""Roofs of a device: what it was measured to reach in the same run, beside what its data say it could.
+"""Roofs of a device: what it was measured to reach in the same run, beside what its data say it
+could.
 
-Device peaks come from clocks and widths that the report holds; figures per SM and cycle are NVIDIA's (architecture white papers and the
-CUDA Programming Guide, "Arithmetic Instructions"). A GPU that is not in a table has no such roof: nothing is assumed for it.
-"""
+Device peaks come from clocks and widths that the report holds; figures per SM and cycle are
+NVIDIA's (architecture white papers and the CUDA Programming Guide, "Arithmetic Instructions"). A
+GPU that is not in a table has no such roof: nothing is assumed for it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ FP32_LANES: Final = {
     (12, 0): 128,
     (12, 1): 128,
 }
-#: Dense 16-bit tensor-core operations an SM completes a cycle with 32-bit accumulation, where all products of that capability agree.
+#: Dense 16-bit tensor-core operations an SM completes a cycle with 32-bit accumulation, where all
+#: products of that capability agree.
 TENSOR_FLOPS: Final = {(7, 0): 1024, (8, 0): 2048, (9, 0): 4096, (10, 0): 8192}
 #: Bytes L1 and shared memory deliver an SM and cycle.
 L1_BYTES: Final = {
@@ -54,7 +56,8 @@ RoofName = Literal["fp32", "tensor", "dram", "l2", "l1"]
 
 @dataclass(frozen=True)
 class Roof:
-    """One ceiling. `rate` in FLOP/s (fp32, tensor) or B/s (dram, l2, l1); `measured` tells a measurement from a peak computed for the device."""
+    """One ceiling. `rate` in FLOP/s (fp32, tensor) or B/s (dram, l2, l1); `measured` tells a
+    measurement from a peak computed for the device."""
 
     name: RoofName
     label: str
@@ -66,7 +69,11 @@ class Roof:
     def words(self) -> str:
         """For a sentence: "the measured FP32 roof"."""
         names = {"fp32": "FP32", "tensor": "tensor", "dram": "DRAM", "l2": "L2", "l1": "L1"}
-        return f"the measured {names[self.name]} roof" if self.measured else f"the device's {names[self.name]} peak"
+        return (
+            f"the measured {names[self.name]} roof"
+            if self.measured
+            else f"the device's {names[self.name]} peak"
+        )
 
     @property
     def unit(self) -> str:
@@ -74,11 +81,27 @@ class Roof:
 
 
 def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) -> tuple[Roof, ...]:
-    """Every roof that is known for a device, measured ones first. L2's comes from the profiles' own traffic and utilisation."""
+    """Every roof that is known for a device, measured ones first. L2's comes from the profiles' own
+    traffic and utilisation."""
     measured: tuple[tuple[RoofName, str, float | None, str], ...] = (
-        ("fp32", "FP32, measured", ceilings.fp32, "a loop of independent FFMA instructions, in this run"),
-        ("tensor", "Tensor, measured", ceilings.tensor, "the library's largest 16-bit matrix product, in this run"),
-        ("dram", "DRAM, measured", ceilings.copy, "a large device-to-device copy in this run, bytes read and written"),
+        (
+            "fp32",
+            "FP32, measured",
+            ceilings.fp32,
+            "a loop of independent FFMA instructions, in this run",
+        ),
+        (
+            "tensor",
+            "Tensor, measured",
+            ceilings.tensor,
+            "the library's largest 16-bit matrix product, in this run",
+        ),
+        (
+            "dram",
+            "DRAM, measured",
+            ceilings.copy,
+            "a large device-to-device copy in this run, bytes read and written",
+        ),
     )
     found = [Roof(name, label, rate, True, how) for name, label, rate, how in measured if rate]
     clock = device.max_sm_hz
@@ -106,7 +129,13 @@ def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) 
     if device.max_memory_hz and device.memory_bus_bits:
         rate = 2.0 * device.max_memory_hz * device.memory_bus_bits / 8
         found.append(
-            Roof("dram", "DRAM, device peak", rate, False, f"{device.memory_bus_bits} bits, twice a cycle, at {device.max_memory_hz / 1e9:.2f} GHz")
+            Roof(
+                "dram",
+                "DRAM, device peak",
+                rate,
+                False,
+                f"{device.memory_bus_bits} bits, twice a cycle, at {device.max_memory_hz / 1e9:.2f} GHz",
+            )
         )
     l2 = _implied_l2(profiles)
     if l2:
@@ -122,7 +151,11 @@ def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) 
     if clock and device.sm_count and device.cc in L1_BYTES:
         found.append(
             Roof(
-                "l1", "L1, device peak", float(L1_BYTES[device.cc]) * device.sm_count * clock, False, f"{L1_BYTES[device.cc]} bytes a cycle, {where}"
+                "l1",
+                "L1, device peak",
+                float(L1_BYTES[device.cc]) * device.sm_count * clock,
+                False,
+                f"{L1_BYTES[device.cc]} bytes a cycle, {where}",
             )
         )
     return tuple(found)
@@ -136,7 +169,11 @@ def best(known: Sequence[Roof], name: RoofName) -> Roof | None:
 def _implied_l2(profiles: Sequence[Profile]) -> float | None:
     rates = []
     for profile in profiles:
-        sectors, used, time_us = profile.value("l2_sectors"), profile.value("l2_utilization"), profile.duration_us
+        sectors, used, time_us = (
+            profile.value("l2_sectors"),
+            profile.value("l2_utilization"),
+            profile.duration_us,
+        )
         if sectors and time_us and used is not None and used >= _LEAST_UTILISATION:
             rates.append(sectors * figures.SECTOR_BYTES / (time_us * 1e-6) / used)
     return statistics.median(rates) if rates else None

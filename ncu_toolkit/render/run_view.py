@@ -1,4 +1,5 @@
-"""A run as a view: its header, its ladders, launches that are no rung, predictions held against achievements, and a page for each launch."""
+"""A run as a view: its header, its ladders, launches that are no rung, predictions held against
+achievements, and a page for each launch."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from ncu_toolkit.render.views import (
     text,
 )
 
-#: Groups of launches listed in the table of launches that are no rung, longest first; the rest are counted in a row of their own.
+#: Groups of launches listed in the table of launches that are no rung, longest first; the rest are
+#: counted in a row of their own.
 GROUPS_SHOWN: Final = 300
 #: Launches that get a page: beyond this, the longest of each group first.
 PAGES: Final = 400
@@ -38,18 +40,27 @@ PAGES: Final = 400
 
 def run_view(book: Book) -> RunView:
     """The whole run with its pages."""
-    return replace(run_summary(book), pages=tuple(page_view(book, profile, around) for profile, around in with_neighbours(book)))
+    return replace(
+        run_summary(book),
+        pages=tuple(page_view(book, profile, around) for profile, around in with_neighbours(book)),
+    )
 
 
 def with_neighbours(book: Book) -> list[tuple[Profile, Neighbours]]:
-    """The launches that get a page, those that are no rung with links to the pages before and after."""
+    """The launches that get a page, those that are no rung with links to the pages before and
+    after."""
     shown = paged(book)
     strangers = [profile for profile in shown if book.entry_of(profile) is None]
-    links = {id(profile): page_link(book, profile.launch.function, profile) for profile in strangers}
+    links = {
+        id(profile): page_link(book, profile.launch.function, profile) for profile in strangers
+    }
     around: dict[int, Neighbours] = {}
     for index, profile in enumerate(strangers):
         before, after = strangers[max(0, index - 1)], strangers[min(index + 1, len(strangers) - 1)]
-        around[id(profile)] = None if before is profile else links[id(before)], None if after is profile else links[id(after)]
+        around[id(profile)] = (
+            None if before is profile else links[id(before)],
+            None if after is profile else links[id(after)],
+        )
     return [(profile, around.get(id(profile), (None, None))) for profile in shown]
 
 
@@ -72,7 +83,10 @@ def run_summary(book: Book) -> RunView:
         skipped(book),
         tuple(found for found in (calibration(book),) if found),
         _costs(book),
-        (*commands(run), *(command for name in run.report_files[:1] for command in opening(run, name))),
+        (
+            *commands(run),
+            *(command for name in run.report_files[:1] for command in opening(run, name)),
+        ),
         tuple(_files(book)),
         (),
         tuple(_record(book, profile, with_page) for profile in run.profiles),
@@ -80,7 +94,8 @@ def run_summary(book: Book) -> RunView:
 
 
 def paged(book: Book) -> list[Profile]:
-    """The launches that get a page: every rung's, and of other launches one of each group before the repeats, longest first, up to PAGES."""
+    """The launches that get a page: every rung's, and of other launches one of each group before
+    the repeats, longest first, up to PAGES."""
     rungs = [profile for entry in book.entries for profile in entry.profiles]
     first: list[Profile] = []
     repeats: list[Profile] = []
@@ -92,16 +107,21 @@ def paged(book: Book) -> list[Profile]:
 
 
 def _groups(book: Book) -> list[list[Profile]]:
-    """Launches that are no rung by kernel, grid and block: the group with most time first, its median launch in front."""
+    """Launches that are no rung by kernel, grid and block: the group with most time first, its
+    median launch in front."""
     groups: dict[tuple[Any, ...], list[Profile]] = {}
     for profile in book.strangers:
         launch = profile.launch
-        groups.setdefault((profile.origin.file, launch.kernel, launch.grid, launch.block, launch.status), []).append(profile)
+        groups.setdefault(
+            (profile.origin.file, launch.kernel, launch.grid, launch.block, launch.status), []
+        ).append(profile)
     ordered = []
     for members in groups.values():
         middle = sorted(members, key=lambda profile: profile.duration_us or 0.0)[len(members) // 2]
         ordered.append([middle, *(profile for profile in members if profile is not middle)])
-    return sorted(ordered, key=lambda members: -sum(profile.duration_us or 0.0 for profile in members))
+    return sorted(
+        ordered, key=lambda members: -sum(profile.duration_us or 0.0 for profile in members)
+    )
 
 
 def strangers_sentence(book: Book) -> str:
@@ -112,12 +132,17 @@ def strangers_sentence(book: Book) -> str:
     total = sum(profile.duration_us or 0.0 for profile in book.strangers)
     top = sum(profile.duration_us or 0.0 for profile in groups[0])
     incomplete = sum(not profile.launch.complete for profile in book.strangers)
-    words = f"{_plural(len(book.strangers), 'launch', 'launches')} of {_plural(len(groups), 'kind')}" + (
-        f", {units.duration(total)} together" if total else ""
+    words = (
+        f"{_plural(len(book.strangers), 'launch', 'launches')} of {_plural(len(groups), 'kind')}"
+        + (f", {units.duration(total)} together" if total else "")
     )
     if total:
         words += f"; {visible(groups[0][0].launch.function, 80)} takes {units.percent(top / total)} of it"
-        words += f" and is limited by {visible(book.diagnosis(groups[0][0]).primary.bottleneck)}" if groups[0][0].launch.complete else ""
+        words += (
+            f" and is limited by {visible(book.diagnosis(groups[0][0]).primary.bottleneck)}"
+            if groups[0][0].launch.complete
+            else ""
+        )
     return f"{words}." + (f" {incomplete} incomplete." if incomplete else "")
 
 
@@ -128,14 +153,22 @@ def _plural(n: int, one: str, many: str = "") -> str:
 def header(book: Book) -> Iterable[Fact]:
     """The run's header: device, versions, clocks, date, origin, measured ceilings."""
     run, device = book.run, book.run.device
-    devices = list(dict.fromkeys((p.device.name, p.device.cc) for p in run.profiles)) or [(device.name, device.cc)]
-    names = ", ".join(f"{name} (CC {cc[0]}.{cc[1]})" for name, cc in devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
+    devices = list(dict.fromkeys((p.device.name, p.device.cc) for p in run.profiles)) or [
+        (device.name, device.cc)
+    ]
+    names = ", ".join(f"{name} (CC {cc[0]}.{cc[1]})" for name, cc in devices[:6]) + (
+        f" and {len(devices) - 6} more" if len(devices) > 6 else ""
+    )
     yield Fact("GPU", text(names))
     if len(devices) == 1 and device.sm_count:
         memory = f", {units.si(device.memory_bytes, 'B')} memory" if device.memory_bytes else ""
         yield Fact(
             "Size",
-            text(f"{device.sm_count} SMs{memory}, {units.si(device.l2_bytes, 'B')} L2" if device.l2_bytes else f"{device.sm_count} SMs{memory}"),
+            text(
+                f"{device.sm_count} SMs{memory}, {units.si(device.l2_bytes, 'B')} L2"
+                if device.l2_bytes
+                else f"{device.sm_count} SMs{memory}"
+            ),
         )
     for label, value in run.environment.items():
         if label == "GPU" and value in {name for name, _ in devices}:
@@ -146,20 +179,35 @@ def header(book: Book) -> Iterable[Fact]:
         yield Fact(
             "SM clock while profiled",
             number(
-                statistics.median(clocks), "Hz", title=f"median over the launches; {units.si(min(clocks), 'Hz')} to {units.si(max(clocks), 'Hz')}"
+                statistics.median(clocks),
+                "Hz",
+                title=f"median over the launches; {units.si(min(clocks), 'Hz')} to {units.si(max(clocks), 'Hz')}",
             ),
         )
     timed = [t.sm_clock_mhz for t in run.timings if t.sm_clock_mhz]
     if timed:
         yield Fact(
             "SM clock while timed",
-            number(statistics.median(timed) * 1e6, "Hz", title=f"median over the timings; {min(timed):g} to {max(timed):g} MHz"),
+            number(
+                statistics.median(timed) * 1e6,
+                "Hz",
+                title=f"median over the timings; {min(timed):g} to {max(timed):g} MHz",
+            ),
         )
     yield Fact("Date", text(run.created.replace("T", " ").replace("Z", " UTC")))
-    yield Fact("Origin", text("live: measured on this machine" if run.live else "recorded: shipped with the package or read from a file"))
+    yield Fact(
+        "Origin",
+        text(
+            "live: measured on this machine"
+            if run.live
+            else "recorded: shipped with the package or read from a file"
+        ),
+    )
     passes = [p for profile in run.profiles if (p := profile.value("passes"))]
     if passes:
-        yield Fact("Replay passes", number(max(passes), "count", title="most replays of one launch"))
+        yield Fact(
+            "Replay passes", number(max(passes), "count", title="most replays of one launch")
+        )
     ceilings = run.ceilings
     for label, rate, unit in (
         ("Measured copy", ceilings.copy, "B/s"),
@@ -171,10 +219,14 @@ def header(book: Book) -> Iterable[Fact]:
 
 
 def skipped(book: Book) -> Table | None:
-    """What was not done, which launches are incomplete, and which figures no launch has, with the reasons."""
+    """What was not done, which launches are incomplete, and which figures no launch has, with the
+    reasons."""
     rows = [[text(item.what), text(item.reason)] for item in book.run.skipped]
     rows.extend(
-        [text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel), text(profile.launch.status)]
+        [
+            text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel),
+            text(profile.launch.status),
+        ]
         for profile in book.run.profiles
         if not profile.launch.complete
     )
@@ -190,8 +242,14 @@ def skipped(book: Book) -> Table | None:
         Presence.UNDEFINED: "collected, but a ratio over zero in every launch",
         Presence.PRESENT: "",
     }
-    rows.extend([text("; ".join(labels)), text(words[presence])] for presence, labels in reasons.items())
-    return plain_table("skipped", "What was not collected, and why", ["What", "Why"], rows) if rows else None
+    rows.extend(
+        [text("; ".join(labels)), text(words[presence])] for presence, labels in reasons.items()
+    )
+    return (
+        plain_table("skipped", "What was not collected, and why", ["What", "Why"], rows)
+        if rows
+        else None
+    )
 
 
 def _launches(book: Book) -> Table | None:
@@ -206,9 +264,15 @@ def _launches(book: Book) -> Table | None:
         launch, slug = profile.launch, book.slugs[id(profile)]
         times = sorted(t for member in members if (t := member.duration_us) is not None)
         whole = sum(times)
-        spread = f"{units.duration(times[0])} to {units.duration(times[-1])}" if len(times) > 1 else "one launch"
+        spread = (
+            f"{units.duration(times[0])} to {units.duration(times[-1])}"
+            if len(times) > 1
+            else "one launch"
+        )
         why = "" if launch.complete else visible(launch.status)
-        status = text("complete") if launch.complete else text("incomplete", launch.status, tone="bad")
+        status = (
+            text("complete") if launch.complete else text("incomplete", launch.status, tone="bad")
+        )
         rows.append(
             [
                 Cell(
@@ -220,13 +284,26 @@ def _launches(book: Book) -> Table | None:
                 ),
                 status,
                 number(len(members), "count"),
-                number(whole if times else None, "us", why or "the report has no duration", title=f"each {spread}"),
                 number(
-                    whole / total if total and times else None, "fraction", why or "the report has no duration", bar=whole / total if total else None
+                    whole if times else None,
+                    "us",
+                    why or "the report has no duration",
+                    title=f"each {spread}",
+                ),
+                number(
+                    whole / total if total and times else None,
+                    "fraction",
+                    why or "the report has no duration",
+                    bar=whole / total if total else None,
                 ),
                 verdict_cell(book.diagnosis(profile)),
                 _gain(book, profile),
-                number(times[len(times) // 2] if times else None, "us", why or "the report has no duration", title=spread),
+                number(
+                    times[len(times) // 2] if times else None,
+                    "us",
+                    why or "the report has no duration",
+                    title=spread,
+                ),
                 text(" × ".join(map(str, launch.grid))),
                 text(" × ".join(map(str, launch.block))),
                 figure_cell(profile, "registers_per_thread"),
@@ -253,10 +330,27 @@ def _launches(book: Book) -> Table | None:
     )
     words = {"kernel", "status", "grid", "block", "bottleneck"}
     columns = tuple(Column(key, label, title, "", key not in words) for key, label, title in labels)
-    note = f"{len(groups) - GROUPS_SHOWN} more kinds of launches are not listed." if len(groups) > GROUPS_SHOWN else ""
-    left = len(book.strangers) - sum(1 for profile in book.strangers if book.slugs[id(profile)] in with_page)
-    note += f" {left} launches have no page of their own: pages are made for {PAGES} launches, one of each kind first." if left else ""
-    return Table("launches", "Launches, the most time first", columns, tuple(tuple(row) for row in rows), sortable=True, note=note.strip())
+    note = (
+        f"{len(groups) - GROUPS_SHOWN} more kinds of launches are not listed."
+        if len(groups) > GROUPS_SHOWN
+        else ""
+    )
+    left = len(book.strangers) - sum(
+        1 for profile in book.strangers if book.slugs[id(profile)] in with_page
+    )
+    note += (
+        f" {left} launches have no page of their own: pages are made for {PAGES} launches, one of each kind first."
+        if left
+        else ""
+    )
+    return Table(
+        "launches",
+        "Launches, the most time first",
+        columns,
+        tuple(tuple(row) for row in rows),
+        sortable=True,
+        note=note.strip(),
+    )
 
 
 def _gain(book: Book, profile: Profile) -> Cell:
@@ -269,7 +363,9 @@ def _costs(book: Book) -> Table | None:
     if not book.run.costs:
         return None
     rows = [[text(what), number(seconds * 1e6, "us")] for what, seconds in book.run.costs.items()]
-    return plain_table("costs", "Time spent outside the kernels", ["What", "Time"], rows, numeric=(1,))
+    return plain_table(
+        "costs", "Time spent outside the kernels", ["What", "Time"], rows, numeric=(1,)
+    )
 
 
 def _files(book: Book) -> Iterable[Fact]:
@@ -312,5 +408,12 @@ def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
         profile.duration_us,
         f"{slug}.html" if slug in pages else "",
         findings,
-        {"family": context.family, "rung": context.rung, "size": context.size, "dtype": context.dtype} if context else None,
+        {
+            "family": context.family,
+            "rung": context.rung,
+            "size": context.size,
+            "dtype": context.dtype,
+        }
+        if context
+        else None,
     )

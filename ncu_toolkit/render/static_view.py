@@ -1,4 +1,5 @@
-"""What the code alone says of a launch, beside what its profile says: facts, loops, and static findings with their outcome."""
+"""What the code alone says of a launch, beside what its profile says: facts, loops, and static
+findings with their outcome."""
 
 from __future__ import annotations
 
@@ -48,25 +49,51 @@ def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
     loops = sum(region.depth > 0 for region in facts.regions)
     row = profile.instructions[code.live.peak_index]
     where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
-    local = number(code.local_instructions, "count", title="LDL and STL in the code: spilled registers, or arrays with run-time indices")
-    limit = f"limited by {' and '.join(fill.limiters)}" if fill and fill.limiters else "all warps fit"
-    flight = facts.main.bytes_in_flight * facts.warps * WARP_SIZE if facts.warps is not None else None
+    local = number(
+        code.local_instructions,
+        "count",
+        title="LDL and STL in the code: spilled registers, or arrays with run-time indices",
+    )
+    limit = (
+        f"limited by {' and '.join(fill.limiters)}" if fill and fill.limiters else "all warps fit"
+    )
+    flight = (
+        facts.main.bytes_in_flight * facts.warps * WARP_SIZE if facts.warps is not None else None
+    )
     no_limits = "the limits of this architecture are not known here"
     in_flight = "bytes of global loads that an SM can have outstanding in the first loop"
     size = f"{units.count(len(facts.function.instructions))} instructions, {loops} loop{'' if loops == 1 else 's'}"
     return [
-        Fact("Registers", number(float(launch.registers), "count") if launch.registers else missing("not in the report")),
-        Fact("Live registers", Cell(f"{code.live.peak} at {visible(where)}", code.live.peak, "most live at one instruction, by liveness analysis")),
+        Fact(
+            "Registers",
+            number(float(launch.registers), "count")
+            if launch.registers
+            else missing("not in the report"),
+        ),
+        Fact(
+            "Live registers",
+            Cell(
+                f"{code.live.peak} at {visible(where)}",
+                code.live.peak,
+                "most live at one instruction, by liveness analysis",
+            ),
+        ),
         Fact("Spilled", local),
         Fact("Shared memory", number(float(launch.shared_static + launch.shared_dynamic), "B")),
-        Fact("Theoretical occupancy", Cell(f"{units.percent(fill.fraction)}, {limit}", fill.fraction) if fill else missing(no_limits)),
+        Fact(
+            "Theoretical occupancy",
+            Cell(f"{units.percent(fill.fraction)}, {limit}", fill.fraction)
+            if fill
+            else missing(no_limits),
+        ),
         Fact("Code", text(size)),
         Fact("In flight", number(flight, "B", "the occupancy is not known", title=in_flight)),
     ]
 
 
 def _regions(code: ProfiledCode) -> Table:
-    """The loops with most work: each figure is for one thread and one pass, without the loops inside."""
+    """The loops with most work: each figure is for one thread and one pass, without the loops
+    inside."""
     looped = code.facts.looped
     rows = [_region(region) for region in code.facts.regions[:LISTED]]
     headings: list[str | tuple[str, str]] = [
@@ -75,18 +102,34 @@ def _regions(code: ProfiledCode) -> Table:
         ("FLOP per byte", "over the global bytes as asked for, before any cache"), ("Widths", "loads and stores, bytes a thread"),
         ("Loads in flight", "most that one thread can have outstanding"), ("Busiest", "least SM cycles of a warp's pass, by the unit with most"),
     ]  # fmt: skip
-    caption = "Loops with most work, one thread and one pass" if looped else "The whole code, which has no loop, for one thread"
+    caption = (
+        "Loops with most work, one thread and one pass"
+        if looped
+        else "The whole code, which has no loop, for one thread"
+    )
     return plain_table("static-regions", caption, headings, rows, numeric=(1, 2, 4, 5, 6, 7, 9, 10))
 
 
 def _region(region: Region) -> list[Cell]:
-    lines = [(file, line) for file, line, n in region.lines if n * 10 >= region.instructions][:_NAMED] or [row[:2] for row in region.lines[:1]]
+    lines = [(file, line) for file, line, n in region.lines if n * 10 >= region.instructions][
+        :_NAMED
+    ] or [row[:2] for row in region.lines[:1]]
     where = ", ".join(f"{file}:{line}" for file, line in lines) or f"{region.start:#x}"
-    kinds = ", ".join(f"{kind} {units.percent(n / region.instructions, 2)}" for kind, n in list(region.kinds.items())[:_KINDS])
-    widths = "; ".join(f"{base} {', '.join(f'{n} × {size} B' for size, n in sizes.items())}" for base, sizes in region.widths.items())
+    kinds = ", ".join(
+        f"{kind} {units.percent(n / region.instructions, 2)}"
+        for kind, n in list(region.kinds.items())[:_KINDS]
+    )
+    widths = "; ".join(
+        f"{base} {', '.join(f'{n} × {size} B' for size, n in sizes.items())}"
+        for base, sizes in region.widths.items()
+    )
     moved = region.global_load_bytes + region.global_store_bytes
     bulk = f" and {region.bulk_copies} bulk copies" if region.bulk_copies else ""
-    flight = f"{region.loads_in_flight}, {units.si(region.bytes_in_flight, 'B')}" if region.loads_in_flight else "none"
+    flight = (
+        f"{region.loads_in_flight}, {units.si(region.bytes_in_flight, 'B')}"
+        if region.loads_in_flight
+        else "none"
+    )
     limit = region.limit
     return [
         text(where),
@@ -96,10 +139,19 @@ def _region(region: Region) -> list[Cell]:
         number(region.flops, "count"),
         Cell(f"{units.si(moved, 'B')}{bulk}", moved),
         number(region.shared_load_bytes + region.shared_store_bytes, "B"),
-        number(region.flops_per_global_byte, "", "it moves no bytes of global memory, or moves them in bulk"),
+        number(
+            region.flops_per_global_byte,
+            "",
+            "it moves no bytes of global memory, or moves them in bulk",
+        ),
         text(widths or "–"),
         text(flight),
-        Cell(f"{_UNITS.get(limit, limit)} {units.significant(region.cycles[limit])}", region.cycles[limit]) if limit else text("–"),
+        Cell(
+            f"{_UNITS.get(limit, limit)} {units.significant(region.cycles[limit])}",
+            region.cycles[limit],
+        )
+        if limit
+        else text("–"),
     ]
 
 
@@ -108,7 +160,20 @@ def _findings(code: ProfiledCode, diagnosis: Diagnosis) -> Table | None:
     for item in checked(code, diagnosis):
         words, tone = _WORDS[item.outcome]
         found = item.finding
-        rows.append([text(found.bottleneck, code=True), text(found.certainty), text(found.summary), text(words, tone=tone), text(item.why)])
+        rows.append(
+            [
+                text(found.bottleneck, code=True),
+                text(found.certainty),
+                text(found.summary),
+                text(words, tone=tone),
+                text(item.why),
+            ]
+        )
     if not rows:
         return None
-    return plain_table("static-findings", "What the code points to", ["Bottleneck", "Certainty", "In the code", "Profile says", "Why"], rows)
+    return plain_table(
+        "static-findings",
+        "What the code points to",
+        ["Bottleneck", "Certainty", "In the code", "Profile says", "Why"],
+        rows,
+    )

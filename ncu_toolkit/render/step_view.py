@@ -1,4 +1,5 @@
-"""What a rung did to the one before it: the code difference, which waits and traffic moved, predicted against achieved."""
+"""What a rung did to the one before it: the code difference, which waits and traffic moved,
+predicted against achieved."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _MOVED: Final = (
 )
 #: Changes below this are within what two profiles of one kernel differ by.
 _UNCHANGED: Final = 0.02
-#: A stall reason appears among what moved when it changes by this many cycles per instruction and by this share of itself.
+#: A stall reason appears among what moved when it changes by this many cycles per instruction and
+#: by this share of itself.
 _STALL_CYCLES: Final = 0.1
 _STALL_SHARE: Final = 0.1
 _CONTEXT_LINES: Final = 3
@@ -45,7 +47,8 @@ _LONGEST_DIFF: Final = 600
 
 
 def step_view(book: Book, entry: Entry) -> StepView | None:
-    """The step from the rung that `entry` is compared with; None for the first rung or where that one is not in the run."""
+    """The step from the rung that `entry` is compared with; None for the first rung or where that
+    one is not in the run."""
     before = book.before(entry)
     if before is None or entry.info is None:
         return None
@@ -68,37 +71,62 @@ def step_view(book: Book, entry: Entry) -> StepView | None:
 
 
 def explained(book: Book, before: Entry, entry: Entry) -> StepExplanation | None:
-    """The diagnosis' own account of the step, from all launches of both rungs; None where one was not profiled."""
+    """The diagnosis' own account of the step, from all launches of both rungs; None where one was
+    not profiled."""
     assert entry.info is not None
     if before.main is None or entry.main is None:
         return None
-    return explain_step(_launches(before), _launches(entry), entry.info.removes, book.diagnosis, entry.kind)
+    return explain_step(
+        _launches(before), _launches(entry), entry.info.removes, book.diagnosis, entry.kind
+    )
 
 
 def _launches(entry: Entry) -> Launches:
-    return Launches(entry.profiles, entry.timing.median_us if entry.timing else None, visible(entry.label))
+    return Launches(
+        entry.profiles, entry.timing.median_us if entry.timing else None, visible(entry.label)
+    )
 
 
-def _facts(book: Book, before: Entry, entry: Entry, step: StepExplanation | None) -> tuple[Fact, ...]:
+def _facts(
+    book: Book, before: Entry, entry: Entry, step: StepExplanation | None
+) -> tuple[Fact, ...]:
     """The step's one speedup, what it is meant to remove, and what was predicted of that."""
     assert entry.info is not None
     got, clock = (step.speedup, step.clock) if step else (achieved(before, entry), "timed")
     facts = [Fact("Achieved speedup", _achieved(got, clock))]
     removes = entry.info.removes
     if not removes:
-        words = {"regression": "nothing: kept to show a regression", "planted": "nothing: a defect is planted"}
+        words = {
+            "regression": "nothing: kept to show a regression",
+            "planted": "nothing: a defect is planted",
+        }
         none = missing("the header names no bottleneck that this step removes")
         return (*facts, Fact("Removes", text(words[entry.kind]) if entry.kind in words else none))
-    facts.append(Fact("Aims at the roof" if removes in ROOFS else "Meant to remove", text(removes, code=True)))
+    facts.append(
+        Fact(
+            "Aims at the roof" if removes in ROOFS else "Meant to remove", text(removes, code=True)
+        )
+    )
     if step is None or step.expected is None:
-        why = f"the profile of {before.label} alone does not show {removes}" if step else "one of the two rungs was not profiled at this size"
+        why = (
+            f"the profile of {before.label} alone does not show {removes}"
+            if step
+            else "one of the two rungs was not profiled at this size"
+        )
         return (*facts, Fact("Predicted speedup", missing(why)))
     how = f"from the profile of {visible(before.label)} alone, if this cause alone went; found at rank {step.rank}"
-    facts.append(Fact("Predicted speedup", Cell(f"{units.ratio(step.expected)} for this cause alone", step.expected, how)))
+    facts.append(
+        Fact(
+            "Predicted speedup",
+            Cell(f"{units.ratio(step.expected)} for this cause alone", step.expected, how),
+        )
+    )
     if got:
         off = abs((1 - 1 / step.expected) - (1 - 1 / got)) * 100
         points = f"{units.significant(off, 2)} points"
-        how = "difference of the predicted and the achieved time saved, in points of the time before"
+        how = (
+            "difference of the predicted and the achieved time saved, in points of the time before"
+        )
         slower = missing("the step is slower: there is no saving to hold the prediction against")
         facts.append(Fact("Prediction off by", Cell(points, off, how) if got >= 1 else slower))
     return tuple(facts)
@@ -107,9 +135,18 @@ def _facts(book: Book, before: Entry, entry: Entry, step: StepExplanation | None
 def _achieved(speedup: float | None, clock: str) -> Cell:
     if speedup is None:
         return missing(NOT_TIMED)
-    how = "unprofiled medians" if clock == "timed" else "times under the profiler, all launches together: one of the two was not timed"
+    how = (
+        "unprofiled medians"
+        if clock == "timed"
+        else "times under the profiler, all launches together: one of the two was not timed"
+    )
     words = units.ratio(speedup) if speedup >= 1 else units.faster(speedup)
-    return Cell(f"{words} ({clock})", speedup, f"{how}, this rung against the one before", tone="bad" if speedup < 1 - NOISE else "")
+    return Cell(
+        f"{words} ({clock})",
+        speedup,
+        f"{how}, this rung against the one before",
+        tone="bad" if speedup < 1 - NOISE else "",
+    )
 
 
 def _moved(before: Entry, entry: Entry) -> Table | None:
@@ -119,12 +156,24 @@ def _moved(before: Entry, entry: Entry) -> Table | None:
     rows: list[list[Cell]] = []
     for name in _MOVED:
         old, new = figures.value(then, name), figures.value(now, name)
-        if old is not None and new is not None and abs(new - old) > _UNCHANGED * max(abs(old), abs(new)):
+        if (
+            old is not None
+            and new is not None
+            and abs(new - old) > _UNCHANGED * max(abs(old), abs(new))
+        ):
             unit, label, meaning = figures.describe(name)
-            rows.append([text(label, meaning), number(old, unit), number(new, unit), _change(old, new)])
+            rows.append(
+                [text(label, meaning), number(old, unit), number(new, unit), _change(old, new)]
+            )
     rows.extend(_stalls_moved(then, now))
     return (
-        plain_table("moved", "What moved", ["Figure", visible(before.label), visible(entry.label), "Change"], rows, numeric=(1, 2, 3))
+        plain_table(
+            "moved",
+            "What moved",
+            ["Figure", visible(before.label), visible(entry.label), "Change"],
+            rows,
+            numeric=(1, 2, 3),
+        )
         if rows
         else None
     )
@@ -134,13 +183,20 @@ def _stalls_moved(then: Profile, now: Profile) -> list[list[Cell]]:
     if then.stalls is None or now.stalls is None:
         return []
     found = []
-    for reason in dict.fromkeys([name for name, _ in then.stalls.reasons] + [name for name, _ in now.stalls.reasons]):
+    for reason in dict.fromkeys(
+        [name for name, _ in then.stalls.reasons] + [name for name, _ in now.stalls.reasons]
+    ):
         old, new = then.stalls.cycles(reason), now.stalls.cycles(reason)
         if abs(new - old) >= max(_STALL_CYCLES, _STALL_SHARE * max(old, new)):
             found.append(
                 (
                     abs(new - old),
-                    [text(f"Stall: {reason.replace('_', ' ')}"), number(old, "cycles/inst"), number(new, "cycles/inst"), _change(old, new)],
+                    [
+                        text(f"Stall: {reason.replace('_', ' ')}"),
+                        number(old, "cycles/inst"),
+                        number(new, "cycles/inst"),
+                        _change(old, new),
+                    ],
                 )
             )
     return [row for _, row in sorted(found, key=lambda pair: -pair[0])]
@@ -165,7 +221,9 @@ def _difference(before: Entry, entry: Entry) -> tuple[tuple[str, str], ...]:
     for line in difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm=""):
         if line.startswith(("---", "+++")):
             continue
-        lines.append((line[:1], visible(line if line.startswith("@") else line[1:], 400, keep="\t")))
+        lines.append(
+            (line[:1], visible(line if line.startswith("@") else line[1:], 400, keep="\t"))
+        )
     if len(lines) > _LONGEST_DIFF:
         lines = [*lines[:_LONGEST_DIFF], ("@", f"… {len(lines) - _LONGEST_DIFF} more lines")]
     return tuple(lines)

@@ -1,4 +1,5 @@
-"""The landscape of a search: the settings ranked, what fell and why, and a heat map for each pair of parameters, as one self-contained page."""
+"""The landscape of a search: the settings ranked, what fell and why, and a heat map for each pair
+of parameters, as one self-contained page."""
 
 from __future__ import annotations
 
@@ -20,11 +21,20 @@ from ncu_toolkit.render.views import Chart, number, plain_table, text
 from ncu_toolkit.runs import store
 
 LISTED: Final = 12
-COLUMNS: Final = ("setting", "median", "of baseline", "registers", "shared memory", "warps an SM", "rounds")
+COLUMNS: Final = (
+    "setting",
+    "median",
+    "of baseline",
+    "registers",
+    "shared memory",
+    "warps an SM",
+    "rounds",
+)
 
 
 def rows(search: Search, most: int = LISTED) -> list[tuple[str, ...]]:
-    """The best settings as cells under COLUMNS, best first; the header's own parameters are always among them."""
+    """The best settings as cells under COLUMNS, best first; the header's own parameters are always
+    among them."""
     ranked = list(search.ranked())
     shown = ranked[:most]
     own = search.own
@@ -44,13 +54,16 @@ def _row(trial: Trial, own: bool) -> tuple[str, ...]:
 def summary(search: Search) -> list[str]:
     """Lines that say what was searched and what came of it."""
     count = (
-        f"{len(search.trials)} settings of {search.rung} at {search.size} ({search.dtype}) on {search.gpu}; {search.invalid} more break a constraint"
+        f"{len(search.trials)} settings of {search.rung} at {search.size} ({search.dtype}) "
+        f"on {search.gpu}; {search.invalid} more break a constraint"
     )
     lines = [count]
     lines += [f"not timed: {n} x {reason}" for reason, n in list(fallen(search).items())[:6]]
     ranked, own = search.ranked(), search.own
     if ranked and own is not None:
-        lines.append(f"best: {ranked[0].label}, {units.ratio(own.median_us / ranked[0].median_us)} as fast as the header's own ({own.label})")
+        lines.append(
+            f"best: {ranked[0].label}, {units.ratio(own.median_us / ranked[0].median_us)} as fast as the header's own ({own.label})"
+        )
     if not search.finished:
         lines.append("not finished: the same command goes on where this stopped")
     return lines
@@ -58,12 +71,17 @@ def summary(search: Search) -> list[str]:
 
 def pairs(search: Search) -> list[tuple[str, str]]:
     """Parameters with more than one value among the settings, by twos."""
-    names = [name for name in search.default if len({trial.parameters[name] for trial in search.trials}) > 1]
+    names = [
+        name
+        for name in search.default
+        if len({trial.parameters[name] for trial in search.trials}) > 1
+    ]
     return list(itertools.combinations(names, 2)) or [(name, name) for name in names]
 
 
 def heat(search: Search, x: str, y: str) -> dict[str, Any]:
-    """One heat map: for each value of two parameters the best of all settings that have them; empty where none could be timed."""
+    """One heat map: for each value of two parameters the best of all settings that have them; empty
+    where none could be timed."""
     xs, ys = (sorted({trial.parameters[name] for trial in search.trials}) for name in (x, y))
     best: dict[tuple[int, int], Trial] = {}
     for trial in search.timed:
@@ -89,7 +107,9 @@ def _value(trial: Trial | None, by_baseline: bool) -> float | None:
 def _text(trial: Trial | None) -> str:
     if trial is None:
         return "no setting could be timed"
-    speed = f"<br>{units.percent(1 / trial.score())} of the baseline's speed" if trial.beside_us else ""
+    speed = (
+        f"<br>{units.percent(1 / trial.score())} of the baseline's speed" if trial.beside_us else ""
+    )
     return f"{plot_text(trial.label)}<br>{units.duration(trial.median_us)}{speed}<br>{trial.registers} registers, {trial.warps} warps an SM"
 
 
@@ -116,16 +136,24 @@ def figure(search: Search) -> dict[str, Any]:
 
 
 def kept(gpu: str, family: str) -> dict[str, list[Search]]:
-    """The landscapes at hand of a family's kernels on a GPU, by kernel, smallest size first; one that cannot be read is left out."""
+    """The landscapes at hand of a family's kernels on a GPU, by kernel, smallest size first; one
+    that cannot be read is left out."""
     found: dict[str, list[Search]] = {}
     for path in tuned.landscapes(gpu, family):
         try:
-            search = from_plain(Search, open_document(KIND, json.loads(path.read_text(encoding="utf-8")), path.name), path.name)
+            search = from_plain(
+                Search,
+                open_document(KIND, json.loads(path.read_text(encoding="utf-8")), path.name),
+                path.name,
+            )
         except (InputProblem, OSError, ValueError):
             continue
         if search.gpu == gpu and search.family == family and search.timed:
             found.setdefault(search.rung, []).append(search)
-    return {rung: sorted(each, key=lambda search: search.ranked()[0].median_us) for rung, each in found.items()}
+    return {
+        rung: sorted(each, key=lambda search: search.ranked()[0].median_us)
+        for rung, each in found.items()
+    }
 
 
 def chart_key(family: str, rung: str) -> str:
@@ -134,7 +162,8 @@ def chart_key(family: str, rung: str) -> str:
 
 
 def charts(gpu: str, family: str) -> tuple[Chart, ...]:
-    """A chart for each kernel that was tuned on this GPU: for each size the heat map of the two parameters that matter most there."""
+    """A chart for each kernel that was tuned on this GPU: for each size the heat map of the two
+    parameters that matter most there."""
     return tuple(_chart(family, rung, searches) for rung, searches in kept(gpu, family).items())
 
 
@@ -159,15 +188,41 @@ def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
         f"Each cell is the best of all settings of {visible(rung)} with those two values, beside the baseline on {visible(searches[0].gpu)}; "
         "empty cells could not be timed. Drawn are the two parameters that matter most at a size."
     )
-    columns = ["Size", "Best setting", "Time", "Over the baseline's speed", "Over its own parameters'", "Settings timed", "Search"]
+    columns = [
+        "Size",
+        "Best setting",
+        "Time",
+        "Over the baseline's speed",
+        "Over its own parameters'",
+        "Settings timed",
+        "Search",
+    ]
     key = chart_key(family, rung)
-    table = plain_table(f"{key}-data", f"Best of each search of {visible(rung)}", columns, [_best_row(s) for s in searches], numeric=(2, 3, 4, 5))
-    return Chart(key, f"Landscape of {visible(rung)}", summary, {"data": data, "layout": layout}, table, 420, wide=True)
+    table = plain_table(
+        f"{key}-data",
+        f"Best of each search of {visible(rung)}",
+        columns,
+        [_best_row(s) for s in searches],
+        numeric=(2, 3, 4, 5),
+    )
+    return Chart(
+        key,
+        f"Landscape of {visible(rung)}",
+        summary,
+        {"data": data, "layout": layout},
+        table,
+        420,
+        wide=True,
+    )
 
 
 def _best_row(search: Search) -> list[Any]:
     best, own = search.ranked()[0], search.own
-    changed = " ".join(f"{name} {value}" for name, value in best.parameters.items() if search.default.get(name) != value)
+    changed = " ".join(
+        f"{name} {value}"
+        for name, value in best.parameters.items()
+        if search.default.get(name) != value
+    )
     return [
         text(f"{search.size} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
         number(1 / best.score() if best.beside_us else None, "ratio", "timed without a baseline"),
@@ -186,14 +241,20 @@ def weightiest(search: Search) -> tuple[str, str]:
             best[value] = min(best.get(value, trial.score()), trial.score())
         return max(best.values()) / min(best.values())
 
-    ranked = sorted({name for pair in pairs(search) for name in pair}, key=lambda name: (-weight(name), name)) or sorted(search.default)
+    ranked = sorted(
+        {name for pair in pairs(search) for name in pair}, key=lambda name: (-weight(name), name)
+    ) or sorted(search.default)
     first, second = (*ranked, ranked[0])[:2]
     return first, second
 
 
 def differs(own: Mapping[str, int], parameters: Mapping[str, int]) -> str:
     """What a setting has otherwise than its header, in words; "" for nothing."""
-    return ", ".join(f"{name} {value} (header {own[name]})" for name, value in parameters.items() if name in own and own[name] != value)
+    return ", ".join(
+        f"{name} {value} (header {own[name]})"
+        for name, value in parameters.items()
+        if name in own and own[name] != value
+    )
 
 
 def page(search: Search) -> str:
@@ -201,8 +262,13 @@ def page(search: Search) -> str:
     title = html.escape(f"Tuning {search.rung} at {search.size} on {search.gpu}")
     told = "".join(f"<p>{html.escape(line)}</p>" for line in summary(search))
     head = "".join(f"<th scope='col'>{html.escape(column)}</th>" for column in COLUMNS)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(search, 40))
-    plotly = content(PLOTLY).decode("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows(search, 40)
+    )
+    plotly = (
+        content(PLOTLY).decode("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
@@ -220,7 +286,8 @@ Plotly.newPlot("map",f.data,f.layout,{{responsive:true,displaylogo:false}});</sc
 
 
 def write(search: Search, folder: Path) -> Path:
-    """Write tune.json and landscape.html into a folder; returns the page. Raises EnvironmentProblem where it cannot be written."""
+    """Write tune.json and landscape.html into a folder; returns the page. Raises EnvironmentProblem
+    where it cannot be written."""
     store.write_json(folder / "tune.json", KIND, search)
     path = folder / "landscape.html"
     store.write_atomic(path, page(search).encode())

@@ -1,7 +1,8 @@
-"""What is shown, as plain values: all formatting is decided here and in the builders, so that HTML, terminal, Markdown and JSON cannot disagree.
+"""What is shown, as plain values: all formatting is decided here and in the builders, so that HTML,
+terminal, Markdown and JSON cannot disagree.
 
-A `Cell` carries the text people read and the value that machines sort by and export, in the column's unit.
-"""
+A `Cell` carries the text people read and the value that machines sort by and export, in the
+column's unit."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class FamilyView:
-    """One ladder. `sentence` says where it starts and ends, against the library and against the roof."""
+    """One ladder. `sentence` says where it starts and ends, against the library and against the
+    roof."""
 
     name: str
     title: str
@@ -139,7 +141,8 @@ class FindingView:
 
 @dataclass(frozen=True)
 class StepView:
-    """What a rung did to the one before: `change` is its idea, `account` what times and profiles show of it (steps.explain_step)."""
+    """What a rung did to the one before: `change` is its idea, `account` what times and profiles
+    show of it (steps.explain_step)."""
 
     before: Cell
     change: str
@@ -152,7 +155,8 @@ class StepView:
 
 @dataclass(frozen=True)
 class HotSpots:
-    """SASS and source of one launch for the browser's paged view, and its hottest lines as a plain table."""
+    """SASS and source of one launch for the browser's paged view, and its hottest lines as a plain
+    table."""
 
     data: Mapping[str, Any]
     hottest: Table
@@ -163,7 +167,8 @@ class HotSpots:
 
 @dataclass(frozen=True)
 class StaticView:
-    """What the code alone says of one launch: figures, its loops, and findings beside the profile's verdict (None where the code shows none)."""
+    """What the code alone says of one launch: figures, its loops, and findings beside the profile's
+    verdict (None where the code shows none)."""
 
     facts: tuple[Fact, ...]
     regions: Table
@@ -251,7 +256,9 @@ class RunView:
     records: tuple[LaunchRecord, ...]
 
 
-def text(value: str, title: str = "", *, href: str = "", tone: Tone = "", code: bool = False) -> Cell:
+def text(
+    value: str, title: str = "", *, href: str = "", tone: Tone = "", code: bool = False
+) -> Cell:
     """A cell of untrusted text."""
     shown = visible(value)
     return Cell(shown, shown, title, href, tone, code=code)
@@ -262,11 +269,27 @@ def missing(why: str) -> Cell:
     return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True)
 
 
-def number(value: float | None, unit: str, why: str = "", *, title: str = "", tone: Tone = "", bar: float | None = None, href: str = "") -> Cell:
+def number(
+    value: float | None,
+    unit: str,
+    why: str = "",
+    *,
+    title: str = "",
+    tone: Tone = "",
+    bar: float | None = None,
+    href: str = "",
+) -> Cell:
     """A cell of a number in one of the registry's units; `why` is said where there is none."""
     if value is None or not math.isfinite(value):
         return missing(why or "no value")
-    return Cell(units.quantity(value, unit), value, title, href, tone, None if bar is None else min(1.0, max(0.0, bar)))
+    return Cell(
+        units.quantity(value, unit),
+        value,
+        title,
+        href,
+        tone,
+        None if bar is None else min(1.0, max(0.0, bar)),
+    )
 
 
 def why_missing(reading: Reading) -> str:
@@ -287,13 +310,25 @@ def metric_cell(profile: Profile, name: str, *, title: str = "", bar: bool = Fal
     unit = reading.unit or (entry.unit if entry else "")
     if reading.value is None:
         return missing(why_missing(reading))
-    return number(reading.value, unit, title=title, bar=reading.value if bar and unit == "fraction" else None)
+    return number(
+        reading.value, unit, title=title, bar=reading.value if bar and unit == "fraction" else None
+    )
 
 
 def plain_table(
-    key: str, caption: str, labels: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]], *, numeric: Sequence[int] = (), note: str = ""
+    key: str,
+    caption: str,
+    labels: Sequence[str | tuple[str, str]],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    numeric: Sequence[int] = (),
+    note: str = "",
 ) -> Table:
-    """A table from labels (or pairs of label and explanation); `numeric` are the indices of number columns."""
+    """A table from labels (or pairs of label and explanation); `numeric` are the indices of number
+    columns."""
     pairs = [(label, "") if isinstance(label, str) else label for label in labels]
-    columns = tuple(Column(label.lower(), label, title, "", i in numeric) for i, (label, title) in enumerate(pairs))
+    columns = tuple(
+        Column(label.lower(), label, title, "", i in numeric)
+        for i, (label, title) in enumerate(pairs)
+    )
     return Table(key, caption, columns, tuple(tuple(row) for row in rows), note=note)

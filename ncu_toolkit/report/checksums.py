@@ -1,7 +1,8 @@
-"""SHA-256 sums beside reports: the format itself carries none, so a changed figure cannot be seen from the file alone.
+"""SHA-256 sums beside reports: the format itself carries none, so a changed figure cannot be seen
+from the file alone.
 
-Two places are looked at, both optional: `<report>.sha256` as `sha256sum` writes it, and the `checksums` of a run's manifest `run.json`.
-"""
+Two places are looked at, both optional: `<report>.sha256` as `sha256sum` writes it, and the
+`checksums` of a run's manifest `run.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """`source` names the file that holds a matching sum; `problem` says what does not match. Both are empty where there is no sum."""
+    """`source` names the file that holds a matching sum; `problem` says what does not match. Both
+    are empty where there is no sum."""
 
     source: str = ""
     problem: str = ""
@@ -37,7 +39,8 @@ def digest(path: Path) -> str:
 
 
 def verify(path: Path) -> Verdict:
-    """Hold a file against the sums that lie beside it. A sum that cannot be read is a problem: it was written to be checked."""
+    """Hold a file against the sums that lie beside it. A sum that cannot be read is a problem: it
+    was written to be checked."""
     expected: list[tuple[str, str]] = []
     try:
         for found in (_side_file(path), _manifest(path)):
@@ -50,7 +53,9 @@ def verify(path: Path) -> Verdict:
     actual = digest(path)
     for source, value in expected:
         if value.lower() != actual:
-            return Verdict(problem=f"is not what was recorded: its SHA-256 differs from the one in {source}")
+            return Verdict(
+                problem=f"is not what was recorded: its SHA-256 differs from the one in {source}"
+            )
     return Verdict(" and ".join(source for source, _ in expected))
 
 
@@ -84,7 +89,11 @@ def _manifest(path: Path) -> tuple[str, str] | None:
         return None
     except (OSError, ValueError):
         return None  # some other run.json, or a broken one: store.load_manifest says so where it matters
-    payload = data.get("data") if isinstance(data, dict) and data.get("schema") == "ncu-toolkit/run" else None
+    payload = (
+        data.get("data")
+        if isinstance(data, dict) and data.get("schema") == "ncu-toolkit/run"
+        else None
+    )
     sums = payload.get("checksums") if isinstance(payload, dict) else None
     value = sums.get(path.name) if isinstance(sums, dict) else None
     return ("run.json", value) if isinstance(value, str) else None

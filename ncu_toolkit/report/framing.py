@@ -1,10 +1,11 @@
 """The outer framing of a report file, checked before the profiler's own module is trusted with it.
 
-A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-prefixed block header (a protobuf message) that declares
-how many sources, results and range results follow in its payload and how long that payload is; each of those is length-prefixed too.
-The module loads most damaged files as fewer launches without a word, so the lengths and counts are compared here with the file's size.
-Learnt from real files of ncu 2020.3 to 2025.3; a file that does not fit is reported with the offset at which it stops making sense.
-"""
+A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-prefixed block header
+(a protobuf message) that declares how many sources, results and range results follow in its payload
+and how long that payload is; each of those is length-prefixed too. The module loads most damaged
+files as fewer launches without a word, so the lengths and counts are compared here with the file's
+size. Learnt from real files of ncu 2020.3 to 2025.3; a file that does not fit is reported with the
+offset at which it stops making sense."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _SOURCES, _RESULTS, _SESSION, _PAYLOAD, _RANGE_RESULTS = 1, 2, 3, 5, 7
 
 @dataclass(frozen=True)
 class Block:
-    """One block: byte offset of its length prefix, its header's raw bytes, and the (offset, length) of each message in its payload."""
+    """One block: byte offset of its length prefix, its header's raw bytes, and the (offset, length)
+    of each message in its payload."""
 
     offset: int
     header: bytes
@@ -38,7 +40,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Framing:
-    """What the file declares. `problem` is empty when all of it fits the file's size, else where and how it does not."""
+    """What the file declares. `problem` is empty when all of it fits the file's size, else where
+    and how it does not."""
 
     size: int
     blocks: tuple[Block, ...]
@@ -73,7 +76,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Top-level protobuf fields of a message as (number, integer or bytes)."""
     at, end = 0, len(data)
     while at < end:
-        # most tags and lengths are one byte; a call for each would be half of what checking a report costs
+        # most tags and lengths are one byte; a call for each would be half of what checking a
+        # report costs
         tag = data[at]
         at += 1
         if tag > 0x7F:
@@ -113,7 +117,8 @@ def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def parse(data: bytes) -> Framing:
-    """Walk the framing of a report. Never raises: a file that stops fitting gets `problem` and the blocks before it."""
+    """Walk the framing of a report. Never raises: a file that stops fitting gets `problem` and the
+    blocks before it."""
     blocks: list[Block] = []
     at = 4
     try:
@@ -129,7 +134,9 @@ def parse(data: bytes) -> Framing:
             cursor = start + length
             end = cursor + integers.get(_PAYLOAD, 0)
             if end > len(data):
-                raise Malformed(f"the block declares {integers.get(_PAYLOAD, 0)} bytes, {len(data) - cursor} are left")
+                raise Malformed(
+                    f"the block declares {integers.get(_PAYLOAD, 0)} bytes, {len(data) - cursor} are left"
+                )
             groups: list[list[tuple[int, int]]] = [[], []]
             for group, number in ((0, _SOURCES), (1, _RESULTS), (1, _RANGE_RESULTS)):
                 for _ in range(integers.get(number, 0)):
@@ -141,7 +148,9 @@ def parse(data: bytes) -> Framing:
             blocks.append(Block(at, header, tuple(groups[0]), tuple(groups[1])))
             at = end
     except Malformed as error:
-        return Framing(len(data), tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at)
+        return Framing(
+            len(data), tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at
+        )
     if not blocks:
         return Framing(len(data), (), f"the file ends after its header, at offset {at}", at)
     return Framing(len(data), tuple(blocks), "", at)
@@ -151,19 +160,33 @@ def read_bytes(path: Path) -> bytes:
     """The report's bytes; `.xz` is unpacked.
 
     Raises:
-        InputProblem: missing, a directory, unreadable, empty, or not a report, saying what it looks like instead.
+        InputProblem: missing, a directory, unreadable, empty, or not a report, saying what it looks
+            like instead.
     """
     try:
         mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a FIFO would be waited for, a device may never end
-            raise InputProblem(f"'{path}' is no regular file (a FIFO or a device, say)", "Write the report to a file first, and name that")
+        if not (
+            stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        ):  # a FIFO would be waited for, a device may never end
+            raise InputProblem(
+                f"'{path}' is no regular file (a FIFO or a device, say)",
+                "Write the report to a file first, and name that",
+            )
         data = path.read_bytes()
     except FileNotFoundError:
-        raise InputProblem(f"no report at '{path}'", "Check the path; `ncu-toolkit report` works from the recordings in the package") from None
+        raise InputProblem(
+            f"no report at '{path}'",
+            "Check the path; `ncu-toolkit report` works from the recordings in the package",
+        ) from None
     except IsADirectoryError:
-        raise InputProblem(f"'{path}' is a folder, not a report", "Name the .ncu-rep file in it") from None
+        raise InputProblem(
+            f"'{path}' is a folder, not a report", "Name the .ncu-rep file in it"
+        ) from None
     except PermissionError:
-        raise InputProblem(f"no permission to read '{path}'", "Reports written under sudo belong to root: chown or chmod the file") from None
+        raise InputProblem(
+            f"no permission to read '{path}'",
+            "Reports written under sudo belong to root: chown or chmod the file",
+        ) from None
     except OSError as error:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
     if data.startswith(_XZ):
@@ -172,7 +195,9 @@ def read_bytes(path: Path) -> bytes:
         try:
             data = lzma.decompress(data)
         except (lzma.LZMAError, EOFError) as error:
-            raise InputProblem(f"'{path}' is a damaged xz file: {error}", "Copy it again from where it was made") from None
+            raise InputProblem(
+                f"'{path}' is a damaged xz file: {error}", "Copy it again from where it was made"
+            ) from None
     refuse_strangers(path, data)
     return data
 
@@ -182,16 +207,32 @@ def refuse_strangers(path: Path, data: bytes) -> None:
     if data.startswith(MAGIC):
         return
     if not data:
-        raise InputProblem(f"'{path}' is empty (0 bytes)", "ncu writes the report when the program ends; run it again and let it finish")
+        raise InputProblem(
+            f"'{path}' is empty (0 bytes)",
+            "ncu writes the report when the program ends; run it again and let it finish",
+        )
     if data.startswith(_LFS):
-        raise InputProblem(f"'{path}' is a Git LFS pointer, not the report itself", "Run `git lfs pull` in its repository")
-    for magic, what in ((_ZSTD, "a zstd-compressed report (.ncu-repz)"), (_ZIP, "a zip archive"), (_GZIP, "a gzip file")):
+        raise InputProblem(
+            f"'{path}' is a Git LFS pointer, not the report itself",
+            "Run `git lfs pull` in its repository",
+        )
+    for magic, what in (
+        (_ZSTD, "a zstd-compressed report (.ncu-repz)"),
+        (_ZIP, "a zip archive"),
+        (_GZIP, "a gzip file"),
+    ):
         if data.startswith(magic):
-            raise InputProblem(f"'{path}' is {what}, which cannot be read directly", "Unpack it, or save it as .ncu-rep from Nsight Compute")
+            raise InputProblem(
+                f"'{path}' is {what}, which cannot be read directly",
+                "Unpack it, or save it as .ncu-rep from Nsight Compute",
+            )
     head = data[:16]
     if all(32 <= byte < 127 or byte in b"\r\n\t" for byte in head):
         shown = head.decode("ascii").strip().replace("\n", " ")
-        raise InputProblem(f"'{path}' is text (it starts with '{shown}'), not a report", "Pass the .ncu-rep file itself, not its CSV or log")
+        raise InputProblem(
+            f"'{path}' is text (it starts with '{shown}'), not a report",
+            "Pass the .ncu-rep file itself, not its CSV or log",
+        )
     raise InputProblem(
         f"'{path}' does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})",
         "It is damaged or another kind of file",

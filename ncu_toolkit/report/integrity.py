@@ -1,8 +1,9 @@
-"""Does a report agree with itself? The format carries no checksum, but it says many things twice; where the two differ, something was changed.
+"""Does a report agree with itself? The format carries no checksum, but it says many things twice;
+where the two differ, something was changed.
 
-Every relation here holds to the last digits in real files of ncu 2020.3 to 2025.3 (worst deviation 4e-16). What a file says only once, text
-above all, can be changed without a trace: a checksum beside the file is the only proof there (see checksums.py and docs/integrity.md).
-"""
+Every relation here holds to the last digits in real files of ncu 2020.3 to 2025.3 (worst deviation
+4e-16). What a file says only once, text above all, can be changed without a trace: a checksum
+beside the file is the only proof there (see checksums.py and docs/integrity.md)."""
 
 from __future__ import annotations
 
@@ -16,12 +17,16 @@ from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed
 from ncu_toolkit.report.messages import Identity
 
-#: Largest relative deviation of a relation that is exact but for the rounding of three operations on doubles.
+#: Largest relative deviation of a relation that is exact but for the rounding of three operations
+#: on doubles.
 ROUNDING: Final = 4e-15
 #: A longer list of problems of one launch says no more.
 _SHOWN: Final = 2
 _AVG, _SUM, _MIN, _MAX = b".avg", b".sum", b".min", b".max"
-_LIMITS: Final = tuple(registry.REGISTRY[f"block_limit_{what}"].ncu[0].encode() for what in ("blocks", "registers", "shared", "warps", "barriers"))
+_LIMITS: Final = tuple(
+    registry.REGISTRY[f"block_limit_{what}"].ncu[0].encode()
+    for what in ("blocks", "registers", "shared", "warps", "barriers")
+)
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,18 @@ class Inspection:
     launches: Mapping[int, str] = field(default_factory=dict)
 
 
-#: Newest ncu (year, number) whose messages are known; what cannot be read in a newer file may be a change of the format.
+#: Newest ncu (year, number) whose messages are known; what cannot be read in a newer file may be a
+#: change of the format.
 KNOWN: Final = (2026, 3)
 
 
 def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
-    """Hold a report's messages against each other. `frame` must be of `data`; launches are numbered in file order.
+    """Hold a report's messages against each other. `frame` must be of `data`; launches are numbered
+    in file order.
 
     Args:
-        version: the ncu that wrote the file, "2025.3.1"; for one newer than KNOWN, messages that cannot be read are not held against it.
+        version: the ncu that wrote the file, "2025.3.1"; for one newer than KNOWN, messages that
+            cannot be read are not held against it.
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
     found = _inspect(data, frame)
@@ -66,7 +74,11 @@ def _inspect(data: bytes, frame: Framing) -> Inspection:
         return Inspection((f"the table of metric names cannot be read: {error}",))
     problems += _processes(frame)
     try:
-        sources = [messages.read_source(data[offset : offset + length]) for block in frame.blocks for offset, length in block.sources]
+        sources = [
+            messages.read_source(data[offset : offset + length])
+            for block in frame.blocks
+            for offset, length in block.sources
+        ]
         devices = messages.device_attributes(frame)
     except Malformed as error:
         return Inspection((*problems, f"a source or the session's data cannot be read: {error}"))
@@ -79,7 +91,11 @@ def _inspect(data: bytes, frame: Framing) -> Inspection:
     for index, (block, message) in enumerate(messages.results(data, frame)):
         try:
             who = messages.identity(message)
-            values = {name: value for name, value in messages.scalars(message, names).items() if isinstance(value, float)}
+            values = {
+                name: value
+                for name, value in messages.scalars(message, names).items()
+                if isinstance(value, float)
+            }
         except Malformed as error:
             launches[index] = f"its data cannot be read: {error}"
             continue
@@ -93,7 +109,9 @@ def _inspect(data: bytes, frame: Framing) -> Inspection:
         seen.add(who)
         previous = who
         if found:
-            launches[index] = "; ".join(found[:_SHOWN]) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+            launches[index] = "; ".join(found[:_SHOWN]) + (
+                f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            )
     orphans = functions.keys() - {identifier for who in seen for identifier in who.sources}
     if orphans and any(who.sources for who in seen) and not launches and not frame.problem:
         problems.append(f"{len(orphans)} of its sources belong to no launch: launches are missing")
@@ -128,12 +146,18 @@ def _references(who: Identity, functions: Mapping[int, set[bytes]]) -> Iterator[
             yield "the code it refers to has no function of its name"
 
 
-def _device(values: Mapping[bytes, float], devices: Sequence[Mapping[bytes, float]]) -> Iterator[str]:
-    """The device's attributes stand at the launch and in the session's data; with several devices a launch is of one of them."""
+def _device(
+    values: Mapping[bytes, float], devices: Sequence[Mapping[bytes, float]]
+) -> Iterator[str]:
+    """The device's attributes stand at the launch and in the session's data; with several devices a
+    launch is of one of them."""
     mine = {name: value for name, value in values.items() if name.startswith(b"device__attribute_")}
     if not mine or not devices:
         return
-    differing = [[name for name in mine.keys() & device.keys() if mine[name] != device[name]] for device in devices]
+    differing = [
+        [name for name in mine.keys() & device.keys() if mine[name] != device[name]]
+        for device in devices
+    ]
     if all(differing):
         yield f"{min(differing, key=len)[0].decode()} is not what the session's data say"
 
@@ -159,9 +183,11 @@ def _name_table(names: list[bytes]) -> Iterator[str]:
 
 
 def _one_letter_off(name: bytes, other: bytes) -> Iterator[str]:
-    """A name one character away from a metric of ours that is not there. Digits differ between real names (fp16, fp64), and types of matrices
-    (dmma, hmma); others do not."""
-    at, wrong, right = next((at, a, b) for at, (a, b) in enumerate(zip(name, other, strict=True)) if a != b)
+    """A name one character away from a metric of ours that is not there. Digits differ between real
+    names (fp16, fp64), and types of matrices (dmma, hmma); others do not."""
+    at, wrong, right = next(
+        (at, a, b) for at, (a, b) in enumerate(zip(name, other, strict=True)) if a != b
+    )
     if not (chr(wrong).isdigit() and chr(right).isdigit()) and name[at + 1 : at + 4] != b"mma":
         yield f"there is a metric '{name.decode()}', and none '{other.decode()}'"
 
@@ -198,7 +224,8 @@ def _shape(who: Identity, values: Mapping[bytes, float]) -> Iterator[str]:
 
 
 def _rollups(values: Mapping[bytes, float]) -> Iterator[str]:
-    """Sums are averages times a whole number of units; for percentages the two are the same. Minimum, average and maximum are in order."""
+    """Sums are averages times a whole number of units; for percentages the two are the same.
+    Minimum, average and maximum are in order."""
     for name, average in values.items():
         at = name.find(_AVG)
         if at < 0:
@@ -209,7 +236,11 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[str]:
             yield f"{name.decode()} = {average:g} and its sum {total:g} do not fit"
         if not suffix:
             low, high = values.get(stem + _MIN), values.get(stem + _MAX)
-            if low is not None and high is not None and not (_at_most(low, average) and _at_most(average, high)):
+            if (
+                low is not None
+                and high is not None
+                and not (_at_most(low, average) and _at_most(average, high))
+            ):
                 yield f"{name.decode()} = {average:g} is not between {low:g} and {high:g}"
 
 
@@ -254,4 +285,9 @@ def _equations(values: Mapping[bytes, float]) -> Iterable[tuple[str, float | Non
     yield told("threads", grid * block if grid is not None and block is not None else None)
     limits = [value for name in _LIMITS if (value := values.get(name)) is not None]
     processors = get("launch_sms") or get("device_sms")
-    yield told("waves", grid / (min(limits) * processors) if grid and limits and min(limits) and processors else None)
+    yield told(
+        "waves",
+        grid / (min(limits) * processors)
+        if grid and limits and min(limits) and processors
+        else None,
+    )

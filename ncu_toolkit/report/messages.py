@@ -1,8 +1,9 @@
-"""What stands in a report's protobuf messages, as far as it was learnt from real files of ncu 2020.3 to 2025.3.
+"""What stands in a report's protobuf messages, as far as it was learnt from real files of ncu
+2020.3 to 2025.3.
 
-The profiler's own module reads the figures; this reads the few things that it does not tell (which machine code a launch ran) and what a
-check of the module's answers needs. Field numbers are named here and nowhere else.
-"""
+The profiler's own module reads the figures; this reads the few things that it does not tell (which
+machine code a launch ran) and what a check of the module's answers needs. Field numbers are named
+here and nowhere else."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def results(data: bytes, frame: Framing) -> Iterator[tuple[Block, bytes]]:
 
 @dataclass(frozen=True)
 class Code:
-    """The machine code a launch ran: a digest of it and its function's name, the address the function was loaded at, whether it is in the file."""
+    """The machine code a launch ran: a digest of it and its function's name, the address the
+    function was loaded at, whether it is in the file."""
 
     digest: bytes
     base: int | None
@@ -50,17 +52,20 @@ class Code:
 def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
     """For each launch in file order its code.
 
-    None where the file does not say: no or several sources for a launch, or two different codes under one id.
-    """
+    None where the file does not say: no or several sources for a launch, or two different codes
+    under one id."""
     found: dict[int, Source | None] = {}
     for source in sources(data, frame):
-        found[source.identifier] = source if found.get(source.identifier, source) == source else None
+        found[source.identifier] = (
+            source if found.get(source.identifier, source) == source else None
+        )
     return tuple(_code(message, found) for _, message in results(data, frame))
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source message: its id, the digest of its machine code (empty where that is not in the file), its functions' addresses by mangled name."""
+    """A source message: its id, the digest of its machine code (empty where that is not in the
+    file), its functions' addresses by mangled name."""
 
     identifier: int
     digest: bytes
@@ -68,7 +73,8 @@ class Source:
 
 
 def sources(data: bytes, frame: Framing) -> Iterator[Source]:
-    """The sources in file order; those that cannot be read are left out (integrity.py reports them)."""
+    """The sources in file order; those that cannot be read are left out (integrity.py reports
+    them)."""
     for block in frame.blocks:
         for offset, length in block.sources:
             with contextlib.suppress(Malformed):
@@ -101,7 +107,11 @@ def _code(message: bytes, known: Mapping[int, Source | None]) -> Code | None:
     source = known.get(who.sources[0]) if len(who.sources) == 1 else None
     if source is None:
         return None
-    return Code(hashlib.sha256(source.digest + who.mangled).digest(), source.functions.get(who.mangled), bool(source.digest))
+    return Code(
+        hashlib.sha256(source.digest + who.mangled).digest(),
+        source.functions.get(who.mangled),
+        bool(source.digest),
+    )
 
 
 # in a block's header: the table of metric names
@@ -125,10 +135,12 @@ def metric_names(frame: Framing) -> list[bytes]:
 
 
 def scalars(message: bytes, names: list[bytes]) -> dict[bytes, float | bytes | None]:
-    """A launch's metrics by name without their instances: a number, text, or None where the profiler stored no value.
+    """A launch's metrics by name without their instances: a number, text, or None where the
+    profiler stored no value.
 
     Raises:
-        Malformed: the message, or a metric in it, cannot be read; or a metric's name is not in the table.
+        Malformed: the message, or a metric in it, cannot be read; or a metric's name is not in the
+            table.
     """
     found: dict[bytes, float | bytes | None] = {}
     for number, metric in fields(message):
@@ -165,7 +177,8 @@ def _scalar(message: bytes) -> float | bytes | None:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a launch from others: process, its call's number there, seconds since 1970, names, grid and block, and its sources' ids."""
+    """What tells a launch from others: process, its call's number there, seconds since 1970, names,
+    grid and block, and its sources' ids."""
 
     process: int
     call: int
@@ -189,7 +202,9 @@ def identity(message: bytes) -> Identity:
         if number == RESULT_METRIC:
             continue
         if number == RESULT_SOURCES and isinstance(value, bytes):
-            sources += [entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)]
+            sources += [
+                entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)
+            ]
         elif isinstance(value, int):
             numbers[number] = value
         else:
@@ -210,20 +225,28 @@ _SESSION_DEVICE, _DEVICE_ATTRIBUTE = 6, 3
 
 
 def process(block: Block) -> tuple[int, bytes]:
-    """The number of the process that a block is of, and all that is said of it. Raises Malformed where the header cannot be read."""
+    """The number of the process that a block is of, and all that is said of it. Raises Malformed
+    where the header cannot be read."""
     for number, value in fields(block.header):
         if number == _HEADER_PROCESS and isinstance(value, bytes):
-            return next((entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)), 0), value
+            return next(
+                (entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)), 0
+            ), value
     return 0, b""
 
 
 def device_attributes(frame: Framing) -> list[dict[bytes, float]]:
-    """The numeric attributes of each device in the session data. Raises Malformed where a header cannot be read."""
+    """The numeric attributes of each device in the session data. Raises Malformed where a header
+    cannot be read."""
     found = []
     for block in frame.blocks:
         for number, session in fields(block.header):
             if number == _HEADER_SESSION and isinstance(session, bytes):
-                found += [_attributes(device) for part, device in fields(session) if part == _SESSION_DEVICE and isinstance(device, bytes)]
+                found += [
+                    _attributes(device)
+                    for part, device in fields(session)
+                    if part == _SESSION_DEVICE and isinstance(device, bytes)
+                ]
     return found
 
 

@@ -1,7 +1,8 @@
-"""One launch as NVIDIA's report module shows it -> Profile: in a file, and inside Nsight Compute while it applies its rules.
+"""One launch as NVIDIA's report module shows it -> Profile: in a file, and inside Nsight Compute
+while it applies its rules.
 
-Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard library's compiled modules (tests/test_ncu_rule.py).
-"""
+Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
+library's compiled modules (tests/test_ncu_rule.py)."""
 
 from __future__ import annotations
 
@@ -18,15 +19,26 @@ from ncu_toolkit.report.ncu_source import CodeTexts
 
 def kernel_name(action: Any) -> str:
     """Empty where its text is damaged."""
-    return str(action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION) or "")
+    return str(
+        action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION) or ""
+    )
 
 
-def profile_of(action: Any, origin: Origin, code: CodeTexts | None, doubt: str, *, sources: bool = True) -> Profile:
+def profile_of(
+    action: Any, origin: Origin, code: CodeTexts | None, doubt: str, *, sources: bool = True
+) -> Profile:
     names = frozenset(action.metric_names())
     device = _device(action, names)
-    readings = {entry.name: _reading(action, names, entry, device.cc) for entry in registry.REGISTRY.values()}
+    readings = {
+        entry.name: _reading(action, names, entry, device.cc)
+        for entry in registry.REGISTRY.values()
+    }
     launch = _launch(action, names, readings)
-    table, found = ncu_source.instructions(action, names, code, origin.action_index) if code is not None else ((), [])
+    table, found = (
+        ncu_source.instructions(action, names, code, origin.action_index)
+        if code is not None
+        else ((), [])
+    )
     if launch.function and launch.function not in launch.kernel:
         found.append("its name and its demangled name differ")
     doubts = "; ".join(filter(None, (doubt, *found[:2])))
@@ -83,7 +95,9 @@ def _device(action: Any, names: frozenset[str]) -> Device:
     )
 
 
-def _reading(action: Any, names: frozenset[str], entry: registry.Metric, cc: tuple[int, int]) -> Reading:
+def _reading(
+    action: Any, names: frozenset[str], entry: registry.Metric, cc: tuple[int, int]
+) -> Reading:
     for name in entry.ncu:
         if name not in names:
             continue
@@ -100,14 +114,23 @@ def _reading(action: Any, names: frozenset[str], entry: registry.Metric, cc: tup
                 continue
             value /= part
         return Reading(entry.name, value, entry.unit, Presence.PRESENT)
-    presence = Presence.NOT_COLLECTED if cc == (0, 0) or entry.available_on(cc) else Presence.NOT_AVAILABLE
+    presence = (
+        Presence.NOT_COLLECTED if cc == (0, 0) or entry.available_on(cc) else Presence.NOT_AVAILABLE
+    )
     return Reading(entry.name, None, entry.unit, presence)
 
 
 def _active_part(action: Any, names: frozenset[str]) -> float | None:
     """Mean part of the time in which an SM had work; None where the report does not say."""
     active, elapsed = (
-        next((value for name in registry.REGISTRY[short].ncu if (value := _number(action, names, name))), None)
+        next(
+            (
+                value
+                for name in registry.REGISTRY[short].ncu
+                if (value := _number(action, names, name))
+            ),
+            None,
+        )
         for short in ("sm_active_cycles", "sm_cycles")
     )
     return min(1.0, active / elapsed) if active and elapsed else None
@@ -148,7 +171,12 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
     )
 
 
-def _status(function: str, names: frozenset[str], readings: Mapping[str, Reading], grid: tuple[int, int, int]) -> str:
+def _status(
+    function: str,
+    names: frozenset[str],
+    readings: Mapping[str, Reading],
+    grid: tuple[int, int, int],
+) -> str:
     if not names:
         return "incomplete: the report holds no metrics for this launch; the file is damaged or profiling was stopped"
     if registry.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
@@ -183,5 +211,6 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
 
 
 def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
-    """One launch as the profiler holds it while it applies its rules: the same object as in a file, but for what rules have said."""
+    """One launch as the profiler holds it while it applies its rules: the same object as in a file,
+    but for what rules have said."""
     return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, "")

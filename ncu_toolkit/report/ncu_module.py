@@ -1,9 +1,11 @@
-"""NVIDIA's report module: where it is found, and whether this process may hold it. The only importer of `ncu_report`.
+"""NVIDIA's report module: where it is found, and whether this process may hold it. The only
+importer of `ncu_report`.
 
-Modules up to 2025 at least bring a C++ library of their own and export its symbols, some of which a process can hold only once. Loaded after
-CuPy or PyTorch, which bring the system's, such a module takes strings apart that it has not made, and the process dies of it (seen with CuPy 14.2
-and ncu-report 2025.3.1, in the first `IMetric.unit()`; 2026.3.1 exports none of them). Loaded first, it does no harm.
-"""
+Modules up to 2025 at least bring a C++ library of their own and export its symbols, some of which a
+process can hold only once. Loaded after CuPy or PyTorch, which bring the system's, such a module
+takes strings apart that it has not made, and the process dies of it (seen with CuPy 14.2 and
+ncu-report 2025.3.1, in the first `IMetric.unit()`; 2026.3.1 exports none of them). Loaded first, it
+does no harm."""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def module() -> Any:
 
 
 def fits_here() -> bool:
-    """Whether the module may be used in this process: it came before any other C++ code, or would if it were loaded now."""
+    """Whether the module may be used in this process: it came before any other C++ code, or would
+    if it were loaded now."""
     return _loaded()[1] if "ncu_report" in sys.modules else not _others()
 
 
@@ -40,17 +43,22 @@ def _loaded() -> tuple[Any, bool]:
     try:
         return importlib.import_module("ncu_report"), first
     except ImportError as missing:
-        for folder in sorted(Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True):
+        for folder in sorted(
+            Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True
+        ):
             sys.path.append(str(folder))
             try:
                 return importlib.import_module("ncu_report"), first
             except ImportError:
                 sys.path.remove(str(folder))
-        raise EnvironmentProblem(f"the ncu_report module cannot be imported ({missing})", "Run `pip install ncu-report`") from None
+        raise EnvironmentProblem(
+            f"the ncu_report module cannot be imported ({missing})", "Run `pip install ncu-report`"
+        ) from None
 
 
 def _others() -> bool:
-    """Whether the system's C++ library is in this process: with it came code that shares its symbols. False where that cannot be told."""
+    """Whether the system's C++ library is in this process: with it came code that shares its
+    symbols. False where that cannot be told."""
     try:
         return _LIBRARY in _MAPS.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -12,12 +12,19 @@ from ncu_toolkit.model import RuleMessage
 OWN_RULES: Final = "NcuToolkit"
 #: A link as the GUI follows it: @section:id:words@ and its like, but @url:words:address@.
 _LINK = re.compile(r"@(section|url|source|metric|sourcecounter):([^@:]*)(?::([^@]*))?@")
-_RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error"}
+_RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {
+    0: "none",
+    1: "ok",
+    2: "optimization",
+    3: "warning",
+    4: "error",
+}
 _SCOPES = {0: "", 1: "local", 2: "global"}
 
 
 def messages_of(action: Any) -> Iterable[RuleMessage]:
-    """Nsight Compute's own messages; none where rules are being applied. What our rule in sections/ posted is not read back."""
+    """Nsight Compute's own messages; none where rules are being applied. What our rule in sections/
+    posted is not read back."""
     results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
     for entry in results:
         if str(entry.get("rule_identifier", "")).startswith(OWN_RULES):

@@ -1,8 +1,8 @@
-"""The per-instruction part of a launch: counters and samples at each SASS instruction, its text, source lines and the instruction mix.
+"""The per-instruction part of a launch: counters and samples at each SASS instruction, its text,
+source lines and the instruction mix.
 
-Most of the time of a load goes here, so each thing is read once: correlation ids that several tables share, and the text of machine code
-that several launches run.
-"""
+Most of the time of a load goes here, so each thing is read once: correlation ids that several
+tables share, and the text of machine code that several launches run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ _INSTRUCTION: Final = 16
 _LANES: Final = 32
 #: What the module says of code that it cannot read.
 _NO_TEXT: Final = ("", "N/A")
-#: A number of more than 32 bits: the absolute address that a branch goes to, where it is near the code.
+#: A number of more than 32 bits: the absolute address that a branch goes to, where it is near the
+#: code.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
-#: Below this an address could be taken for an ordinary operand: such code is asked for anew in each launch.
+#: Below this an address could be taken for an ordinary operand: such code is asked for anew in each
+#: launch.
 _LOWEST_BASE: Final = 1 << 32
 #: How far from the code's start an address may be.
 _REACH: Final = 1 << 28
@@ -42,23 +44,25 @@ _FORMAT: Final = 1
 KEPT_BYTES: Final = 64 << 20
 
 
-#: An instruction's text, and the source file and line that it was made from ("" and 0 where that is not known).
+#: An instruction's text, and the source file and line that it was made from ("" and 0 where that is
+#: not known).
 Line = tuple[str, str, int]
 
 
 @dataclass
 class CodeTexts:
-    """SASS text and source line by machine code and place in it. Disassembling is what costs most; launches of one kernel share it, and so do
-    reports.
+    """SASS text and source line by machine code and place in it. Disassembling is what costs most;
+    launches of one kernel share it, and so do reports.
 
-    Both depend on the code and on nothing else but where the code was loaded: addresses in a text are kept as distances from there. That gave
-    the same in all 84 573 lines that came again, at other addresses or in other reports (docs/decisions/07-what-reading-costs.md).
-    """
+    Both depend on the code and on nothing else but where the code was loaded: addresses in a text
+    are kept as distances from there. That gave the same in all 84 573 lines that came again, at
+    other addresses or in other reports (docs/decisions/07-what-reading-costs.md)."""
 
     codes: Mapping[int, Code | None] = field(default_factory=dict)
     """The code of each launch by its place in the file; None where that is not known."""
     folder: Path | None = None
-    """Where lines are kept from one report to the next, for the module that makes them; None where they are not."""
+    """Where lines are kept from one report to the next, for the module that makes them; None where
+    they are not."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
     written: int = 0
@@ -72,12 +76,18 @@ class CodeTexts:
         for address in addresses:
             kept = known.get(address - base)
             if kept is not None:
-                found.append((_placed(kept[0], base), kept[1], kept[2]) if _MARK in kept[0] else kept)
+                found.append(
+                    (_placed(kept[0], base), kept[1], kept[2]) if _MARK in kept[0] else kept
+                )
                 continue
             line = _asked(action, address)
             found.append(line)
-            text = _ADDRESS.sub(lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", line[0])
-            if _placed(text, base) == line[0] and all(abs(int(far)) < _REACH for far in _DISTANCE.findall(text)):
+            text = _ADDRESS.sub(
+                lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", line[0]
+            )
+            if _placed(text, base) == line[0] and all(
+                abs(int(far)) < _REACH for far in _DISTANCE.findall(text)
+            ):
                 known[address - base] = (text, *line[1:])
                 self._new.add(code.digest)
         return found
@@ -89,14 +99,22 @@ class CodeTexts:
         return known
 
     def _file(self, code: Code | None) -> Path | None:
-        return self.folder / f"{code.digest.hex()}.json" if self.folder is not None and code is not None and code.embedded else None
+        return (
+            self.folder / f"{code.digest.hex()}.json"
+            if self.folder is not None and code is not None and code.embedded
+            else None
+        )
 
     def complete(self) -> bool:
-        """Whether every launch's code that is in the report was kept from another; what is not in it has no text as a rule."""
-        return all(path.is_file() for code in self.codes.values() if (path := self._file(code)) is not None)
+        """Whether every launch's code that is in the report was kept from another; what is not in
+        it has no text as a rule."""
+        return all(
+            path.is_file() for code in self.codes.values() if (path := self._file(code)) is not None
+        )
 
     def keep(self, code: Code | None) -> None:
-        """Keep the lines of a code, which was read without a doubt, for other reports. A folder that cannot be written to is no loss."""
+        """Keep the lines of a code, which was read without a doubt, for other reports. A folder
+        that cannot be written to is no loss."""
         path = self._file(code)
         if code is None or path is None or code.digest not in self._new:
             return
@@ -104,8 +122,18 @@ class CodeTexts:
         known = self._lines[code.digest]
         if not any(text in _NO_TEXT for text, _, _ in known.values()):
             with contextlib.suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # what runs on somebody's GPU is nobody else's business
-                replace_file(path, json.dumps({"format": _FORMAT, "lines": [(place, *line) for place, line in known.items()]}).encode())
+                path.parent.mkdir(
+                    parents=True, exist_ok=True, mode=0o700
+                )  # what runs on somebody's GPU is nobody else's business
+                replace_file(
+                    path,
+                    json.dumps(
+                        {
+                            "format": _FORMAT,
+                            "lines": [(place, *line) for place, line in known.items()],
+                        }
+                    ).encode(),
+                )
                 self.written += 1
 
 
@@ -126,7 +154,10 @@ def _read_lines(path: Path | None) -> dict[int, Line]:
         kept = json.loads(path.read_bytes()) if path is not None else {}
         if kept.get("format") != _FORMAT:
             return {}
-        return {int(place): (str(text), str(file), int(line)) for place, text, file, line in kept["lines"]}
+        return {
+            int(place): (str(text), str(file), int(line))
+            for place, text, file, line in kept["lines"]
+        }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
@@ -134,7 +165,10 @@ def _read_lines(path: Path | None) -> dict[int, Line]:
 def trim(folder: Path) -> None:
     """Drop the oldest of the kept files below a folder until KEPT_BYTES are left."""
     with contextlib.suppress(OSError):
-        files = sorted(((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")), reverse=True)
+        files = sorted(
+            ((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")),
+            reverse=True,
+        )
         left = KEPT_BYTES
         for _, size, path in files:
             left -= size
@@ -151,7 +185,8 @@ class _Tables:
         self.doubts: list[str] = []
 
     def read(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
-        """Addresses and values of a metric's instances; both empty where it has none. Values are empty where all of them are 0."""
+        """Addresses and values of a metric's instances; both empty where it has none. Values are
+        empty where all of them are 0."""
         if name not in self._names:
             return [], []
         found = self._action.metric_by_name(name)
@@ -163,15 +198,21 @@ class _Tables:
             return ids, []
         values = list(map(found.as_double, range(count)))
         if additive and found.has_value() and sum(values) != found.as_double():
-            self.doubts.append(f"{name} is {found.as_double():.0f}, and {sum(values):.0f} summed over its instructions")
+            self.doubts.append(
+                f"{name} is {found.as_double():.0f}, and {sum(values):.0f} summed over its instructions"
+            )
         return ids, values
 
     def _addresses(self, ids: Any, count: int) -> list[int]:
-        # the profiler writes the tables of one pass for the same instructions, in ascending order: same ends and count, same table
+        # the profiler writes the tables of one pass for the same instructions, in ascending order:
+        # same ends and count, same table
         key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
         if key not in self._ids:
             self._ids[key] = addresses = list(map(ids.as_uint64, range(count)))
-            if any(second <= first or (second - first) % _INSTRUCTION for first, second in itertools.pairwise(addresses)):
+            if any(
+                second <= first or (second - first) % _INSTRUCTION
+                for first, second in itertools.pairwise(addresses)
+            ):
                 self.doubts.append("its instructions are not in order")
         return self._ids[key]
 
@@ -188,11 +229,14 @@ def opcode_of(sass: str) -> str:
     return words[0].rstrip(";") if words else ""
 
 
-def instructions(action: Any, names: frozenset[str], texts: CodeTexts, index: int) -> tuple[tuple[Instruction, ...], list[str]]:
-    """The instruction table of a launch in address order, empty where nothing was counted by instruction; and what in it does not fit together.
+def instructions(
+    action: Any, names: frozenset[str], texts: CodeTexts, index: int
+) -> tuple[tuple[Instruction, ...], list[str]]:
+    """The instruction table of a launch in address order, empty where nothing was counted by
+    instruction; and what in it does not fit together.
 
-    Addresses are relative to the first instruction: absolute ones differ between runs and say nothing.
-    """
+    Addresses are relative to the first instruction: absolute ones differ between runs and say
+    nothing."""
     tables = _Tables(action, names)
     executed = tables.by_address(registry.SOURCE_METRICS["executed"])
     addresses = set(executed)
@@ -200,18 +244,24 @@ def instructions(action: Any, names: frozenset[str], texts: CodeTexts, index: in
     if not addresses:
         return (), tables.doubts
     not_issued = _samples(tables, not_issued=True)
-    threads = tables.by_address(registry.SOURCE_METRICS["threads_on"]) or tables.by_address(registry.SOURCE_METRICS["threads"])
+    threads = tables.by_address(registry.SOURCE_METRICS["threads_on"]) or tables.by_address(
+        registry.SOURCE_METRICS["threads"]
+    )
     extras: dict[int, dict[str, float]] = {}
     for short, name in registry.SOURCE_METRICS.items():
         if short not in ("executed", "threads", "threads_on", "samples"):
-            for address, value in tables.by_address(name, additive=short not in _NOT_ADDITIVE).items():
+            for address, value in tables.by_address(
+                name, additive=short not in _NOT_ADDITIVE
+            ).items():
                 extras.setdefault(address, {})[short] = value
     ordered = sorted(addresses)
     code = texts.codes.get(index)
     if code is not None and code.base is not None and executed and ordered[0] != code.base:
         tables.doubts.append("its instructions do not start where its function does")
     rows = []
-    for row, (address, (sass, file, line)) in enumerate(zip(ordered, texts.lines(action, code, ordered), strict=True)):
+    for row, (address, (sass, file, line)) in enumerate(
+        zip(ordered, texts.lines(action, code, ordered), strict=True)
+    ):
         rows.append(
             Instruction(
                 index=row,
@@ -243,15 +293,25 @@ def _doubts(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> 
         stored, summed = metric.as_double(), sum(row.sample_count for row in rows)
         if stored != summed and summed:
             found.append(f"{total} is {stored:.0f}, and {summed} summed over the stall reasons")
-    if any(row.executed is not None and row.threads is not None and row.threads > _LANES * row.executed for row in rows):
+    if any(
+        row.executed is not None and row.threads is not None and row.threads > _LANES * row.executed
+        for row in rows
+    ):
         found.append("an instruction was executed by more lanes than its warps have")
-    if any(n > row.samples.get(reason, 0) for row in rows for reason, n in row.samples_not_issued.items()):
+    if any(
+        n > row.samples.get(reason, 0)
+        for row in rows
+        for reason, n in row.samples_not_issued.items()
+    ):
         found.append("an instruction has more samples without issue than samples")
     return found
 
 
-def _samples(tables: _Tables, *, not_issued: bool, addresses: set[int] | None = None) -> dict[int, dict[str, int]]:
-    """Samples by address and stall reason, zeros left out; every address that was sampled at is added to `addresses`."""
+def _samples(
+    tables: _Tables, *, not_issued: bool, addresses: set[int] | None = None
+) -> dict[int, dict[str, int]]:
+    """Samples by address and stall reason, zeros left out; every address that was sampled at is
+    added to `addresses`."""
     found: dict[int, dict[str, int]] = {}
     for reason in registry.STALL_REASONS:
         ids, values = tables.read(registry.sample_metric(reason, not_issued=not_issued))
@@ -264,7 +324,8 @@ def _samples(tables: _Tables, *, not_issued: bool, addresses: set[int] | None = 
 
 
 def mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> InstructionMix:
-    """Executed instructions by opcode: joined from the per-instruction counts where they are there, else the profiler's own table."""
+    """Executed instructions by opcode: joined from the per-instruction counts where they are there,
+    else the profiler's own table."""
     opcodes: dict[str, int] = {}
     threads: dict[str, int] = {}
     for row in table:

@@ -1,8 +1,8 @@
 """Report file -> Profiles, through NVIDIA's `ncu_report` module.
 
-The module raises only for a path that does not exist, so the framing is checked first (`framing.py`) and the launches that came back are
-counted against those declared. Launches are keyed by their place in the file, never by name.
-"""
+The module raises only for a path that does not exist, so the framing is checked first
+(`framing.py`) and the launches that came back are counted against those declared. Launches are
+keyed by their place in the file, never by name."""
 
 from __future__ import annotations
 
@@ -43,32 +43,45 @@ class LoadedReport:
     ncu_version: str
     declared_launches: int
     damage: str = ""
-    """Empty when the framing is whole; else where the file stops making sense (only with allow_partial)."""
+    """Empty when the framing is whole; else where the file stops making sense (only with
+    allow_partial)."""
     read_launches: int = 0
     checksum: str = ""
-    """Where a matching SHA-256 of the file was found; empty where there is none to hold it against."""
+    """Where a matching SHA-256 of the file was found; empty where there is none to hold it
+    against."""
 
 
-def load_profiles(path: Path | str, *, instructions: bool = True, allow_partial: bool = False) -> tuple[Profile, ...]:
+def load_profiles(
+    path: Path | str, *, instructions: bool = True, allow_partial: bool = False
+) -> tuple[Profile, ...]:
     """The profiles of one report, in file order. See `load_report`."""
     return load_report(path, instructions=instructions, allow_partial=allow_partial).profiles
 
 
-def load_report(path: Path | str, *, instructions: bool = True, allow_partial: bool = False) -> LoadedReport:
-    """Read a `.ncu-rep` (or `.ncu-rep.xz`), in a process of its own where the profiler's module may not share this one (ncu_module.py).
+def load_report(
+    path: Path | str, *, instructions: bool = True, allow_partial: bool = False
+) -> LoadedReport:
+    """Read a `.ncu-rep` (or `.ncu-rep.xz`), in a process of its own where the profiler's module may
+    not share this one (ncu_module.py).
 
     Args:
         instructions: also read per-instruction counters and source (most of the time of a load).
         allow_partial: analyse what is intact of a damaged file instead of refusing it.
 
     Raises:
-        InputProblem: unreadable, not a report, damaged, or launches missing against what the file declares.
-        EnvironmentProblem: the `ncu_report` module cannot be imported.
+        InputProblem: unreadable, not a report, damaged, or launches missing against what the file
+            declares. EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
     if ncu_module.fits_here():
         return read_here(path, instructions, allow_partial)
     task = (path, instructions, allow_partial)
-    (done,) = workers.run("ncu_toolkit.report.reader:read_here", [task], jobs=1, timeout=TIMEOUT, label=lambda _: f"'{path}'")
+    (done,) = workers.run(
+        "ncu_toolkit.report.reader:read_here",
+        [task],
+        jobs=1,
+        timeout=TIMEOUT,
+        label=lambda _: f"'{path}'",
+    )
     if done.error is not None:
         raise done.error
     report: LoadedReport = done.value
@@ -78,13 +91,16 @@ def load_report(path: Path | str, *, instructions: bool = True, allow_partial: b
 def read_here(path: Path | str, instructions: bool, allow_partial: bool) -> LoadedReport:
     """`load_report` in this very process: for processes that have loaded nothing else."""
     profiles: list[Profile] = []
-    report = visit_report(path, profiles.append, instructions=instructions, allow_partial=allow_partial)
+    report = visit_report(
+        path, profiles.append, instructions=instructions, allow_partial=allow_partial
+    )
     return replace(report, profiles=tuple(profiles))
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a report's launches, with all that a process must know to read them without a look at the whole file."""
+    """Some of a report's launches, with all that a process must know to read them without a look at
+    the whole file."""
 
     codes: Mapping[int, messages.Code | None]
     """The launches by their places in the file, and what code each ran."""
@@ -102,53 +118,79 @@ def visit_report(
     sources: bool = True,
     allow_partial: bool = False,
 ) -> LoadedReport:
-    """Give each profile of a report to `visit` as it is read, in file order, so that a caller need not hold them all. `profiles` stays empty.
+    """Give each profile of a report to `visit` as it is read, in file order, so that a caller need
+    not hold them all. `profiles` stays empty.
 
     Args:
-        wanted: says from a launch's name whether to read it; every launch where None.
-        instructions, allow_partial: as for `load_report`.
-        sources: also give the embedded source text, which costs as much as everything else of a launch whose SASS text was kept.
+        wanted: says from a launch's name whether to read it; every launch where None. instructions,
+            allow_partial: as for `load_report`. sources: also give the embedded source text, which
+            costs as much as everything else of a launch whose SASS text was kept.
 
     Raises:
-        InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been visited by then.
+        InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been
+            visited by then.
     """
     path = Path(path)
     data = framing.read_bytes(path)
     frame = framing.parse(data)
     report, doubts = examine(path, data, frame, allow_partial=allow_partial)
-    part = Part(dict(enumerate(messages.codes(data, frame))) if instructions else {}, doubts, report.ncu_version)
+    part = Part(
+        dict(enumerate(messages.codes(data, frame))) if instructions else {},
+        doubts,
+        report.ncu_version,
+    )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = plain(path, data, frame, Path(scratch))
         del data
-        found = _visit(readable, path.name, part, visit, wanted, instructions=instructions, sources=sources)
+        found = _visit(
+            readable, path.name, part, visit, wanted, instructions=instructions, sources=sources
+        )
     return counted(report, found, allow_partial=allow_partial)
 
 
 def prepare(path: Path, codes: Sequence[messages.Code | None]) -> None:
-    """Do in a process that is to read launches of a plain report what takes long and is the same for all of them.
+    """Do in a process that is to read launches of a plain report what takes long and is the same
+    for all of them.
 
-    That is a tenth of a second for the first launch that is opened, and four more for the first instruction that is disassembled, which no
-    launch may need.
-    """
+    That is a tenth of a second for the first launch that is opened, and four more for the first
+    instruction that is disassembled, which no launch may need."""
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
-    index, code = next(((index, code) for index, code in enumerate(codes) if code is not None and code.base is not None), (0, None))
+    index, code = next(
+        (
+            (index, code)
+            for index, code in enumerate(codes)
+            if code is not None and code.base is not None
+        ),
+        (0, None),
+    )
     action = context.range_by_idx(0).action_by_idx(index)
     if code is not None and not CodeTexts(dict(enumerate(codes)), texts_folder(ncu)).complete():
         action.sass_by_pc(code.base)
 
 
 def visit_part(
-    path: Path, part: Part, visit: Callable[[Profile], object], *, wanted: Callable[[str], bool] | None = None, sources: bool = True
+    path: Path,
+    part: Part,
+    visit: Callable[[Profile], object],
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    sources: bool = True,
 ) -> int:
-    """As `visit_report`, for some launches of a plain report that `examine` has looked at; how many the whole of it holds."""
+    """As `visit_report`, for some launches of a plain report that `examine` has looked at; how many
+    the whole of it holds."""
     return _visit(path, path.name, part, visit, wanted, sources=sources, span=part.codes)
 
 
 def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Path:
-    """The report as the profiler's module can read it: unpacked, without the end that makes no sense, and under a name that it takes, which
-    has to be UTF-8; `path` itself where that is the same."""
-    if path.suffix == ".ncu-rep" and not frame.problem and os.fsencode(path).decode("utf-8", "replace") == str(path):
+    """The report as the profiler's module can read it: unpacked, without the end that makes no
+    sense, and under a name that it takes, which has to be UTF-8; `path` itself where that is the
+    same."""
+    if (
+        path.suffix == ".ncu-rep"
+        and not frame.problem
+        and os.fsencode(path).decode("utf-8", "replace") == str(path)
+    ):
         return path
     readable = scratch / "report.ncu-rep"
     readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
@@ -156,24 +198,37 @@ def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Pat
 
 
 def counted(report: LoadedReport, found: int, *, allow_partial: bool) -> LoadedReport:
-    """The report with the number of launches that the module found. Raises InputProblem where they are not all; not with allow_partial."""
+    """The report with the number of launches that the module found. Raises InputProblem where they
+    are not all; not with allow_partial."""
     if found == report.declared_launches:
         return replace(report, read_launches=found)
     message = f"'{report.path}' declares {report.declared_launches} launches, {found} could be read"
     if not allow_partial:
-        raise InputProblem(message, "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip")
-    return replace(report, read_launches=found, damage="; ".join(filter(None, (report.damage, message))))
+        raise InputProblem(
+            message,
+            "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip",
+        )
+    return replace(
+        report, read_launches=found, damage="; ".join(filter(None, (report.damage, message)))
+    )
 
 
-def examine(path: Path, data: bytes, frame: framing.Framing, *, allow_partial: bool = False) -> tuple[LoadedReport, Mapping[int, str]]:
-    """What is known of a report before the profiler's module reads it, and what does not fit in each launch.
+def examine(
+    path: Path, data: bytes, frame: framing.Framing, *, allow_partial: bool = False
+) -> tuple[LoadedReport, Mapping[int, str]]:
+    """What is known of a report before the profiler's module reads it, and what does not fit in
+    each launch.
 
     Raises:
-        InputProblem: the checksum beside it differs, it is damaged, holds no launches, or contradicts itself as a whole; not with allow_partial.
+        InputProblem: the checksum beside it differs, it is damaged, holds no launches, or
+            contradicts itself as a whole; not with allow_partial.
     """
     found = checksums.verify(path)
     if found.problem and not allow_partial:
-        raise InputProblem(f"'{path}' {found.problem}", "Copy or record it again, or analyse it as it is with --allow-partial")
+        raise InputProblem(
+            f"'{path}' {found.problem}",
+            "Copy or record it again, or analyse it as it is with --allow-partial",
+        )
     if frame.problem and not allow_partial:
         raise InputProblem(
             f"'{path}' is damaged {frame.problem}; {frame.declared_launches} launches before that are intact",
@@ -181,7 +236,8 @@ def examine(path: Path, data: bytes, frame: framing.Framing, *, allow_partial: b
         )
     if not frame.declared_launches and not frame.problem and not allow_partial:
         raise InputProblem(
-            f"'{path}' holds no launches", "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel"
+            f"'{path}' holds no launches",
+            "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel",
         )
     version = ncu_version_in(data)
     inside = integrity.inspect(data, frame, version)
@@ -191,11 +247,14 @@ def examine(path: Path, data: bytes, frame: framing.Framing, *, allow_partial: b
             "It was changed after it was written; copy or record it again, or use --allow-partial",
         )
     damage = "; ".join(filter(None, (found.problem, frame.problem, *inside.problems)))
-    return LoadedReport(str(path), (), version, frame.declared_launches, damage, 0, found.source), inside.launches
+    return LoadedReport(
+        str(path), (), version, frame.declared_launches, damage, 0, found.source
+    ), inside.launches
 
 
 def ncu_version_in(data: bytes) -> str:
-    """The version of the ncu that wrote the report, from its session data; empty where it is not there."""
+    """The version of the ncu that wrote the report, from its session data; empty where it is not
+    there."""
     found = _VERSION.search(data)
     return found.group(1).decode() if found else ""
 
@@ -220,7 +279,8 @@ def _visit(
     sources: bool = True,
     span: Collection[int] | None = None,
 ) -> int:
-    """Visit the launches (those in `span`); returns how many the module found, wanted or not. `name` is the file's as it was given.
+    """Visit the launches (those in `span`); returns how many the module found, wanted or not.
+    `name` is the file's as it was given.
 
     A launch outside `span` is not even opened: the module never frees what it took for one.
     """
@@ -228,10 +288,19 @@ def _visit(
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     codes, doubts = part.codes, part.doubts
-    if len(ranges) > 1:  # launches are then grouped by range, not in the order in which they were written
+    if (
+        len(ranges) > 1
+    ):  # launches are then grouped by range, not in the order in which they were written
         codes = {}
         one = next(iter(doubts.values()), "")
-        doubts = dict.fromkeys(range(sum(each.num_actions() for each in ranges)), f"a launch of this file contradicts itself: {one}") if one else {}
+        doubts = (
+            dict.fromkeys(
+                range(sum(each.num_actions() for each in ranges)),
+                f"a launch of this file contradicts itself: {one}",
+            )
+            if one
+            else {}
+        )
     texts = CodeTexts(codes, texts_folder(ncu)) if instructions else None
     found = 0
     with without_collector():
@@ -243,7 +312,11 @@ def _visit(
                 action = report_range.action_by_idx(action_index)
                 if wanted is None or wanted(ncu_action.kernel_name(action)):
                     origin = Origin(name, range_index, action_index, part.ncu_version)
-                    visit(ncu_action.profile_of(action, origin, texts, doubts.get(found - 1, ""), sources=sources))
+                    visit(
+                        ncu_action.profile_of(
+                            action, origin, texts, doubts.get(found - 1, ""), sources=sources
+                        )
+                    )
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found

@@ -1,4 +1,5 @@
-"""A report without what is private in it, and the proof: nothing private is left, and it loads with the same numbers."""
+"""A report without what is private in it, and the proof: nothing private is left, and it loads with
+the same numbers."""
 
 from __future__ import annotations
 
@@ -28,8 +29,11 @@ class Redacted:
     incomplete: int = 0
 
 
-def redact(source: Path, target: Path, *, remove_source: bool = False, names: Iterable[str] = ()) -> Redacted:
-    """Write `target`, a report with the figures of `source` and without host names, users, addresses, command lines and absolute paths.
+def redact(
+    source: Path, target: Path, *, remove_source: bool = False, names: Iterable[str] = ()
+) -> Redacted:
+    """Write `target`, a report with the figures of `source` and without host names, users,
+    addresses, command lines and absolute paths.
 
     Args:
         target: `.ncu-rep`, or `.ncu-rep.xz` to compress it; not the source itself.
@@ -37,24 +41,32 @@ def redact(source: Path, target: Path, *, remove_source: bool = False, names: It
         names: further strings to replace wherever they stand, in kernel names too.
 
     Raises:
-        UsageProblem: the target is the source, or exists; a name is empty.
-        InputProblem: the source cannot be read, or the result would not hold the same numbers, or still holds something private.
+        UsageProblem: the target is the source, or exists; a name is empty. InputProblem: the source
+            cannot be read, or the result would not hold the same numbers, or still holds something
+            private.
     """
     if os.path.lexists(target):
         raise UsageProblem(f"'{target}' exists", "Name a new file: nothing is overwritten")
     if not target.name.endswith((".ncu-rep", ".ncu-rep.xz")):
-        raise UsageProblem(f"'{target}' is not named like a report", "Give it the suffix .ncu-rep, or .ncu-rep.xz to compress it")
+        raise UsageProblem(
+            f"'{target}' is not named like a report",
+            "Give it the suffix .ncu-rep, or .ncu-rep.xz to compress it",
+        )
     wanted = tuple(names)
     for name in wanted:
         if not scrub.replaceable(name.strip()):
-            raise UsageProblem(f"--name '{name}' holds nothing that could be replaced", "Give a word, as it is written in the report")
+            raise UsageProblem(
+                f"--name '{name}' holds nothing that could be replaced",
+                "Give a word, as it is written in the report",
+            )
     done, profiles = _redacted(source, remove_source, wanted)
     write_atomic(target, lzma.compress(done.data) if target.suffix == ".xz" else done.data)
     return _told(target, done, profiles)
 
 
 def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
-    """Replace a report that was just made here by its redacted copy; names of this machine and its user go too.
+    """Replace a report that was just made here by its redacted copy; names of this machine and its
+    user go too.
 
     Raises:
         InputProblem: as `redact`; the report stays as it was.
@@ -65,46 +77,74 @@ def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
 
 
 def _told(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> Redacted:
-    return Redacted(path, done.replaced, done.blanked_bytes, len(profiles), sum(not profile.launch.complete for profile in profiles))
+    return Redacted(
+        path,
+        done.replaced,
+        done.blanked_bytes,
+        len(profiles),
+        sum(not profile.launch.complete for profile in profiles),
+    )
 
 
 def redact_folder(folder: Path) -> None:
-    """Take private text out of what lies beside a redacted run's reports: the logs. Plans and progress name files of this machine and go."""
+    """Take private text out of what lies beside a redacted run's reports: the logs. Plans and
+    progress name files of this machine and go."""
     names = scrub.machine_names()
     for path in folder.glob("*.log"):
         write_atomic(
-            path, scrub.clean_text(path.read_text(encoding="utf-8", errors="surrogateescape"), names=names).encode("utf-8", "surrogateescape")
+            path,
+            scrub.clean_text(
+                path.read_text(encoding="utf-8", errors="surrogateescape"), names=names
+            ).encode("utf-8", "surrogateescape"),
         )
     for path in (*folder.glob("*-plan.json"), *folder.glob("*-progress.jsonl")):
         path.unlink()
 
 
 def redact_commands(commands: Iterable[str]) -> tuple[str, ...]:
-    """Command lines with folders reduced to neutral ones, so that they name no machine and can still be read."""
+    """Command lines with folders reduced to neutral ones, so that they name no machine and can
+    still be read."""
     names = scrub.machine_names()
     return tuple(scrub.clean_text(command, names=names) for command in commands)
 
 
-def _redacted(source: Path, remove_source: bool, wanted: tuple[str, ...]) -> tuple[scrub.Scrubbed, Sequence[Profile]]:
+def _redacted(
+    source: Path, remove_source: bool, wanted: tuple[str, ...]
+) -> tuple[scrub.Scrubbed, Sequence[Profile]]:
     """The redacted report's bytes, proven to hold the same figures, and its launches."""
     before = reader.load_report(source)
     done = scrub.scrub(framing.read_bytes(source), names=wanted, paths=True, source=remove_source)
     left = scrub.leftovers(done.data, names=wanted, paths=True)
-    by_names = [name for name in wanted if scrub.leftovers(done.data, names=[name]) != scrub.leftovers(done.data)] if left else []
+    by_names = (
+        [
+            name
+            for name in wanted
+            if scrub.leftovers(done.data, names=[name]) != scrub.leftovers(done.data)
+        ]
+        if left
+        else []
+    )
     if by_names:
         raise InputProblem(
             f"'{source}' holds '{by_names[0]}' where it cannot be replaced: in machine code or numbers ({', '.join(left[:3])})",
             "Nothing was written. Give a longer name that is in text alone, or leave it out",
         )
     if left:
-        raise InputProblem(f"'{source}' would still hold private text: {', '.join(left[:5])}", "Nothing was written. Please report this")
+        raise InputProblem(
+            f"'{source}' would still hold private text: {', '.join(left[:5])}",
+            "Nothing was written. Please report this",
+        )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         copy = Path(scratch) / "redacted.ncu-rep"
         copy.write_bytes(done.data)
         try:
             after = reader.load_report(copy)
         except InputProblem as error:
-            raise _refused(source, wanted, f"it could not be read any more ({error.message.replace(str(copy), 'the copy')})") from None
+            raise _refused(
+                source,
+                wanted,
+                f"it could not be read any more ({error.message.replace(str(copy), 'the copy')})",
+            ) from None
     for index, (old, new) in enumerate(itertools.zip_longest(before.profiles, after.profiles)):
         changed = _changed(old, new, wanted)
         if changed:
@@ -113,8 +153,14 @@ def _redacted(source: Path, remove_source: bool, wanted: tuple[str, ...]) -> tup
 
 
 def _refused(source: Path, wanted: tuple[str, ...], why: str) -> InputProblem:
-    remedy = f"One of these is in text that figures hang on: {', '.join(wanted)}. Leave it out" if wanted else "Please report this"
-    return InputProblem(f"redacting '{source}' would change its figures: {why}", f"Nothing was written. {remedy}")
+    remedy = (
+        f"One of these is in text that figures hang on: {', '.join(wanted)}. Leave it out"
+        if wanted
+        else "Please report this"
+    )
+    return InputProblem(
+        f"redacting '{source}' would change its figures: {why}", f"Nothing was written. {remedy}"
+    )
 
 
 def _changed(old: Profile | None, new: Profile | None, names: tuple[str, ...]) -> str:
@@ -122,8 +168,11 @@ def _changed(old: Profile | None, new: Profile | None, names: tuple[str, ...]) -
     if old is None or new is None:
         return "number"
     for what, first, second in zip(_FIGURES, figures(old), figures(new), strict=True):
-        # reports of others hold names in few places, so the text of everything is made only where something differs
-        if first != second and scrub.without_names(repr(first), names) != scrub.without_names(repr(second), names):
+        # reports of others hold names in few places, so the text of everything is made only where
+        # something differs
+        if first != second and scrub.without_names(repr(first), names) != scrub.without_names(
+            repr(second), names
+        ):
             return what
     return ""
 
@@ -135,9 +184,25 @@ def figures(profile: Profile) -> tuple[object, ...]:
     """All that a diagnosis rests on: what must be the same before and after."""
     launch = profile.launch
     rows = [
-        (row.address, row.sass, row.line, row.executed, row.threads, row.samples, row.samples_not_issued, row.counters)
+        (
+            row.address,
+            row.sass,
+            row.line,
+            row.executed,
+            row.threads,
+            row.samples,
+            row.samples_not_issued,
+            row.counters,
+        )
         for row in profile.instructions
     ]
     rules = [(rule.rule, rule.kind, rule.speedup) for rule in profile.rules]
-    identity = (launch.kernel, launch.grid, launch.block, launch.status, launch.registers, profile.device)
+    identity = (
+        launch.kernel,
+        launch.grid,
+        launch.block,
+        launch.status,
+        launch.registers,
+        profile.device,
+    )
     return identity, repr(profile.readings), profile.stalls, profile.mix, rows, rules

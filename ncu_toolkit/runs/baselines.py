@@ -1,4 +1,5 @@
-"""Reports kept under a name, to hold later ones against: in `.ncu-toolkit/baselines/<name>/` where one works, or in $NCU_TOOLKIT_BASELINES."""
+"""Reports kept under a name, to hold later ones against: in `.ncu-toolkit/baselines/<name>/` where
+one works, or in $NCU_TOOLKIT_BASELINES."""
 
 from __future__ import annotations
 
@@ -39,20 +40,29 @@ def root() -> Path:
 def folder_of(name: str) -> Path:
     """A baseline's folder. Raises UsageProblem for a name that could mean another place."""
     if not _NAME.fullmatch(name):
-        raise UsageProblem(f"'{name}' is no name for a baseline", "Use letters, digits, '.', '_' and '-', as in v1.2 or main")
+        raise UsageProblem(
+            f"'{name}' is no name for a baseline",
+            "Use letters, digits, '.', '_' and '-', as in v1.2 or main",
+        )
     return root() / name
 
 
-def save(name: str, paths: Sequence[Path], *, replace: bool = False, allow_incomplete: bool = False) -> Baseline:
-    """Keep copies of reports (or of a run's folder with its timings) under a name; each copy has its checksum beside it.
+def save(
+    name: str, paths: Sequence[Path], *, replace: bool = False, allow_incomplete: bool = False
+) -> Baseline:
+    """Keep copies of reports (or of a run's folder with its timings) under a name; each copy has
+    its checksum beside it.
 
     Raises:
-        UsageProblem: the name is taken and `replace` is not set, or it is no name.
-        InputProblem: a path holds no report, the report cannot be read, or (not with `allow_incomplete`) a launch in it is incomplete.
+        UsageProblem: the name is taken and `replace` is not set, or it is no name. InputProblem: a
+            path holds no report, the report cannot be read, or (not with `allow_incomplete`) a
+            launch in it is incomplete.
     """
     target = folder_of(name)
     if target.exists() and not replace:
-        raise UsageProblem(f"there is a baseline '{name}' already", "Save it under another name, or pass --replace")
+        raise UsageProblem(
+            f"there is a baseline '{name}' already", "Save it under another name, or pass --replace"
+        )
     files, empty = analyze.find_reports(paths)
     for result in empty:
         if result.error is not None:
@@ -82,7 +92,9 @@ def save(name: str, paths: Sequence[Path], *, replace: bool = False, allow_incom
                 if (path / store.TIMINGS).is_file() and (path / store.MANIFEST).is_file():
                     shutil.copyfile(path / store.TIMINGS, scratch / store.TIMINGS)
                     shutil.copyfile(path / store.MANIFEST, scratch / store.MANIFEST)
-            baseline = Baseline(name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), tuple(names))
+            baseline = Baseline(
+                name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), tuple(names)
+            )
             store.write_json(scratch / _ABOUT, "baseline", baseline)
             if target.exists():
                 shutil.rmtree(target)
@@ -91,7 +103,10 @@ def save(name: str, paths: Sequence[Path], *, replace: bool = False, allow_incom
             shutil.rmtree(scratch, ignore_errors=True)
             raise
     except OSError as error:
-        raise EnvironmentProblem(f"'{target}' cannot be written: {error.strerror}", f"Set {VARIABLE} to a folder you may write") from None
+        raise EnvironmentProblem(
+            f"'{target}' cannot be written: {error.strerror}",
+            f"Set {VARIABLE} to a folder you may write",
+        ) from None
     return baseline
 
 
@@ -114,10 +129,16 @@ def resolve(text: str) -> Path:
         InputProblem: there is neither.
     """
     if not text:
-        raise UsageProblem("an empty name is no report, folder or baseline", "A variable of a script may not be set")
+        raise UsageProblem(
+            "an empty name is no report, folder or baseline",
+            "A variable of a script may not be set",
+        )
     path = Path(text)
     if path.exists():
         return path
     if _NAME.fullmatch(text) and (root() / text / _ABOUT).is_file():
         return root() / text
-    raise InputProblem(f"there is no report, folder or baseline '{text}'", "`ncu-toolkit baseline list` shows the baselines")
+    raise InputProblem(
+        f"there is no report, folder or baseline '{text}'",
+        "`ncu-toolkit baseline list` shows the baselines",
+    )

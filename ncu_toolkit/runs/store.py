@@ -1,7 +1,8 @@
-"""Runs on disk: one folder a run under reports/, written atomically, never overwritten; recordings shipped in the package have the same shape.
+"""Runs on disk: one folder a run under reports/, written atomically, never overwritten; recordings
+shipped in the package have the same shape.
 
-run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (what was parsed), logs, and the pages beside them.
-"""
+run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (what was
+parsed), logs, and the pages beside them."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ from ncu_toolkit.report import checksums, reader
 
 MANIFEST: Final = "run.json"
 TIMINGS: Final = "timings.json"
-#: Timings of a few rungs over many sizes, from a run of `bench` of their own: its timings.json under this name, beside a recording.
+#: Timings of a few rungs over many sizes, from a run of `bench` of their own: its timings.json
+#: under this name, beside a recording.
 CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
 RULES: Final = "rules.json"
-#: A launch that takes at least this fraction of its case's time carries the problem's useful work (the rest are finishing passes).
+#: A launch that takes at least this fraction of its case's time carries the problem's useful work
+#: (the rest are finishing passes).
 MAIN_LAUNCH_SHARE: Final = 0.9
 
 
@@ -38,9 +41,8 @@ MAIN_LAUNCH_SHARE: Final = 0.9
 class CaseRecord:
     """One case of a run and how it ended, with the reason.
 
-    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot run here), not run (it was not its turn yet
-    when the run ended).
-    """
+    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot
+    run here), not run (it was not its turn yet when the run ended)."""
 
     family: str
     rung: str
@@ -95,7 +97,13 @@ class Manifest:
 
 def write_json(path: Path, kind: str, payload: Any) -> None:
     """Write a document with its schema, atomically."""
-    write_atomic(path, (json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_atomic(
+        path,
+        (
+            json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False)
+            + "\n"
+        ).encode(),
+    )
 
 
 def read_json(path: Path, kind: str) -> Any:
@@ -107,11 +115,15 @@ def read_json(path: Path, kind: str) -> Any:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputProblem(f"no file '{path}'", "The run's folder is incomplete; make the run again") from None
+        raise InputProblem(
+            f"no file '{path}'", "The run's folder is incomplete; make the run again"
+        ) from None
     except OSError as error:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputProblem(f"'{path}' is not JSON: {error}", "It was cut off or edited; make the run again") from None
+        raise InputProblem(
+            f"'{path}' is not JSON: {error}", "It was cut off or edited; make the run again"
+        ) from None
     return open_document(kind, data, str(path))
 
 
@@ -121,7 +133,8 @@ def slug(text: str) -> str:
 
 
 def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
-    """A fresh folder `YYYYmmdd-HHMMSS-what` under `reports`; a number is added where two runs start in the same second.
+    """A fresh folder `YYYYmmdd-HHMMSS-what` under `reports`; a number is added where two runs start
+    in the same second.
 
     Raises:
         EnvironmentProblem: the folder cannot be made.
@@ -135,10 +148,15 @@ def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
             return folder
         except FileExistsError:
             if not reports.is_dir():
-                raise EnvironmentProblem(f"'{reports}' is there already and is no folder", "Name another folder with --output") from None
+                raise EnvironmentProblem(
+                    f"'{reports}' is there already and is no folder",
+                    "Name another folder with --output",
+                ) from None
             continue
         except OSError as error:
-            raise EnvironmentProblem(f"'{folder}' cannot be made: {error.strerror}", "Name another folder with --output") from None
+            raise EnvironmentProblem(
+                f"'{folder}' cannot be made: {error.strerror}", "Name another folder with --output"
+            ) from None
     raise EnvironmentProblem(f"'{reports}' already holds 100 runs of this second", "Try again")
 
 
@@ -155,7 +173,11 @@ def save(folder: Path, manifest: Manifest, timings: Iterable[Timing]) -> None:
 
 def save_manifest(folder: Path, manifest: Manifest) -> None:
     """Write run.json with the checksums of the reports as they lie there now."""
-    sums = {name: checksums.digest(folder / name) for name in manifest.report_files if (folder / name).is_file()}
+    sums = {
+        name: checksums.digest(folder / name)
+        for name in manifest.report_files
+        if (folder / name).is_file()
+    }
     write_json(folder / MANIFEST, "run", replace(manifest, checksums=sums))
 
 
@@ -169,7 +191,10 @@ def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
     path = folder / name
     if not path.is_file():
         return ()
-    return tuple(from_plain(Timing, item, f"{path}[{i}]") for i, item in enumerate(read_json(path, "timings")))
+    return tuple(
+        from_plain(Timing, item, f"{path}[{i}]")
+        for i, item in enumerate(read_json(path, "timings"))
+    )
 
 
 def load_run(folder: Path, *, live: bool) -> Run:
@@ -182,12 +207,19 @@ def load_run(folder: Path, *, live: bool) -> Run:
     profiles: list[Profile] = []
     for name in manifest.report_files:
         if Path(name).name != name:
-            raise InputProblem(f"'{folder / MANIFEST}' names a report outside its folder: '{name}'", "The manifest was edited; make the run again")
+            raise InputProblem(
+                f"'{folder / MANIFEST}' names a report outside its folder: '{name}'",
+                "The manifest was edited; make the run again",
+            )
         profiles.extend(reader.load_profiles(folder / name))
     again = _superseded(profiles, manifest.cases)
     if again:
         known = {case.marker: case for case in manifest.cases}
-        profiles = [p for p in profiles if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)]
+        profiles = [
+            p
+            for p in profiles
+            if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)
+        ]
     tied = _with_rules(folder, tie(profiles, manifest.cases))
     timings = load_timings(folder)
     device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
@@ -199,7 +231,9 @@ def load_run(folder: Path, *, live: bool) -> Run:
         if case.state not in ("profiled", "timed")
     ]
     environment = dict(manifest.environment)
-    versions = sorted({profile.origin.ncu_version for profile in tied if profile.origin.ncu_version})
+    versions = sorted(
+        {profile.origin.ncu_version for profile in tied if profile.origin.ncu_version}
+    )
     if versions:
         environment["Nsight Compute"] = ", ".join(versions)
         environment.pop("ncu", None)  # what the reports themselves say
@@ -223,7 +257,8 @@ def load_run(folder: Path, *, live: bool) -> Run:
 
 
 def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profile, ...]:
-    """Give every profile the context of its case, found by the NVTX range it was launched in, in the report that the case names."""
+    """Give every profile the context of its case, found by the NVTX range it was launched in, in
+    the report that the case names."""
     by_marker = {case.marker: case for case in cases}
     groups: dict[str, list[int]] = {}
     for index, profile in enumerate(profiles):
@@ -258,40 +293,53 @@ def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profi
 
 
 def _holds(case: CaseRecord, profile: Profile) -> bool:
-    """Whether a launch in a case's range is of the report that holds the case; a recording's reports are compressed under the same name."""
+    """Whether a launch in a case's range is of the report that holds the case; a recording's
+    reports are compressed under the same name."""
     return case.report.removesuffix(".xz") in ("", profile.origin.file.removesuffix(".xz"))
 
 
 def _superseded(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Skipped, ...]:
-    """Launches of cases that were broken off and collected again: which report holds the ones that count."""
+    """Launches of cases that were broken off and collected again: which report holds the ones that
+    count."""
     by_marker = {case.marker: case for case in cases}
     found: dict[Skipped, None] = {}
     for profile in profiles:
         for name in profile.launch.nvtx:
             case = by_marker.get(name)
             if case is not None and not _holds(case, profile):
-                found[Skipped(f"{case.family}/{case.rung} at {case.size} in {profile.origin.file}", f"collected again in {case.report}")] = None
+                found[
+                    Skipped(
+                        f"{case.family}/{case.rung} at {case.size} in {profile.origin.file}",
+                        f"collected again in {case.report}",
+                    )
+                ] = None
     return tuple(found)
 
 
 def _repeats(case: CaseRecord) -> tuple[int, ...]:
-    """How often the rung launches each of its kernels, of which the profiler sees one; empty for a rung that is no longer here or has changed."""
+    """How often the rung launches each of its kernels, of which the profiler sees one; empty for a
+    rung that is no longer here or has changed."""
     try:
         rung = find_rung(case.rung)
         names = rung.names(case.dims, case.parameters, 1)
-        return tuple(evaluate_int(launch.repeat, names, where=f"{rung.label}: repeat") for launch in rung.launches)
+        return tuple(
+            evaluate_int(launch.repeat, names, where=f"{rung.label}: repeat")
+            for launch in rung.launches
+        )
     except ToolkitError:
         return ()
 
 
 def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
-    """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report module."""
+    """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report
+    module."""
     text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
     write_atomic(folder / PROFILES, gzip.compress(text.encode(), mtime=0))
 
 
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
-    """Write the profiler's own rule messages by case and launch, from a run with its stock sections."""
+    """Write the profiler's own rule messages by case and launch, from a run with its stock
+    sections."""
     rows = {
         f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}": p.rules
         for p in profiles
@@ -305,9 +353,18 @@ def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...
     path = folder / RULES
     if not path.is_file():
         return tuple(profiles)
-    rows = {key: tuple(from_plain(RuleMessage, item, f"{path}:{key}") for item in items) for key, items in read_json(path, "rules").items()}
+    rows = {
+        key: tuple(from_plain(RuleMessage, item, f"{path}:{key}") for item in items)
+        for key, items in read_json(path, "rules").items()
+    }
     return tuple(
-        replace(p, rules=rows.get(f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}", p.rules))
+        replace(
+            p,
+            rules=rows.get(
+                f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}",
+                p.rules,
+            ),
+        )
         if p.context is not None
         else p
         for p in profiles
@@ -321,8 +378,13 @@ def read_profiles(path: Path) -> tuple[Profile, ...]:
     except FileNotFoundError:
         raise InputProblem(f"no file '{path}'") from None
     except (OSError, EOFError, json.JSONDecodeError) as error:
-        raise InputProblem(f"'{path}' is damaged: {error}", "Make it again with `ncu-toolkit report`") from None
-    return tuple(from_plain(Profile, item, f"profile[{i}]") for i, item in enumerate(open_document("profiles", data, str(path))))
+        raise InputProblem(
+            f"'{path}' is damaged: {error}", "Make it again with `ncu-toolkit report`"
+        ) from None
+    return tuple(
+        from_plain(Profile, item, f"profile[{i}]")
+        for i, item in enumerate(open_document("profiles", data, str(path)))
+    )
 
 
 def recordings_root() -> Path:
@@ -333,11 +395,14 @@ def recordings_root() -> Path:
 def recordings() -> tuple[Path, ...]:
     """Folders of the shipped recordings, by name."""
     root = recordings_root()
-    return tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
+    return (
+        tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
+    )
 
 
 def runs_under(reports: Path) -> tuple[tuple[Path, Manifest | ToolkitError], ...]:
-    """Every run folder under `reports`, oldest first, with its manifest or the error that keeps it from being read."""
+    """Every run folder under `reports`, oldest first, with its manifest or the error that keeps it
+    from being read."""
     found: list[tuple[Path, Manifest | ToolkitError]] = []
     for path in sorted(reports.glob(f"*/{MANIFEST}")):
         try:

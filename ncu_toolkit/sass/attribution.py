@@ -1,8 +1,9 @@
-"""Which instruction a warp waits for: a light data flow over SASS text, enough to attribute stall samples to their producers.
+"""Which instruction a warp waits for: a light data flow over SASS text, enough to attribute stall
+samples to their producers.
 
-PC sampling puts a throttle stall on the instruction that cannot issue, and a scoreboard stall on the *consumer* of the late result. To name
-the load (or the special function) that a warp waits for, the consumer's source registers are traced to the nearest earlier writer.
-"""
+PC sampling puts a throttle stall on the instruction that cannot issue, and a scoreboard stall on
+the *consumer* of the late result. To name the load (or the special function) that a warp waits for,
+the consumer's source registers are traced to the nearest earlier writer."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from typing import Final
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass.dataflow import Graph
 
-#: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups them.
+#: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups
+#: them.
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "global": ("LDG", "STG", "LD", "ST"),
     "copy": ("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UBLKRED"),
@@ -44,7 +46,8 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 _KIND_OF: Final = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
 
-#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO), per the profiler's stall documentation.
+#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO), per the
+#: profiler's stall documentation.
 LONG_PRODUCERS: Final = ("global", "copy", "local", "atomic", "texture")
 SHORT_PRODUCERS: Final = ("shared", "special", "shuffle", "constant", "atomic", "fp64")
 
@@ -77,9 +80,11 @@ _NO_DESTINATION: Final = frozenset(
         "NOP",
     )
 )
-#: Instructions that an address is traced through at most: those of a 64-bit index computation are a few tens.
+#: Instructions that an address is traced through at most: those of a 64-bit index computation are a
+#: few tens.
 LONGEST_ADDRESS: Final = 256
-#: How far back a producer is looked for, in static instructions: the largest loop bodies of unrolled matrix products have about this many.
+#: How far back a producer is looked for, in static instructions: the largest loop bodies of
+#: unrolled matrix products have about this many.
 REACH: Final = 4096
 
 
@@ -102,7 +107,8 @@ def width(opcode: str) -> int:
 
 
 def operands(instruction: Instruction) -> tuple[frozenset[int], frozenset[int]]:
-    """(registers written, registers read) of one SASS line; wide operands expanded, uniform and predicate registers ignored."""
+    """(registers written, registers read) of one SASS line; wide operands expanded, uniform and
+    predicate registers ignored."""
     text = re.sub(r"^\s*(\{|@!?U?P\w+)\s*", "", instruction.sass)
     _, _, rest = text.partition(" ")
     parts = rest.split(",")
@@ -129,7 +135,15 @@ def operands(instruction: Instruction) -> tuple[frozenset[int], frozenset[int]]:
                 written.update(range(register, register + span))
                 continue
             address = "[" in part
-            length = 2 if match.group(2) else 1 if address else span if group in ("global", "local", "shared", "fp64", "tensor") else 1
+            length = (
+                2
+                if match.group(2)
+                else 1
+                if address
+                else span
+                if group in ("global", "local", "shared", "fp64", "tensor")
+                else 1
+            )
             read.update(range(register, register + length))
     return frozenset(written), frozenset(read)
 
@@ -157,39 +171,53 @@ class Flow:
     def sources(self, index: int, register: int) -> frozenset[int]:
         """Indices of the writers whose value of `register` may be what `index` reads.
 
-        Where branch targets are not known, the nearest before, or, for a loop cut out of its code, the last after it.
-        """
+        Where branch targets are not known, the nearest before, or, for a loop cut out of its code,
+        the last after it."""
         found = self.graph.reaching(index, register)
-        nearest = None if found or self.graph.known else _nearest_before(self.writers.get(register), index)
+        nearest = (
+            None
+            if found or self.graph.known
+            else _nearest_before(self.writers.get(register), index)
+        )
         return found if nearest is None else frozenset((nearest,))
 
     def producers(self, index: int, kinds: Iterable[str]) -> list[int]:
         """The instructions of one of `kinds` that `index` waits for.
 
-        First the writers of its source registers; else earlier writers or readers of its destination, which the scoreboard also guards
-        (write after write, write after read); else, at or right behind a wait on a copy group, the nearest asynchronous copy.
-        """
+        First the writers of its source registers; else earlier writers or readers of its
+        destination, which the scoreboard also guards (write after write, write after read); else,
+        at or right behind a wait on a copy group, the nearest asynchronous copy."""
         wanted = set(kinds)
-        found = self._of_kind((i for register in self.reads[index] for i in self.sources(index, register)), wanted)
+        found = self._of_kind(
+            (i for register in self.reads[index] for i in self.sources(index, register)), wanted
+        )
         if not found and "copy" in wanted and self._behind_copy_wait(index):
             copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]
             found = self._of_kind([_nearest_before(copies, index)], wanted)
         if not found:
             guarded = [
-                _nearest_before(table.get(register), index) for register in self.writes[index] for table in (self.writers, self.memory_readers)
+                _nearest_before(table.get(register), index)
+                for register in self.writes[index]
+                for table in (self.writers, self.memory_readers)
             ]
             found = self._of_kind(guarded, wanted)
         return found
 
     def _behind_copy_wait(self, index: int) -> bool:
-        """Whether this instruction, or the one before it, waits for copy groups: the sampler shows the first that cannot issue because of it."""
-        return any(kind(self.instructions[i].opcode) == "barrier" for i in (index, index - 1) if i >= 0)
+        """Whether this instruction, or the one before it, waits for copy groups: the sampler shows
+        the first that cannot issue because of it."""
+        return any(
+            kind(self.instructions[i].opcode) == "barrier" for i in (index, index - 1) if i >= 0
+        )
 
     def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
-        return sorted({i for i in indices if i is not None and kind(self.instructions[i].opcode) in wanted})
+        return sorted(
+            {i for i in indices if i is not None and kind(self.instructions[i].opcode) in wanted}
+        )
 
     def address_depends_on_load(self, index: int) -> bool:
-        """Whether a load's address comes, through integer instructions, from the result of a global load (of this pass or of the one before)."""
+        """Whether a load's address comes, through integer instructions, from the result of a global
+        load (of this pass or of the one before)."""
         waiting = {i for register in self.reads[index] for i in self.sources(index, register)}
         seen: set[int] = set()
         while waiting and len(seen) <= LONGEST_ADDRESS:
@@ -205,16 +233,21 @@ class Flow:
         return False
 
     def on_loaded_values(self) -> frozenset[int]:
-        """Instructions whose operands come, through registers, from memory or from other lanes: work on data.
+        """Instructions whose operands come, through registers, from memory or from other lanes:
+        work on data.
 
-        What is left depends on nothing but indices and parameters. A result that a predicate carries is not followed.
-        """
+        What is left depends on nothing but indices and parameters. A result that a predicate
+        carries is not followed."""
         users: dict[int, set[int]] = {}
         for i, reads in enumerate(self.reads):
             for register in reads:
                 for j in self.sources(i, register):
                     users.setdefault(j, set()).add(i)
-        waiting = [i for i, row in enumerate(self.instructions) if kind(row.opcode) in _BRINGS_DATA and self.writes[i]]
+        waiting = [
+            i
+            for i, row in enumerate(self.instructions)
+            if kind(row.opcode) in _BRINGS_DATA and self.writes[i]
+        ]
         found = set(waiting)
         while waiting:
             for j in users.get(waiting.pop(), ()):
@@ -224,17 +257,22 @@ class Flow:
         return frozenset(found)
 
     def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
-        """Instructions whose results serve nothing but the addresses of `accesses`: they would go with them.
+        """Instructions whose results serve nothing but the addresses of `accesses`: they would go
+        with them.
 
-        Found as dead code: what has an effect is needed, and so is what any needed instruction reads; an access still needs the value that it
-        stores. Writers of predicates and uniform registers, which are not followed, count as needed.
-        """
+        Found as dead code: what has an effect is needed, and so is what any needed instruction
+        reads; an access still needs the value that it stores. Writers of predicates and uniform
+        registers, which are not followed, count as needed."""
         gone = set(accesses)
         waiting = [i for i, row in enumerate(self.instructions) if i in gone or not _is_pure(row)]
         needed = set(waiting)
         while waiting:
             i = waiting.pop()
-            reads = self.reads[i] - _address_registers(self.instructions[i]) if i in gone else self.reads[i]
+            reads = (
+                self.reads[i] - _address_registers(self.instructions[i])
+                if i in gone
+                else self.reads[i]
+            )
             for register in reads:
                 for j in self.sources(i, register):
                     if j not in needed:
@@ -270,7 +308,9 @@ def _address_registers(row: Instruction) -> frozenset[int]:
     for part in _operand_texts(row):
         if "[" in part:
             for match in _REGISTER.finditer(part):
-                found.update(range(int(match.group(1)), int(match.group(1)) + (2 if match.group(2) else 1)))
+                found.update(
+                    range(int(match.group(1)), int(match.group(1)) + (2 if match.group(2) else 1))
+                )
     return frozenset(found)
 
 
@@ -284,10 +324,11 @@ def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
 
 
 def waits(profile: Profile, reason: str) -> dict[str, float]:
-    """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited for. Empty without samples.
+    """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited
+    for. Empty without samples.
 
-    Scoreboard reasons are traced to producers; every other reason belongs to the instruction it is sampled at.
-    """
+    Scoreboard reasons are traced to producers; every other reason belongs to the instruction it is
+    sampled at."""
     totals: dict[str, float] = {}
     for index, weight in weights_by_culprit(profile, reason).items():
         group = kind(profile.instructions[index].opcode)
@@ -296,8 +337,11 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
 
 
-#: Results for the instruction tables asked about last, by identity: every rule asks about the same few. The table is held, so its id stays its own.
-_REMEMBERED: OrderedDict[tuple[int, str], tuple[Sequence[Instruction], Mapping[int, float]]] = OrderedDict()
+#: Results for the instruction tables asked about last, by identity: every rule asks about the same
+#: few. The table is held, so its id stays its own.
+_REMEMBERED: OrderedDict[tuple[int, str], tuple[Sequence[Instruction], Mapping[int, float]]] = (
+    OrderedDict()
+)
 _REMEMBER: Final = 64
 _REMEMBER_FLOWS: Final = 4
 
@@ -306,7 +350,8 @@ _FLOWS: OrderedDict[int, Flow] = OrderedDict()
 
 
 def flow_of(instructions: Sequence[Instruction]) -> Flow:
-    """The flow of an instruction table, kept for the tables asked about last: a rule asks about the same one as the rule before."""
+    """The flow of an instruction table, kept for the tables asked about last: a rule asks about the
+    same one as the rule before."""
     key = id(instructions)
     if key not in _FLOWS or _FLOWS[key].instructions is not instructions:
         _FLOWS[key] = Flow(instructions)
@@ -317,7 +362,8 @@ def flow_of(instructions: Sequence[Instruction]) -> Flow:
 
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
-    """Samples of `reason` by index of the instruction responsible: the producer of a late result, or the throttled instruction itself."""
+    """Samples of `reason` by index of the instruction responsible: the producer of a late result,
+    or the throttled instruction itself."""
     key = (id(profile.instructions), reason)
     if key not in _REMEMBERED:
         _REMEMBERED[key] = (profile.instructions, _weights_by_culprit(profile, reason))
@@ -335,14 +381,19 @@ def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     weights: dict[int, float] = {}
     flow = flow_of(profile.instructions) if kinds else None
     for index, n in sampled:
-        culprits = _that_run(profile.instructions, flow.producers(index, kinds)) if flow is not None and kinds is not None else {}
+        culprits = (
+            _that_run(profile.instructions, flow.producers(index, kinds))
+            if flow is not None and kinds is not None
+            else {}
+        )
         for culprit, part in (culprits or {index: 1.0}).items():
             weights[culprit] = weights.get(culprit, 0.0) + n * part
     return weights
 
 
 def _that_run(instructions: Sequence[Instruction], found: Sequence[int]) -> dict[int, float]:
-    """What each of several possible producers is to blame for, summing to 1: by how often it ran, and nothing for those that never did.
+    """What each of several possible producers is to blame for, summing to 1: by how often it ran,
+    and nothing for those that never did.
 
     Where executions were not counted, or none of them is known to have run, they share alike.
     """
@@ -360,8 +411,14 @@ def _times(row: Instruction) -> int | None:
 
 
 def consumers(profile: Profile, reason: str, wanted: Iterable[str]) -> dict[int, int]:
-    """Index -> samples of a scoreboard reason where warps wait for a result of one of the kinds: the other end of `weights_by_culprit`."""
+    """Index -> samples of a scoreboard reason where warps wait for a result of one of the kinds:
+    the other end of `weights_by_culprit`."""
     sampled = {i: row.samples.get(reason, 0) for i, row in enumerate(profile.instructions)}
     kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}[reason]
     flow, chosen = flow_of(profile.instructions), set(wanted)
-    return {i: n for i, n in sampled.items() if n and any(kind(profile.instructions[j].opcode) in chosen for j in flow.producers(i, kinds))}
+    return {
+        i: n
+        for i, n in sampled.items()
+        if n
+        and any(kind(profile.instructions[j].opcode) in chosen for j in flow.producers(i, kinds))
+    }

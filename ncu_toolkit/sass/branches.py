@@ -20,17 +20,24 @@ _ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
 
 
 def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
-    """Indices of the instructions that each branch, call or BSSY names, by its own index. None where they cannot be told.
+    """Indices of the instructions that each branch, call or BSSY names, by its own index. None
+    where they cannot be told.
 
-    Reports give addresses from the start of the function and targets as absolute ones, and do not say how far apart the two are: see `_shift`. An
-    indirect branch is taken to go to all code that nothing else leads to, which is what the table of a switch holds.
-    """
+    Reports give addresses from the start of the function and targets as absolute ones, and do not
+    say how far apart the two are: see `_shift`. An indirect branch is taken to go to all code that
+    nothing else leads to, which is what the table of a switch holds."""
     if not rows or any(not row.opcode for row in rows):
         return None
     named: dict[int, int] = {}
     for i, row in enumerate(rows):
-        # a call by absolute address leads out of the kernel: what it needs is not in these rows, and it is taken to return
-        if row.opcode.partition(".")[0] in ("BRA", "JMP", "BSSY", "CALL") and not row.opcode.startswith("CALL.ABS"):
+        # a call by absolute address leads out of the kernel: what it needs is not in these rows,
+        # and it is taken to return
+        if row.opcode.partition(".")[0] in (
+            "BRA",
+            "JMP",
+            "BSSY",
+            "CALL",
+        ) and not row.opcode.startswith("CALL.ABS"):
             match = _ABSOLUTE.search((split(row.sass) or [""])[-1])
             if match is None:
                 return None
@@ -61,13 +68,18 @@ def falls_through(row: Instruction) -> bool:
     return bool(guard) or (base in ("BRA", "JMP") and "," in operands)
 
 
-def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Mapping[int, int], behind: Sequence[int]) -> int | None:
+def _shift(
+    rows: Sequence[Instruction],
+    named: Mapping[int, int],
+    by_address: Mapping[int, int],
+    behind: Sequence[int],
+) -> int | None:
     """What to take from a target to get an address from the start. None where it cannot be told.
 
-    Targets may be offsets already, or two instructions say it (`_hints`). Else, as functions start at multiples of 128 bytes: of those starts from
-    which every target is one of the instructions, the one that explains most. Code behind an unconditional branch needs something that leads to it,
-    and a BSSY names what follows the BSYNC of its barrier.
-    """
+    Targets may be offsets already, or two instructions say it (`_hints`). Else, as functions start
+    at multiples of 128 bytes: of those starts from which every target is one of the instructions,
+    the one that explains most. Code behind an unconditional branch needs something that leads to
+    it, and a BSSY names what follows the BSYNC of its barrier."""
     if not named:
         return 0
     for shift in (0, *_hints(rows, named)):
@@ -75,7 +87,11 @@ def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Ma
             return shift
     low, high = min(named.values()), max(named.values())
     last = rows[-1].address
-    joins = {i: found[1] for i, row in enumerate(rows) if row.opcode.startswith("BSSY") and (found := _BARRIER.search(row.sass))}
+    joins = {
+        i: found[1]
+        for i, row in enumerate(rows)
+        if row.opcode.startswith("BSSY") and (found := _BARRIER.search(row.sass))
+    }
     best, least, tied = None, -1, False
     for shift in range(-(-(high - last) // _ALIGNED) * _ALIGNED, low + 1, _ALIGNED):
         if any(target - shift not in by_address for target in named.values()):
@@ -85,7 +101,12 @@ def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Ma
         score = sum(i in reached for i in behind)
         for i, name in joins.items():
             before = rows[ends[i] - 1] if ends[i] else None
-            score += bool(before and before.opcode.startswith("BSYNC") and (found := _BARRIER.search(before.sass)) and found[1] == name)
+            score += bool(
+                before
+                and before.opcode.startswith("BSYNC")
+                and (found := _BARRIER.search(before.sass))
+                and found[1] == name
+            )
         if score > least:
             best, least, tied = shift, score, False
         elif score == least:
@@ -94,11 +115,18 @@ def _shift(rows: Sequence[Instruction], named: Mapping[int, int], by_address: Ma
 
 
 def _hints(rows: Sequence[Instruction], named: Mapping[int, int]) -> list[int]:
-    """Shifts that the code itself tells: compilers end a function with a branch to itself, and a relative return names the kernel's start."""
+    """Shifts that the code itself tells: compilers end a function with a branch to itself, and a
+    relative return names the kernel's start."""
     found = []
-    own = next((i for i in range(len(rows) - 1, -1, -1) if not rows[i].opcode.startswith("NOP")), -1)
+    own = next(
+        (i for i in range(len(rows) - 1, -1, -1) if not rows[i].opcode.startswith("NOP")), -1
+    )
     if own in named and not falls_through(rows[own]):
         found.append(named[own] - rows[own].address)
-    returns = (_ABSOLUTE.search((split(row.sass) or [""])[-1]) for row in rows if row.opcode.startswith("RET.REL"))
+    returns = (
+        _ABSOLUTE.search((split(row.sass) or [""])[-1])
+        for row in rows
+        if row.opcode.startswith("RET.REL")
+    )
     found += [int(match[1], 16) - rows[0].address for match in returns if match][:1]
     return found

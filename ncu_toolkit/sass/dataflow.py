@@ -1,8 +1,8 @@
-"""Which instructions may have written a register that another one reads: reaching definitions over the branches of a kernel's SASS.
+"""Which instructions may have written a register that another one reads: reaching definitions over
+the branches of a kernel's SASS.
 
-Where the branches cannot be followed (branches.py), code is taken as one straight line. A function that is called is left out of the flow: what it
-is given and what it returns is not followed.
-"""
+Where the branches cannot be followed (branches.py), code is taken as one straight line. A function
+that is called is left out of the flow: what it is given and what it returns is not followed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from ncu_toolkit.sass.operands import parts
 
 
 class Graph:
-    """Basic blocks of one kernel and, on demand, the instructions whose write of a register may reach an instruction.
+    """Basic blocks of one kernel and, on demand, the instructions whose write of a register may
+    reach an instruction.
 
-    `writes` holds each instruction's written registers. A predicated instruction may leave a register as it was, so what came before it
-    reaches as well, unless the reader runs under the same predicate.
-    """
+    `writes` holds each instruction's written registers. A predicated instruction may leave a
+    register as it was, so what came before it reaches as well, unless the reader runs under the
+    same predicate."""
 
     def __init__(self, rows: Sequence[Instruction], writes: Sequence[frozenset[int]]) -> None:
-        # Writers of each register in file order: looking through the instructions themselves takes quadratic time in straight code.
+        # Writers of each register in file order: looking through the instructions themselves takes
+        # quadratic time in straight code.
         self._writers: dict[int, list[int]] = {}
         for i, registers in enumerate(writes):
             for register in registers:
@@ -35,11 +37,17 @@ class Graph:
         self.known = bool(self.targets)
         """Whether branch targets could be told; without them code is one straight line."""
         starts = {0, *(end for ends in self.targets.values() for end in ends)}
-        starts.update(i + 1 for i, row in enumerate(rows) if _base(row) in (JUMPS | ENDS) and i + 1 < len(rows))
+        starts.update(
+            i + 1
+            for i, row in enumerate(rows)
+            if _base(row) in (JUMPS | ENDS) and i + 1 < len(rows)
+        )
         self._starts = sorted(start for start in starts if start < len(rows))
         self._block_of = [0] * len(rows)
         for block, start in enumerate(self._starts):
-            for i in range(start, self._starts[block + 1] if block + 1 < len(self._starts) else len(rows)):
+            for i in range(
+                start, self._starts[block + 1] if block + 1 < len(self._starts) else len(rows)
+            ):
                 self._block_of[i] = block
         self._before: list[list[int]] = [[] for _ in self._starts]
         for block in range(len(self._starts)):
@@ -52,7 +60,9 @@ class Graph:
         self._entering: dict[tuple[int, int, str], frozenset[int]] = {}
 
     def _last(self, block: int) -> int:
-        return (self._starts[block + 1] if block + 1 < len(self._starts) else len(self._block_of)) - 1
+        return (
+            self._starts[block + 1] if block + 1 < len(self._starts) else len(self._block_of)
+        ) - 1
 
     def reaching(self, index: int, register: int) -> frozenset[int]:
         """Instructions whose write of `register` may be what `index` reads."""
@@ -60,8 +70,11 @@ class Graph:
         found, closed = self._within(block, index - 1, register, guard)
         return found if closed else found | self._entry(block, register, guard)
 
-    def _within(self, block: int, last: int, register: int, guard: str) -> tuple[frozenset[int], bool]:
-        """Writers in a block from `last` back, and whether one among them hides what came before: unconditional, or under the reader's own guard."""
+    def _within(
+        self, block: int, last: int, register: int, guard: str
+    ) -> tuple[frozenset[int], bool]:
+        """Writers in a block from `last` back, and whether one among them hides what came before:
+        unconditional, or under the reader's own guard."""
         found = []
         writers = self._writers.get(register, [])
         for place in range(bisect_right(writers, last) - 1, -1, -1):

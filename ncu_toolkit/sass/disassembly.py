@@ -1,8 +1,8 @@
-"""Disassembly as values: nvdisasm's text → functions of instructions, what each instruction moves and computes, and the static signature.
+"""Disassembly as values: nvdisasm's text → functions of instructions, what each instruction moves
+and computes, and the static signature.
 
-nvdisasm's JSON carries no source lines; its text with -gi carries lines, inlining and the targets of indirect branches, so that is read.
-Control flow and loops are in `sass_flow.py`.
-"""
+nvdisasm's JSON carries no source lines; its text with -gi carries lines, inlining and the targets
+of indirect branches, so that is read. Control flow and loops are in `sass_flow.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)"
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T\d]+)\s+)?([A-Z][\w.]*)\s*(.*)$")
 _TARGET = re.compile(r"\.L_[\w$]+")
 
-#: Opcodes by what they touch. Generic LD/ST count as global: a compiler that knows better writes LDS or LDL.
+#: Opcodes by what they touch. Generic LD/ST count as global: a compiler that knows better writes
+#: LDS or LDL.
 GLOBAL_LOADS = frozenset({"LDG", "LD", "LDGSTS"})
 GLOBAL_STORES = frozenset({"STG", "ST"})
 SHARED_LOADS = frozenset({"LDS", "LDSM"})
@@ -42,13 +43,17 @@ LOCAL = frozenset({"LDL", "STL"})
 ATOMICS = frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS"})
 #: Copies by descriptor or bulk: one instruction a tile, whose size is not in the instruction.
 BULK = frozenset({"UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED"})
-MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA"})
+MATRIX = frozenset(
+    {"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA"}
+)
 
-#: Floating-point operations of one thread, a fused multiply-add counted as two, as in Nsight Compute's FLOP metrics.
+#: Floating-point operations of one thread, a fused multiply-add counted as two, as in Nsight
+#: Compute's FLOP metrics.
 _FLOPS: Mapping[str, int] = {
     "FADD": 1, "FMUL": 1, "FFMA": 2, "FADD2": 2, "FMUL2": 2, "FFMA2": 4, "HADD2": 2, "HMUL2": 2, "HFMA2": 4, "DADD": 1, "DMUL": 1, "DFMA": 2,
 }  # fmt: skip
-#: Shapes M, N, K of warp-level matrix instructions as SASS writes them (PTX ISA, "Matrix multiply-accumulate operation").
+#: Shapes M, N, K of warp-level matrix instructions as SASS writes them (PTX ISA, "Matrix
+#: multiply-accumulate operation").
 _MMA_SHAPES: Mapping[str, tuple[int, int, int]] = {
     "884": (8, 8, 4), "8816": (8, 8, 16), "8832": (8, 8, 32), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32),
     "16864": (16, 8, 64),
@@ -58,7 +63,8 @@ _WIDTHS: Mapping[str, int] = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "12
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """One instruction. `file` and `line` are the innermost source position (inlined code included), "" and 0 where there is none."""
+    """One instruction. `file` and `line` are the innermost source position (inlined code included),
+    "" and 0 where there is none."""
 
     address: int
     opcode: str
@@ -82,7 +88,8 @@ class SassInstruction:
         return tuple(self.opcode.split(".")[1:])
 
     def matches(self, pattern: str) -> bool:
-        """Same base opcode and every further token of the pattern among the modifiers: `LDS.128` matches `LDS.U.128`; `A|B` is either."""
+        """Same base opcode and every further token of the pattern among the modifiers: `LDS.128`
+        matches `LDS.U.128`; `A|B` is either."""
         return matches_opcode(self.opcode, pattern)
 
     @property
@@ -108,7 +115,8 @@ class Function:
 
 
 def disassemble(cubin: Path) -> tuple[Function, ...]:
-    """The functions of a cubin. nvdisasm's text is kept in the cache by the cubin's content and nvdisasm's version.
+    """The functions of a cubin. nvdisasm's text is kept in the cache by the cubin's content and
+    nvdisasm's version.
 
     Raises:
         EnvironmentProblem: no nvdisasm, or it did not run.
@@ -135,12 +143,19 @@ def disassemble(cubin: Path) -> tuple[Function, ...]:
 def _run_nvdisasm(tool: Tool, cubin: Path) -> str:
     command = [str(tool.path), "-c", "-gi", str(cubin)]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentProblem(f"nvdisasm did not run on {cubin.name}: {error}", "Check the CUDA toolkit") from error
+        raise EnvironmentProblem(
+            f"nvdisasm did not run on {cubin.name}: {error}", "Check the CUDA toolkit"
+        ) from error
     if answer.returncode != 0:
         reason = (answer.stderr.strip().splitlines() or ["it gave no reason"])[0]
-        raise InputProblem(f"{cubin.name} cannot be disassembled: {reason}", f"nvdisasm here is {tool.version}; the file may be newer, or no cubin")
+        raise InputProblem(
+            f"{cubin.name} cannot be disassembled: {reason}",
+            f"nvdisasm here is {tool.version}; the file may be newer, or no cubin",
+        )
     return answer.stdout
 
 
@@ -183,32 +198,51 @@ def _function(name: str, lines: Iterable[str]) -> Function:
             places.append((file, number, callers))
             fresh = True
     instructions = []
-    for (address, predicate, opcode, rest), (source, line, inlined) in zip(rows, places, strict=True):
+    for (address, predicate, opcode, rest), (source, line, inlined) in zip(
+        rows, places, strict=True
+    ):
         named = [label for label in _TARGET.findall(rest) if label in labels]
         called = re.search(r"`\(([^)]+)\)", rest)
         if called and called[1] in labels and called[1] not in named:
             named.append(called[1])
         targets = tuple(dict.fromkeys(labels[label] for label in named))
         operands = rest.partition("(*")[0].rstrip("; \t")
-        instructions.append(SassInstruction(address, opcode, operands, "" if predicate == "@PT" else predicate, source, line, inlined, targets))
+        instructions.append(
+            SassInstruction(
+                address,
+                opcode,
+                operands,
+                "" if predicate == "@PT" else predicate,
+                source,
+                line,
+                inlined,
+                targets,
+            )
+        )
     return Function(name, tuple(without_padding(instructions)))
 
 
 def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassInstruction]:
-    """Without the NOPs, and the branch to itself before them, that fill a function up to its alignment."""
+    """Without the NOPs, and the branch to itself before them, that fill a function up to its
+    alignment."""
     end = len(instructions)
     while end and instructions[end - 1].base == "NOP":
         end -= 1
-    if end and instructions[end - 1].base == "BRA" and instructions[end - 1].targets == (instructions[end - 1].address,):
+    if (
+        end
+        and instructions[end - 1].base == "BRA"
+        and instructions[end - 1].targets == (instructions[end - 1].address,)
+    ):
         end -= 1
     return instructions[:end]
 
 
 def access_bytes(instruction: SassInstruction) -> int:
-    """Bytes one thread moves with a load, store or atomic; 0 for anything else and where the instruction does not say (bulk copies).
+    """Bytes one thread moves with a load, store or atomic; 0 for anything else and where the
+    instruction does not say (bulk copies).
 
-    LDSM and STSM move a quarter of an 8x8 matrix of 16-bit elements, 128 bytes, per quarter of the warp: 4 bytes a thread and matrix.
-    """
+    LDSM and STSM move a quarter of an 8x8 matrix of 16-bit elements, 128 bytes, per quarter of the
+    warp: 4 bytes a thread and matrix."""
     base = instruction.base
     if base in ("LDSM", "STSM"):
         found = re.search(r"\bM\w*?\.?(\d)?$", instruction.opcode)
@@ -219,16 +253,19 @@ def access_bytes(instruction: SassInstruction) -> int:
 
 
 def flops(instruction: SassInstruction) -> float:
-    """Floating-point operations (integer ones for IMMA) of one thread; a matrix instruction's are shared among the threads that issue it.
+    """Floating-point operations (integer ones for IMMA) of one thread; a matrix instruction's are
+    shared among the threads that issue it.
 
-    0 where there are none, where the shape is not in the mnemonic, and for the register moves that are written as HFMA2 of zeros.
-    """
+    0 where there are none, where the shape is not in the mnemonic, and for the register moves that
+    are written as HFMA2 of zeros."""
     base = instruction.base
     if base == "HFMA2" and re.search(r"RZ, RZ\b", instruction.operands):
         return 0.0
     if base in _FLOPS:
         return float(_FLOPS[base])
-    if base in MATRIX and not any(m.startswith("STEP") for m in instruction.modifiers):  # Volta's steps are parts of one product
+    if base in MATRIX and not any(
+        m.startswith("STEP") for m in instruction.modifiers
+    ):  # Volta's steps are parts of one product
         for modifier in instruction.modifiers:
             if shape := re.fullmatch(r"(\d+)x(\d+)x(\d+)", modifier):
                 m, n, k = map(int, shape.groups())
@@ -240,7 +277,8 @@ def flops(instruction: SassInstruction) -> float:
 
 
 def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Loads and stores by base opcode and bytes per thread, from counts by opcode: {"LDS": {4: 8, 16: 12}, …}."""
+    """Loads and stores by base opcode and bytes per thread, from counts by opcode: {"LDS": {4: 8,
+    16: 12}, …}."""
     classes: dict[str, dict[int, int]] = {}
     for opcode, count in counts.items():
         instruction = SassInstruction(0, opcode)
@@ -250,13 +288,16 @@ def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
     return classes
 
 
-def check_signature(expected: SassExpectation, functions: Sequence[Function], registers: Mapping[str, int]) -> list[str]:
-    """What of a rung's static signature does not hold, in words that say what was found; empty where all holds.
+def check_signature(
+    expected: SassExpectation, functions: Sequence[Function], registers: Mapping[str, int]
+) -> list[str]:
+    """What of a rung's static signature does not hold, in words that say what was found; empty
+    where all holds.
 
     Args:
-        expected: the header's [expect.sass].
-        functions: the rung's disassembly; a pattern is present where any function has it, absent where none has.
-        registers: registers per thread by kernel, from ptxas.
+        expected: the header's [expect.sass]. functions: the rung's disassembly; a pattern is
+            present where any function has it, absent where none has. registers: registers per
+            thread by kernel, from ptxas.
     """
     counts: Counter[str] = Counter()
     for function in functions:
@@ -264,7 +305,9 @@ def check_signature(expected: SassExpectation, functions: Sequence[Function], re
     problems = []
     for pattern in expected.present:
         if not any(matches_opcode(opcode, pattern) for opcode in counts):
-            problems.append(f"{pattern} is promised, but the code has none; nearest are {_relatives(pattern, counts)}")
+            problems.append(
+                f"{pattern} is promised, but the code has none; nearest are {_relatives(pattern, counts)}"
+            )
     for pattern in expected.absent:
         found = {opcode: n for opcode, n in counts.items() if matches_opcode(opcode, pattern)}
         if found:
@@ -272,14 +315,20 @@ def check_signature(expected: SassExpectation, functions: Sequence[Function], re
     if expected.max_registers is not None:
         for kernel, used in registers.items():
             if used > expected.max_registers:
-                problems.append(f"{kernel} uses {used} registers, at most {expected.max_registers} are promised")
+                problems.append(
+                    f"{kernel} uses {used} registers, at most {expected.max_registers} are promised"
+                )
     return problems
 
 
 def _relatives(pattern: str, counts: Mapping[str, int]) -> str:
     bases = tuple(alternative.strip().partition(".")[0] for alternative in pattern.split("|"))
-    return _listed({opcode: n for opcode, n in counts.items() if opcode.startswith(bases)}) or "none"
+    return (
+        _listed({opcode: n for opcode, n in counts.items() if opcode.startswith(bases)}) or "none"
+    )
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} x {opcode}" for opcode, n in sorted(counts.items(), key=lambda item: -item[1]))
+    return ", ".join(
+        f"{n} x {opcode}" for opcode, n in sorted(counts.items(), key=lambda item: -item[1])
+    )

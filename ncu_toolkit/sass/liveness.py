@@ -1,9 +1,11 @@
-"""How many general registers hold a value that is still needed at each instruction: backward liveness over the control flow of a kernel's SASS.
+"""How many general registers hold a value that is still needed at each instruction: backward
+liveness over the control flow of a kernel's SASS.
 
-Two forms of code are read: rows of a report, whose branches name absolute addresses, and a disassembly, whose branches are resolved already. A
-predicated write leaves the old value alive, since it may not happen. Uniform registers (UR) and predicates are other register files and count
-nothing here. Counts are of 32-bit registers; a register that an instruction writes counts at it, needed later or not.
-"""
+Two forms of code are read: rows of a report, whose branches name absolute addresses, and a
+disassembly, whose branches are resolved already. A predicated write leaves the old value alive,
+since it may not happen. Uniform registers (UR) and predicates are other register files and count
+nothing here. Counts are of 32-bit registers; a register that an instruction writes counts at it,
+needed later or not."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _STACK: Final = 1
 
 @dataclass(frozen=True)
 class Liveness:
-    """Live general registers a thread at each instruction, in the order of the instructions given."""
+    """Live general registers a thread at each instruction, in the order of the instructions
+    given."""
 
     counts: tuple[int, ...]
 
@@ -41,7 +44,8 @@ class Liveness:
 
 
 def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
-    """Live registers of a report's instructions. None where their text is not in the report, or where a branch cannot be followed."""
+    """Live registers of a report's instructions. None where their text is not in the report, or
+    where a branch cannot be followed."""
     found = _RECENT.get(id(rows))
     if found is None or found[0] is not rows:
         targets = branches.targets(rows)
@@ -52,18 +56,18 @@ def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     return found[1]
 
 
-#: Live registers of the tables asked about last, by identity: several parts of one page ask about the same one. The table is held, so its id
-#: stays its own.
+#: Live registers of the tables asked about last, by identity: several parts of one page ask about
+#: the same one. The table is held, so its id stays its own.
 _RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
 _REMEMBER: Final = 4
 
 
 def of_code(rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> Liveness:
-    """Live registers of code whose branch targets are known, as indices of rows by the index of the branch.
+    """Live registers of code whose branch targets are known, as indices of rows by the index of the
+    branch.
 
-    A subroutine within the code is summed up where it is called: what it reads before writing it, and what it always writes. Within it, what any
-    of its callers needs afterwards is live.
-    """
+    A subroutine within the code is summed up where it is called: what it reads before writing it,
+    and what it always writes. Within it, what any of its callers needs afterwards is live."""
     code = _Code(rows, targets)
     reads: dict[int, int] = dict.fromkeys(code.entries, 0)
     while True:
@@ -83,7 +87,8 @@ def of_code(rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -
 
 
 class _Code:
-    """Code laid out for the analysis: registers as bit masks, where control goes, and the subroutines that are called."""
+    """Code laid out for the analysis: registers as bit masks, where control goes, and the
+    subroutines that are called."""
 
     def __init__(self, rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> None:
         self._split = [parts(row.sass) for row in rows]
@@ -94,8 +99,12 @@ class _Code:
             out, into = registers(row.opcode, operands)
             self.written.append(_mask(out))
             self._read.append(_mask(into))
-        self._kept = [0 if guard else mask for (guard, _), mask in zip(self._split, self.written, strict=True)]
-        self._stack = _mask(frozenset((_STACK,))) if any(mask & (1 << _STACK) for mask in self.written) else 0
+        self._kept = [
+            0 if guard else mask for (guard, _), mask in zip(self._split, self.written, strict=True)
+        ]
+        self._stack = (
+            _mask(frozenset((_STACK,))) if any(mask & (1 << _STACK) for mask in self.written) else 0
+        )
         self._following = self._successors(rows)
         self.calls: dict[int, int] = {}
         """Entry of the subroutine by index of its call."""
@@ -113,7 +122,9 @@ class _Code:
                 self._following[i] = tuple(sorted({entry, *through}))
         self.returns = tuple(sorted({end for ends in self.entries.values() for end in ends}))
         self._following = self._joined(self._following)
-        self._always = {entry: self._always_written(entry, ends) for entry, ends in self.entries.items()}
+        self._always = {
+            entry: self._always_written(entry, ends) for entry, ends in self.entries.items()
+        }
 
     def solve(self, reads: Mapping[int, int], needed: Mapping[int, int]) -> list[int]:
         """Masks of the registers live on entry to each instruction.
@@ -149,7 +160,8 @@ class _Code:
         return entering
 
     def _successors(self, rows: Sequence[Instruction]) -> list[tuple[int, ...]]:
-        """Where control goes from each instruction; calls and BSYNC as if they went on to the next."""
+        """Where control goes from each instruction; calls and BSYNC as if they went on to the
+        next."""
         following: list[tuple[int, ...]] = []
         for i, base in enumerate(self._bases):
             found = set(self._targets.get(i, ())) if base in JUMPS else set()
@@ -186,13 +198,19 @@ class _Code:
         return mask if ends else 0
 
     def _joined(self, following: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """`following` with each BSYNC led to the targets of those BSSY of its barrier that may have run last before it."""
+        """`following` with each BSYNC led to the targets of those BSSY of its barrier that may have
+        run last before it."""
         names = [
-            found[1] if base in ("BSSY", "BSYNC") and (found := _BARRIER.search(self._split[i][1])) else "" for i, base in enumerate(self._bases)
+            found[1]
+            if base in ("BSSY", "BSYNC") and (found := _BARRIER.search(self._split[i][1]))
+            else ""
+            for i, base in enumerate(self._bases)
         ]
         setters = [i for i, base in enumerate(self._bases) if base == "BSSY" and names[i]]
         bit = {i: 1 << n for n, i in enumerate(setters)}
-        alike = {name: sum(bit[i] for i in setters if names[i] == name) for name in set(names) if name}
+        alike = {
+            name: sum(bit[i] for i in setters if names[i] == name) for name in set(names) if name
+        }
         reaching: dict[int, int] = {}
         waiting = [*self.entries, 0] if setters else []
         reaching.update(dict.fromkeys(waiting, 0))

@@ -1,8 +1,9 @@
-"""Control flow of a disassembled function: basic blocks, natural loops, and what one iteration of a loop moves and computes.
+"""Control flow of a disassembled function: basic blocks, natural loops, and what one iteration of a
+loop moves and computes.
 
-Everything here is read from the code alone. Predicated instructions count as executed; a loop whose body branches counts every path once, and says
-by `Loop.conditional` which of its instructions a pass may leave out.
-"""
+Everything here is read from the code alone. Predicated instructions count as executed; a loop whose
+body branches counts every path once, and says by `Loop.conditional` which of its instructions a
+pass may leave out."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ from ncu_toolkit.sass.disassembly import (
 from ncu_toolkit.sass.liveness import Liveness, of_code
 from ncu_toolkit.sass.operands import registers
 
-#: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register allocation and spilling", 1982).
+#: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register
+#: allocation and spilling", 1982).
 LOOP_WEIGHT = 10
-#: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this is not written.
+#: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this
+#: is not written.
 PIPELINE_ROUNDS = 8
 
 _JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
@@ -49,7 +52,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop. `depth` is 1 for an outermost one; `innermost` says that no other loop lies within."""
+    """A natural loop. `depth` is 1 for an outermost one; `innermost` says that no other loop lies
+    within."""
 
     header: int
     """Address of the first instruction of its header."""
@@ -59,7 +63,8 @@ class Loop:
     depth: int
     innermost: bool
     conditional: frozenset[int] = frozenset()
-    """Addresses of the instructions that a pass can go around: their blocks do not dominate every branch back to the header."""
+    """Addresses of the instructions that a pass can go around: their blocks do not dominate every
+    branch back to the header."""
 
     @cached_property
     def mix(self) -> Counter[str]:
@@ -102,8 +107,11 @@ class Loop:
 
     @property
     def flops_per_global_byte(self) -> float | None:
-        """Arithmetic per byte of global memory as requested, before any cache; None where the loop moves none, or moves it in bulk."""
-        return self.flops / self.global_bytes if self.global_bytes and not self.bulk_copies else None
+        """Arithmetic per byte of global memory as requested, before any cache; None where the loop
+        moves none, or moves it in bulk."""
+        return (
+            self.flops / self.global_bytes if self.global_bytes and not self.bulk_copies else None
+        )
 
     @property
     def flops_per_shared_byte(self) -> float | None:
@@ -130,7 +138,8 @@ class InFlight:
 
 
 def blocks_of(function: Function) -> tuple[Block, ...]:
-    """The basic blocks in address order; the first is the entry. A call is taken to return; an indirect branch goes where nvdisasm says."""
+    """The basic blocks in address order; the first is the entry. A call is taken to return; an
+    indirect branch goes where nvdisasm says."""
     code = function.instructions
     starts = {code[0].address} if code else set()
     for i, instruction in enumerate(code):
@@ -154,7 +163,8 @@ def blocks_of(function: Function) -> tuple[Block, ...]:
 
 
 def loops_of(function: Function) -> tuple[Loop, ...]:
-    """The natural loops reachable from the entry, by address of their header. Loops that share a header are one; irreducible cycles are none."""
+    """The natural loops reachable from the entry, by address of their header. Loops that share a
+    header are one; irreducible cycles are none."""
     blocks = blocks_of(function)
     if not blocks:
         return ()
@@ -168,29 +178,56 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
     for block in blocks:
         for header in block.successors:
             if dominators.get(block.index, 0) >> header & 1:
-                bodies.setdefault(header, {header}).update(_body(header, block.index, predecessors, dominators))
+                bodies.setdefault(header, {header}).update(
+                    _body(header, block.index, predecessors, dominators)
+                )
                 always[header] = always.get(header, -1) & dominators[block.index]
     loops = []
     for header, body in sorted(bodies.items()):
         depth = sum(body <= other for other in bodies.values())
         innermost = not any(other < body for other in bodies.values())
         instructions = tuple(i for index in sorted(body) for i in blocks[index].instructions)
-        conditional = frozenset(i.address for index in body if not always[header] >> index & 1 for i in blocks[index].instructions)
-        loops.append(Loop(blocks[header].instructions[0].address, frozenset(body), instructions, depth, innermost, conditional))
+        conditional = frozenset(
+            i.address
+            for index in body
+            if not always[header] >> index & 1
+            for i in blocks[index].instructions
+        )
+        loops.append(
+            Loop(
+                blocks[header].instructions[0].address,
+                frozenset(body),
+                instructions,
+                depth,
+                innermost,
+                conditional,
+            )
+        )
     return tuple(loops)
 
 
 def live_registers(function: Function) -> Liveness:
     """Live general registers at each of the function's instructions."""
     index = {i.address: n for n, i in enumerate(function.instructions)}
-    rows = [Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(function.instructions)]
-    return of_code(rows, {n: [index[t] for t in i.targets if t in index] for n, i in enumerate(function.instructions)})
+    rows = [
+        Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(function.instructions)
+    ]
+    return of_code(
+        rows,
+        {
+            n: [index[t] for t in i.targets if t in index]
+            for n, i in enumerate(function.instructions)
+        },
+    )
 
 
 def hot_loops(function: Function) -> tuple[Loop, ...]:
-    """The innermost loops, those likely to take most time first: LOOP_WEIGHT ** depth times the instructions in the body."""
+    """The innermost loops, those likely to take most time first: LOOP_WEIGHT ** depth times the
+    instructions in the body."""
     innermost = [loop for loop in loops_of(function) if loop.innermost]
-    return tuple(sorted(innermost, key=lambda loop: -len(loop.instructions) * LOOP_WEIGHT**loop.depth))
+    return tuple(
+        sorted(innermost, key=lambda loop: -len(loop.instructions) * LOOP_WEIGHT**loop.depth)
+    )
 
 
 def _is_jump(instruction: SassInstruction) -> bool:
@@ -198,7 +235,8 @@ def _is_jump(instruction: SassInstruction) -> bool:
 
 
 def _never_falls_through(instruction: SassInstruction) -> bool:
-    """An unconditional jump or end. A jump is conditional by its predicate or by an operand: `BRA.DIV UR4, …`, `BRA.U !UP0, …`, `BRA P1, …`."""
+    """An unconditional jump or end. A jump is conditional by its predicate or by an operand:
+    `BRA.DIV UR4, …`, `BRA.U !UP0, …`, `BRA P1, …`."""
     if instruction.predicate:
         return False
     if instruction.base in _ENDS or instruction.base in ("BRX", "JMX", "BRXU", "JMXU"):
@@ -207,7 +245,8 @@ def _never_falls_through(instruction: SassInstruction) -> bool:
 
 
 def _dominators(blocks: Sequence[Block]) -> dict[int, int]:
-    """Dominators of each block reachable from the entry, as bits by index; by iteration to the fixed point in reverse post-order."""
+    """Dominators of each block reachable from the entry, as bits by index; by iteration to the
+    fixed point in reverse post-order."""
     order: list[int] = []
     seen = {0}
     stack = [(0, iter(blocks[0].successors))]
@@ -240,7 +279,9 @@ def _dominators(blocks: Sequence[Block]) -> dict[int, int]:
     return dominators
 
 
-def _body(header: int, tail: int, predecessors: dict[int, list[int]], reachable: dict[int, int]) -> set[int]:
+def _body(
+    header: int, tail: int, predecessors: dict[int, list[int]], reachable: dict[int, int]
+) -> set[int]:
     """Blocks from which `tail` is reached without passing `header`."""
     body, waiting = {header, tail}, [tail]
     while waiting:
@@ -255,12 +296,14 @@ def _body(header: int, tail: int, predecessors: dict[int, list[int]], reachable:
 
 
 def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
-    """Most global loads that one thread has outstanding at once, replaying a loop's body until a pipeline would be full.
+    """Most global loads that one thread has outstanding at once, replaying a loop's body until a
+    pipeline would be full.
 
-    A load to registers is outstanding until an instruction names one of its registers. Asynchronous copies (LDGSTS) are outstanding until
-    DEPBAR leaves fewer groups pending than theirs; with mbarriers in place of DEPBAR, only until the end of the iteration, since the code
-    does not say how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait sooner.
-    """
+    A load to registers is outstanding until an instruction names one of its registers. Asynchronous
+    copies (LDGSTS) are outstanding until DEPBAR leaves fewer groups pending than theirs; with
+    mbarriers in place of DEPBAR, only until the end of the iteration, since the code does not say
+    how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait
+    sooner."""
     waiting: dict[int, tuple[frozenset[int], int]] = {}
     groups: list[list[int]] = []
     open_group: list[int] = []
@@ -276,7 +319,9 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
             groups, open_group = [], []
         for at, instruction in enumerate(body):
             if waiting:
-                for key in [k for k, (wanted, _) in waiting.items() if not wanted.isdisjoint(touched[at])]:
+                for key in [
+                    k for k, (wanted, _) in waiting.items() if not wanted.isdisjoint(touched[at])
+                ]:
                     del waiting[key]
             if instruction.base == "LDGSTS":
                 open_group.append(access_bytes(instruction))

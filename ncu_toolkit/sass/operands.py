@@ -1,4 +1,5 @@
-"""Which general registers an instruction writes and reads, from its SASS text: pairs, vectors and matrix fragments at their width."""
+"""Which general registers an instruction writes and reads, from its SASS text: pairs, vectors and
+matrix fragments at their width."""
 
 from __future__ import annotations
 
@@ -22,28 +23,44 @@ _MEMORY: Final = frozenset((
     "LD", "LDG", "LDS", "LDL", "LDC", "LDSM", "LDGSTS", "ST", "STG", "STS", "STL", "STSM", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS", "LDTM",
     "STTM", "STAS",
 ))  # fmt: skip
-#: Memory whose addresses have 64 bits where the mnemonic says .E and no uniform register gives the base.
-_WIDE_ADDRESS: Final = frozenset({"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"})
+#: Memory whose addresses have 64 bits where the mnemonic says .E and no uniform register gives the
+#: base.
+_WIDE_ADDRESS: Final = frozenset(
+    {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"}
+)
 _REGISTERS_OF: Final[Mapping[str, int]] = {"64": 2, "128": 4, "256": 8}
 _DOUBLE: Final = frozenset({"DADD", "DMUL", "DFMA", "DSETP", "DMNMX"})
 _MATRIX: Final = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA"})
 #: Paired 32-bit floats of CC 10.0 on: every operand is two registers.
 _PAIRED: Final = frozenset({"FFMA2", "FADD2", "FMUL2"})
-#: Integer instructions that say by .64, .S64 or .U64 that every register operand is a pair. The funnel shift names its halves one by one.
-_MAYBE_WIDE: Final = frozenset({"IADD", "IMNMX", "VIMNMX", "ISETP", "MOV", "SEL", "LOP3", "LEA", "ISUB", "INEG", "IABS"})
-#: Warp-level shapes M, N, K as SASS writes them, and bits of an element by the type in the mnemonic (PTX ISA, "Matrix multiply-accumulate").
+#: Integer instructions that say by .64, .S64 or .U64 that every register operand is a pair. The
+#: funnel shift names its halves one by one.
+_MAYBE_WIDE: Final = frozenset(
+    {"IADD", "IMNMX", "VIMNMX", "ISETP", "MOV", "SEL", "LOP3", "LEA", "ISUB", "INEG", "IABS"}
+)
+#: Warp-level shapes M, N, K as SASS writes them, and bits of an element by the type in the mnemonic
+#: (PTX ISA, "Matrix multiply-accumulate").
 _SHAPES: Final[Mapping[str, tuple[int, int, int]]] = {
     "884": (8, 8, 4), "8816": (8, 8, 16), "8832": (8, 8, 32), "88128": (8, 8, 128), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16),
     "16832": (16, 8, 32), "16864": (16, 8, 64), "168128": (16, 8, 128), "168256": (16, 8, 256),
 }  # fmt: skip
-_BITS: Final[Mapping[str, int]] = {"TF32": 32, "S8": 8, "U8": 8, "E4M3": 8, "E5M2": 8, "S4": 4, "U4": 4}
+_BITS: Final[Mapping[str, int]] = {
+    "TF32": 32,
+    "S8": 8,
+    "U8": 8,
+    "E4M3": 8,
+    "E5M2": 8,
+    "S4": 4,
+    "U4": 4,
+}
 _LANES: Final = 32
 _WARPGROUP: Final = 128
 
 
 @lru_cache(maxsize=65536)
 def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int]]:
-    """(general registers written, general registers read) by an instruction, pairs and vectors expanded.
+    """(general registers written, general registers read) by an instruction, pairs and vectors
+    expanded.
 
     Args:
         opcode: mnemonic with modifiers, `LDG.E.128`.
@@ -52,17 +69,29 @@ def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int
     base, *modifiers = opcode.split(".")
     parts = split(operands)
     at = next((i for i, part in enumerate(parts) if not _PREDICATE.match(part)), len(parts))
-    writes_first = base not in _READS_ONLY and at < len(parts) and _FIRST.match(parts[at]) is not None
+    writes_first = (
+        base not in _READS_ONLY and at < len(parts) and _FIRST.match(parts[at]) is not None
+    )
     widths = _widths(base, modifiers, len(parts) - at)
     written: set[int] = set()
     read: set[int] = set()
-    place = 0  # counts register operands after the predicates, zero registers and constants included
+    place = (
+        0  # counts register operands after the predicates, zero registers and constants included
+    )
     for i, part in enumerate(parts):
         if i < at:
             continue
         if "[" in part:
-            wide = base in _WIDE_ADDRESS and "E" in modifiers and "UR" not in part and "desc" not in part and ".U32" not in part
-            wide = wide and not (base == "LDGSTS" and i == at)  # where the copy goes is an address of shared memory
+            wide = (
+                base in _WIDE_ADDRESS
+                and "E" in modifiers
+                and "UR" not in part
+                and "desc" not in part
+                and ".U32" not in part
+            )
+            wide = wide and not (
+                base == "LDGSTS" and i == at
+            )  # where the copy goes is an address of shared memory
             for found in _OPERAND.finditer(part):
                 read.update(_span(int(found[1]), 2 if wide or ".64" in found[2] else 1))
             place += not part.startswith(("[", "desc"))
@@ -88,7 +117,8 @@ def _span(first: int, count: int) -> range:
 
 
 def _widths(base: str, modifiers: Sequence[str], count: int) -> tuple[int, ...]:
-    """Registers of each operand after leading predicates: destination first where there is one; the last width holds for all further ones."""
+    """Registers of each operand after leading predicates: destination first where there is one; the
+    last width holds for all further ones."""
     if base in _MATRIX:
         return _matrix_widths(base, modifiers)
     if base in ("HGMMA", "QGMMA", "IGMMA", "BGMMA"):
@@ -136,23 +166,43 @@ def _conversion_widths(base: str, modifiers: Sequence[str]) -> tuple[int, int]:
 
 
 def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
-    """Registers of D, A, B and C: each thread of the warp holds an equal part of a matrix (PTX ISA, fragments of `mma`)."""
+    """Registers of D, A, B and C: each thread of the warp holds an equal part of a matrix (PTX ISA,
+    fragments of `mma`)."""
     shape = next((_SHAPES[m] for m in modifiers if m in _SHAPES), None)
     if shape is None:
         return (1,)
     m, n, k = shape
-    bits = 64 if base == "DMMA" else 1 if base == "BMMA" else next((_BITS[x] for x in modifiers if x in _BITS), 8 if base in ("QMMA", "IMMA") else 16)
-    if any(x.startswith("STEP") for x in modifiers):  # Volta: a step gives two columns of the quad's 8 by 8 result
+    bits = (
+        64
+        if base == "DMMA"
+        else 1
+        if base == "BMMA"
+        else next(
+            (_BITS[x] for x in modifiers if x in _BITS), 8 if base in ("QMMA", "IMMA") else 16
+        )
+    )
+    if any(
+        x.startswith("STEP") for x in modifiers
+    ):  # Volta: a step gives two columns of the quad's 8 by 8 result
         return (2,)
     sums = 64 if base == "DMMA" else 32 if base in ("IMMA", "BMMA") or "F32" in modifiers else 16
     halved = 2 if "SP" in modifiers else 1
     part = 32 * _LANES
-    return max(1, m * n * sums // part), max(1, m * k * bits // part // halved), max(1, k * n * bits // part), max(1, m * n * sums // part), 1
+    return (
+        max(1, m * n * sums // part),
+        max(1, m * k * bits // part // halved),
+        max(1, k * n * bits // part),
+        max(1, m * n * sums // part),
+        1,
+    )
 
 
 def _group_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
-    """Registers of D, A (where it comes from registers), the descriptor, C of a warpgroup's matrix instruction."""
-    shape = next((found for x in modifiers if (found := re.fullmatch(r"(\d+)x(\d+)x(\d+)", x))), None)
+    """Registers of D, A (where it comes from registers), the descriptor, C of a warpgroup's matrix
+    instruction."""
+    shape = next(
+        (found for x in modifiers if (found := re.fullmatch(r"(\d+)x(\d+)x(\d+)", x))), None
+    )
     if shape is None:
         return (1,)
     m, n, k = map(int, shape.groups())

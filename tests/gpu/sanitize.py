@@ -1,10 +1,10 @@
-"""compute-sanitizer (memcheck, racecheck, initcheck) over every rung at its small test sizes: `make sanitize`.
+"""compute-sanitizer (memcheck, racecheck, initcheck) over every rung at its small test sizes: `make
+sanitize`.
 
     python tests/gpu/sanitize.py [FAMILY | FAMILY/RUNG] ...
 
-One process a family, dtype and tool; the sanitizer names the kernel of each error. Exit code 0 clean, 2 no such family or rung, 3 no sanitizer or
-GPU, 5 errors found.
-"""
+One process a family, dtype and tool; the sanitizer names the kernel of each error. Exit code 0
+clean, 2 no such family or rung, 3 no sanitizer or GPU, 5 errors found."""
 
 from __future__ import annotations
 
@@ -30,19 +30,31 @@ SMALL_BYTES = 3e6
 def main(chosen: list[str]) -> int:
     tool = shutil.which("compute-sanitizer")
     if tool is None or not cuda.available():
-        print("error: compute-sanitizer or a GPU is missing here. Run this on a machine with the CUDA toolkit and a GPU", file=sys.stderr)
+        print(
+            "error: compute-sanitizer or a GPU is missing here. Run this on a machine with the CUDA toolkit and a GPU",
+            file=sys.stderr,
+        )
         return EXIT_ENVIRONMENT
     device = cuda.device()
     dirty = 0
     families = load_families()
-    known = set(families) | {f"{name}/{rung.name}" for name, family in families.items() for rung in family.rungs}
+    known = set(families) | {
+        f"{name}/{rung.name}" for name, family in families.items() for rung in family.rungs
+    }
     if unknown := set(chosen) - known:
-        print(f"error: there is no {', '.join(sorted(unknown))}. `ncu-toolkit list` shows families and rungs", file=sys.stderr)
+        print(
+            f"error: there is no {', '.join(sorted(unknown))}. `ncu-toolkit list` shows families and rungs",
+            file=sys.stderr,
+        )
         return EXIT_USAGE
     for name, family in families.items():
         problem = problem_for(name)
-        rungs = [rung for rung in family.rungs if not rung.library and not rung.unsupported_on(device.cc)]
-        rungs = [rung for rung in rungs if not chosen or {name, f"{name}/{rung.name}"} & set(chosen)]
+        rungs = [
+            rung for rung in family.rungs if not rung.library and not rung.unsupported_on(device.cc)
+        ]
+        rungs = [
+            rung for rung in rungs if not chosen or {name, f"{name}/{rung.name}"} & set(chosen)
+        ]
         if not rungs:
             continue
         for dtype in problem.dtypes:
@@ -50,9 +62,14 @@ def main(chosen: list[str]) -> int:
                 PlannedCase(name, rung.name, size, dtype)
                 for size in problem.test_sizes
                 for rung in rungs
-                if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem) <= SMALL_BYTES
+                if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem)
+                <= SMALL_BYTES
             ]
-            cases += [PlannedCase(name, rung.name, size, dtype) for rung in rungs for size in problem.further_sizes.get(rung.name, ())]
+            cases += [
+                PlannedCase(name, rung.name, size, dtype)
+                for rung in rungs
+                for size in problem.further_sizes.get(rung.name, ())
+            ]
             for check in TOOLS:
                 dirty += _run(tool, check, f"{name} {dtype}", cases)
     print(f"{'clean' if not dirty else f'{dirty} runs with errors'}")
@@ -79,19 +96,43 @@ def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
             "ncu_toolkit.gpu.target",
             str(plan),
         ]
-        path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+        path = os.pathsep.join(
+            [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+        )
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )
         steps = read_progress(progress)
     text = done.stdout + done.stderr
     ran = sum(step.state == "profiled" for step in steps)
     failed = [step for step in steps if step.state == "failed"]
-    kernels = sorted(set(re.findall(r"\bat (?:void )?([A-Za-z_]\w*)\(", text)) | set(re.findall(r"in (?:kernel )?([A-Za-z_]\w*)(?: \+|\()", text)))
-    summary = next((line.strip("= ") for line in reversed(text.splitlines()) if "SUMMARY" in line), f"no summary, exit code {done.returncode}")
-    print(f"{check:10} {label:24} {ran} cases: {summary}" + (f" in {', '.join(kernels)}" if done.returncode else ""), flush=True)
+    kernels = sorted(
+        set(re.findall(r"\bat (?:void )?([A-Za-z_]\w*)\(", text))
+        | set(re.findall(r"in (?:kernel )?([A-Za-z_]\w*)(?: \+|\()", text))
+    )
+    summary = next(
+        (line.strip("= ") for line in reversed(text.splitlines()) if "SUMMARY" in line),
+        f"no summary, exit code {done.returncode}",
+    )
+    print(
+        f"{check:10} {label:24} {ran} cases: {summary}"
+        + (f" in {', '.join(kernels)}" if done.returncode else ""),
+        flush=True,
+    )
     for step in failed[:5]:
         print(f"    {cases[step.case].label}: {step.message}")
     if done.returncode:
-        print("\n".join("    " + line for line in text.splitlines() if line.startswith("=========") and line.strip("= "))[:4000])
+        print(
+            "\n".join(
+                "    " + line
+                for line in text.splitlines()
+                if line.startswith("=========") and line.strip("= ")
+            )[:4000]
+        )
     return int(done.returncode != 0 or bool(failed) or ran == 0)
 
 

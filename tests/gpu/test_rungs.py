@@ -1,4 +1,5 @@
-"""Every rung right on random data at round and odd sizes, against its family's reference. Run on a machine with a GPU: `make test-gpu`."""
+"""Every rung right on random data at round and odd sizes, against its family's reference. Run on a
+machine with a GPU: `make test-gpu`."""
 
 from __future__ import annotations
 
@@ -32,12 +33,15 @@ def _cases() -> Iterator[tuple[str, str, str, str]]:
 
 @pytest.fixture(scope="module")
 def workspaces() -> dict[tuple[str, ...], Workspace]:
-    """The workspace of the last family, size, dtype and options: rungs follow each other on the same data."""
+    """The workspace of the last family, size, dtype and options: rungs follow each other on the
+    same data."""
     return {}
 
 
 @pytest.mark.parametrize(("family", "name", "size", "dtype"), list(_cases()))
-def test_right_result(family: str, name: str, size: str, dtype: str, workspaces: dict[tuple[str, ...], Workspace]) -> None:
+def test_right_result(
+    family: str, name: str, size: str, dtype: str, workspaces: dict[tuple[str, ...], Workspace]
+) -> None:
     if not cuda.available():
         pytest.skip("no GPU here")
     cuda.disable_tf32()

@@ -1,10 +1,10 @@
-"""A report without what no diagnosis reads: the layout of the profiler's own pages, and the series of PM sampling. Most of a stock report is that.
+"""A report without what no diagnosis reads: the layout of the profiler's own pages, and the series
+of PM sampling. Most of a stock report is that.
 
     python tests/heldout/cut.py full.ncu-rep cut.ncu-rep
 
-Metrics, counts by instruction, rules with what they say, machine code and source stay. The stock report of the first set went through this before
-it was redacted and compressed.
-"""
+Metrics, counts by instruction, rules with what they say, machine code and source stay. The stock
+report of the first set went through this before it was redacted and compressed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Final
 
 from ncu_toolkit.report import framing, messages
 
-# fields: the length of a block's payload in its header; in a result the description of a section, and in that the section's body
+# fields: the length of a block's payload in its header; in a result the description of a section,
+# and in that the section's body
 _PAYLOAD, _SECTION, _BODY = 5, 17, 5
 #: Counters that PM sampling reads; each holds thousands of values over a launch's time.
 _SERIES: Final = (b".Triage", b"pmsampling:")
@@ -38,7 +39,11 @@ def cut(data: bytes) -> bytes:
         for offset, length in block.results:
             message = _result(data[offset : offset + length], series)
             payload += struct.pack("<I", len(message)) + message
-        header = b"".join(raw for number, raw, _ in _fields(block.header) if number != _PAYLOAD) + _varint(_PAYLOAD << 3) + _varint(len(payload))
+        header = (
+            b"".join(raw for number, raw, _ in _fields(block.header) if number != _PAYLOAD)
+            + _varint(_PAYLOAD << 3)
+            + _varint(len(payload))
+        )
         pieces += [data[at : block.offset], struct.pack("<I", len(header)), header, payload]
         at = sum(block.results[-1])
     return b"".join([*pieces, data[at:]])
@@ -47,7 +52,11 @@ def cut(data: bytes) -> bytes:
 def _result(message: bytes, series: set[int]) -> bytes:
     kept = []
     for number, raw, content in _fields(message):
-        if number == messages.RESULT_METRIC and next((value for part, value in framing.fields(content) if part == 1), None) in series:
+        if (
+            number == messages.RESULT_METRIC
+            and next((value for part, value in framing.fields(content) if part == 1), None)
+            in series
+        ):
             continue
         if number == _SECTION:
             described = b"".join(part for inner, part, _ in _fields(content) if inner != _BODY)
@@ -57,7 +66,8 @@ def _result(message: bytes, series: set[int]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Top-level fields as (number, the field's own bytes, its content); the content of a number is empty."""
+    """Top-level fields as (number, the field's own bytes, its content); the content of a number is
+    empty."""
     at = 0
     while at < len(message):
         start = at
@@ -66,7 +76,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         if tag & 7 == 0:
             _, at = framing.read_varint(message, at)
         else:
-            length, at = framing.read_varint(message, at) if tag & 7 == 2 else (8 if tag & 7 == 1 else 4, at)
+            length, at = (
+                framing.read_varint(message, at) if tag & 7 == 2 else (8 if tag & 7 == 1 else 4, at)
+            )
             content, at = message[at : at + length], at + length
         yield tag >> 3, message[start:at], content
 

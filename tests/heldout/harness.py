@@ -1,13 +1,14 @@
-"""What the programs of the held-out sets share: inputs, launches, checks, times, and the range that ncu looks at. Needs CuPy and nvcc.
+"""What the programs of the held-out sets share: inputs, launches, checks, times, and the range that
+ncu looks at. Needs CuPy and nvcc.
 
 A program names its cases, `Bench.main` does the rest:
 
-    python one/app.py            check every kernel, then launch each once between cudaProfilerStart and cudaProfilerStop
-    python one/app.py --time     check, then time each: timings.json, in microseconds, beside the program or in $OUT
-    python one/app.py k08_a      only pair 8
+    python one/app.py            check every kernel, then launch each once between cudaProfilerStart
+    and cudaProfilerStop python one/app.py --time     check, then time each: timings.json, in
+    microseconds, beside the program or in $OUT python one/app.py k08_a      only pair 8
 
-It ends with 1 where a check fails. kernels.cubin is built where it is missing or older than kernels.cu.
-"""
+It ends with 1 where a check fails. kernels.cubin is built where it is missing or older than
+kernels.cu."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ RNG = np.random.default_rng(7)
 #: What is drawn on the host; longer arrays repeat it.
 _DRAWN = 1 << 22
 _SAMPLES = 9
-#: Floats that are written between timed launches: more than the L2 holds, as ncu empties it before each pass.
+#: Floats that are written between timed launches: more than the L2 holds, as ncu empties it before
+#: each pass.
 _FLUSHED = 1 << 26
 
 
@@ -73,10 +75,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Check:
-    """The outputs of a pair must agree, and its first one with a reference: an array, or a function that makes it, of the output or its start.
+    """The outputs of a pair must agree, and its first one with a reference: an array, or a function
+    that makes it, of the output or its start.
 
-    `off` may be the tolerance at most: the largest difference as a part of the largest value. `post` brings each output into a common order.
-    """
+    `off` may be the tolerance at most: the largest difference as a part of the largest value.
+    `post` brings each output into a common order."""
 
     names: Sequence[str]
     outputs: Sequence[cp.ndarray]
@@ -86,20 +89,31 @@ class Check:
 
     def run(self) -> bool:
         """Whether all agree; says so in a line."""
-        outputs = [post(output) if post else output for output, post in zip(self.outputs, self.post, strict=False)]
+        outputs = [
+            post(output) if post else output
+            for output, post in zip(self.outputs, self.post, strict=False)
+        ]
         off = [relative(output, outputs[0]) for output in outputs[1:]]
         if self.expect is not None:
             expected = self.expect() if callable(self.expect) else self.expect
             off.append(relative(outputs[0][: expected.size], expected))
         varied = outputs[0].size == 1 or bool(cp.any(outputs[0] != outputs[0][0]))
-        good = varied and bool(cp.isfinite(outputs[0]).all()) and all(each <= self.tolerance for each in off)
+        good = (
+            varied
+            and bool(cp.isfinite(outputs[0]).all())
+            and all(each <= self.tolerance for each in off)
+        )
         alone = "" if self.expect is not None else " (twin only)"
-        print(f"{'OK  ' if good else 'FAIL'} {' '.join(self.names):13} off {off} tolerance {self.tolerance}{alone}", flush=True)
+        print(
+            f"{'OK  ' if good else 'FAIL'} {' '.join(self.names):13} off {off} tolerance {self.tolerance}{alone}",
+            flush=True,
+        )
         return good
 
 
 def relative(got: cp.ndarray, want: cp.ndarray) -> float:
-    """Largest difference as a part of the largest value wanted; infinite where there is nan or inf, or all that is wanted is 0."""
+    """Largest difference as a part of the largest value wanted; infinite where there is nan or inf,
+    or all that is wanted is 0."""
     worst, scale, step = 0.0, 0.0, 1 << 24
     for at in range(0, want.size, step):
         g, w = (values[at : at + step].astype(cp.float64) for values in (got, want))
@@ -111,9 +125,12 @@ def relative(got: cp.ndarray, want: cp.ndarray) -> float:
 
 
 class Bench:
-    """The cases of one set. `arch` is what nvcc builds for; `letter` begins its kernels' names; `arguments` are those of the command line."""
+    """The cases of one set. `arch` is what nvcc builds for; `letter` begins its kernels' names;
+    `arguments` are those of the command line."""
 
-    def __init__(self, folder: Path, arch: str, letter: str, arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
+    def __init__(
+        self, folder: Path, arch: str, letter: str, arguments: Sequence[str] = tuple(sys.argv[1:])
+    ) -> None:
         self._folder = folder
         self._letter = letter
         self._timing = "--time" in arguments
@@ -124,7 +141,8 @@ class Bench:
         self._module = cp.RawModule(path=str(_built(folder, arch)))
 
     def case(self, number: int) -> Callable[[Callable[[], None]], Callable[[], None]]:
-        """Marks the function that adds the launches and checks of a pair; they are called in order of the file."""
+        """Marks the function that adds the launches and checks of a pair; they are called in order
+        of the file."""
 
         def mark(build: Callable[[], None]) -> Callable[[], None]:
             self._cases.append((number, build))
@@ -137,14 +155,23 @@ class Bench:
         cp.ndarray(values.shape, values.dtype, self._module.get_global(name))[...] = values
 
     def launch(
-        self, name: str, grid: Shape, block: Shape, arguments: tuple[Any, ...], output: cp.ndarray, dynamic: int = 0, clear: bool = False
+        self,
+        name: str,
+        grid: Shape,
+        block: Shape,
+        arguments: tuple[Any, ...],
+        output: cp.ndarray,
+        dynamic: int = 0,
+        clear: bool = False,
     ) -> None:
         """Add the launch of a kernel, with `dynamic` bytes of shared memory."""
         kernel = self._module.get_function(name)
         if dynamic:
             kernel.max_dynamic_shared_size_bytes = dynamic
         shape = [extent if isinstance(extent, tuple) else (extent,) for extent in (grid, block)]
-        self._launches.append(Launch(name, lambda: kernel(*shape, arguments, shared_mem=dynamic), output, clear))
+        self._launches.append(
+            Launch(name, lambda: kernel(*shape, arguments, shared_mem=dynamic), output, clear)
+        )
 
     def pair(
         self,
@@ -160,8 +187,8 @@ class Bench:
     ) -> None:
         """Add a kernel and its twin with their check (see Check for the rest).
 
-        shapes: (grid, block) of the kernel, and of the twin if there is one. args(out, k): arguments of the k-th. reset: which add to their outputs.
-        """
+        shapes: (grid, block) of the kernel, and of the twin if there is one. args(out, k):
+        arguments of the k-th. reset: which add to their outputs."""
         names = [f"{self._letter}{number:02d}_{which}" for which in "ab"[: len(shapes)]]
         for k, name in enumerate(names):
             self.launch(name, *shapes[k], args(outs[k], k), outs[k], dynamic[k], reset[k])
@@ -207,8 +234,13 @@ class Bench:
         times = {launch.name: _median(launch, flush) for launch in self._launches}
         for name, us in times.items():
             twin = times.get(name[:-1] + "b") if name.endswith("a") else None
-            print(f"{name} {us:9.1f} us" + (f"   fixed {twin:9.1f} us, saves {100 * (1 - twin / us):5.1f} %" if twin else ""))
-        Path(os.environ.get("OUT", self._folder), "timings.json").write_text(json.dumps(times, indent=1), encoding="utf-8")
+            print(
+                f"{name} {us:9.1f} us"
+                + (f"   fixed {twin:9.1f} us, saves {100 * (1 - twin / us):5.1f} %" if twin else "")
+            )
+        Path(os.environ.get("OUT", self._folder), "timings.json").write_text(
+            json.dumps(times, indent=1), encoding="utf-8"
+        )
 
 
 def _built(folder: Path, arch: str) -> Path:
@@ -216,7 +248,11 @@ def _built(folder: Path, arch: str) -> Path:
     source, target = folder / "kernels.cu", folder / "kernels.cubin"
     if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
         # from its folder, so that line information names no more of this machine than it must
-        subprocess.run(["nvcc", f"-arch={arch}", "-lineinfo", "-cubin", "-o", target.name, source.name], cwd=folder, check=True)
+        subprocess.run(
+            ["nvcc", f"-arch={arch}", "-lineinfo", "-cubin", "-o", target.name, source.name],
+            cwd=folder,
+            check=True,
+        )
     return target
 
 

@@ -1,13 +1,15 @@
-"""How well the diagnosis does on the held-out kernels, whose causes were planted by somebody who knew no rule (README.md).
+"""How well the diagnosis does on the held-out kernels, whose causes were planted by somebody who
+knew no rule (README.md).
 
-    python tests/heldout/score.py                  the figures of every recorded report
-    python tests/heldout/score.py --cases          every case as well, and what is said of the faster kernels
-    python tests/heldout/score.py --truth tests/heldout/one/truth.json --timings timings.json report.ncu-rep     another report
+    python tests/heldout/score.py                  the figures of every recorded report python
+    tests/heldout/score.py --cases          every case as well, and what is said of the faster
+    kernels python tests/heldout/score.py --truth tests/heldout/one/truth.json --timings
+    timings.json report.ncu-rep     another report
 
-A case is a kernel with a planted cause, or at a roof. It is named where the verdict is its cause, or one of the alternatives that say the same of
-that kernel. What is predicted counts only where the cause comes first; else the prediction is 0. Achieved is what its twin saves, by the timings.
-A twin that saves less than VOID proves nothing: its case is void.
-"""
+A case is a kernel with a planted cause, or at a roof. It is named where the verdict is its cause,
+or one of the alternatives that say the same of that kernel. What is predicted counts only where the
+cause comes first; else the prediction is 0. Achieved is what its twin saves, by the timings. A twin
+that saves less than VOID proves nothing: its case is void."""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ SLOW: Final = r"_a\b"
 
 @dataclass(frozen=True)
 class Recording:
-    """A report of a set, its times by kernel in microseconds, and what is held of it (to a tenth of a point)."""
+    """A report of a set, its times by kernel in microseconds, and what is held of it (to a tenth of
+    a point)."""
 
     folder: str
     name: str
@@ -65,20 +68,39 @@ class Recording:
 RECORDINGS: Final = (
     Recording("one", "h100", "h100-timings.json", Score(34, 34, 34, 34, 6.5, 37.8)),
     Recording("one", "h200", "h200-timings.json", Score(34, 34, 34, 34, 7.9, 46.6)),
-    Recording("one", "h100-stock", "h100-timings.json", Score(34, 34, 34, 34, 6.0, 37.7), theirs=Score(34, 34, 20, 25, 21.0, 88.4)),
+    Recording(
+        "one",
+        "h100-stock",
+        "h100-timings.json",
+        Score(34, 34, 34, 34, 6.0, 37.7),
+        theirs=Score(34, 34, 20, 25, 21.0, 88.4),
+    ),
     Recording("two", "h200", "h200-timings.json", Score(30, 30, 30, 30, 4.5, 61.1)),
     Recording("three", "h100", "h100-timings.json", Score(18, 18, 17, 17, 8.0, 71.2)),
     Recording("three", "h200", "h200-timings.json", Score(18, 18, 17, 17, 10.4, 66.8)),
-    Recording("three", "h200-stock", "h200-timings.json", Score(18, 18, 17, 17, 10.5, 66.8), theirs=Score(18, 18, 10, 13, 44.1, 94.9)),
+    Recording(
+        "three",
+        "h200-stock",
+        "h200-timings.json",
+        Score(18, 18, 17, 17, 10.5, 66.8),
+        theirs=Score(18, 18, 10, 13, 44.1, 94.9),
+    ),
     Recording("four", "h100", "h100-timings.json", Score(18, 18, 18, 18, 4.4, 16.5)),
     Recording("four", "h200", "h200-timings.json", Score(18, 18, 18, 18, 5.2, 22.2)),
-    Recording("four", "h200-stock", "h200-timings.json", Score(18, 18, 18, 18, 5.2, 22.2), theirs=Score(18, 18, 12, 13, 15.5, 93.8)),
+    Recording(
+        "four",
+        "h200-stock",
+        "h200-timings.json",
+        Score(18, 18, 18, 18, 5.2, 22.2),
+        theirs=Score(18, 18, 12, 13, 15.5, 93.8),
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What was planted in a kernel: the cause, others that say the same of it, the twin that lacks it (empty at a roof), and why."""
+    """What was planted in a kernel: the cause, others that say the same of it, the twin that lacks
+    it (empty at a roof), and why."""
 
     kernel: str
     cause: str
@@ -93,7 +115,8 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with what is said of it: the causes by rank, those that count, and the parts of its time (0-1) predicted and achieved to go."""
+    """A kernel with what is said of it: the causes by rank, those that count, and the parts of its
+    time (0-1) predicted and achieved to go."""
 
     truth: Truth
     named: tuple[str, ...]
@@ -113,14 +136,21 @@ class Case:
 
     def __str__(self) -> str:
         rank = "void" if self.void else f"rank {self.rank or 'none'}"
-        times = "at a roof" if self.achieved is None else f"predicted {self.predicted * 100:5.1f}, achieved {self.achieved * 100:5.1f}"
+        times = (
+            "at a roof"
+            if self.achieved is None
+            else f"predicted {self.predicted * 100:5.1f}, achieved {self.achieved * 100:5.1f}"
+        )
         return f"{self.truth.kernel}  {self.truth.cause:27} {rank:9} {times:34} says {', '.join(self.named[:3]) or 'nothing'}"
 
 
 def read_truth(path: Path) -> tuple[Truth, ...]:
     """The planted causes of a set, in the order of its kernels."""
     found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return tuple(Truth(kernel, e["cause"], tuple(e["alternatives"]), e["fixed"] or "", e["why"]) for kernel, e in found.items())
+    return tuple(
+        Truth(kernel, e["cause"], tuple(e["alternatives"]), e["fixed"] or "", e["why"])
+        for kernel, e in found.items()
+    )
 
 
 def read(report: Path, kernels: str = "", *, rules: bool = False) -> dict[str, LaunchResult]:
@@ -140,34 +170,64 @@ def read(report: Path, kernels: str = "", *, rules: bool = False) -> dict[str, L
     return {launch.function: launch for launch in analysis.launches}
 
 
-def our_cases(truths: Iterable[Truth], times: Mapping[str, float], found: Mapping[str, LaunchResult]) -> list[Case]:
+def our_cases(
+    truths: Iterable[Truth], times: Mapping[str, float], found: Mapping[str, LaunchResult]
+) -> list[Case]:
     """Every case of a set that the report holds."""
     cases = []
     for truth in truths:
         if truth.kernel in found:
             findings = found[truth.kernel].diagnosis.findings
             named = [frozenset((finding.bottleneck,)) for finding in findings]
-            cases.append(_case(truth, times, [finding.bottleneck for finding in findings], named, [finding.saved for finding in findings]))
+            cases.append(
+                _case(
+                    truth,
+                    times,
+                    [finding.bottleneck for finding in findings],
+                    named,
+                    [finding.saved for finding in findings],
+                )
+            )
     return cases
 
 
-def their_cases(truths: Iterable[Truth], times: Mapping[str, float], found: Mapping[str, LaunchResult]) -> list[Case]:
-    """The same for Nsight Compute's rules: messages with an estimate for the whole launch, highest first, judged as in `calibrate`."""
+def their_cases(
+    truths: Iterable[Truth], times: Mapping[str, float], found: Mapping[str, LaunchResult]
+) -> list[Case]:
+    """The same for Nsight Compute's rules: messages with an estimate for the whole launch, highest
+    first, judged as in `calibrate`."""
     cases = []
     for truth in truths:
         if truth.kernel in found:
             messages = _estimates(found[truth.kernel])
             named = [frozenset(calibrate.ncu_means(message)) for message in messages]
-            cases.append(_case(truth, times, [message.rule for message in messages], named, [(message.speedup or 0.0) / 100 for message in messages]))
+            cases.append(
+                _case(
+                    truth,
+                    times,
+                    [message.rule for message in messages],
+                    named,
+                    [(message.speedup or 0.0) / 100 for message in messages],
+                )
+            )
     return cases
 
 
 def _estimates(launch: LaunchResult) -> list[RuleMessage]:
     rules = launch.profile.rules if launch.profile is not None else ()
-    return sorted((rule for rule in rules if rule.speedup is not None and rule.scope.lower() == "global"), key=lambda rule: -(rule.speedup or 0.0))
+    return sorted(
+        (rule for rule in rules if rule.speedup is not None and rule.scope.lower() == "global"),
+        key=lambda rule: -(rule.speedup or 0.0),
+    )
 
 
-def _case(truth: Truth, times: Mapping[str, float], words: Sequence[str], named: Sequence[frozenset[str]], saved: Sequence[float]) -> Case:
+def _case(
+    truth: Truth,
+    times: Mapping[str, float],
+    words: Sequence[str],
+    named: Sequence[frozenset[str]],
+    saved: Sequence[float],
+) -> Case:
     rank = next((place for place, causes in enumerate(named, 1) if causes & truth.causes), None)
     achieved = 1 - times[truth.fixed] / times[truth.kernel] if truth.fixed else None
     return Case(truth, tuple(words), rank, saved[0] if rank == 1 else 0.0, achieved)
@@ -189,23 +249,42 @@ def score(cases: Iterable[Case]) -> Score:
 
 def line(found: Score) -> str:
     """A score in words."""
-    errors = "no errors" if found.median_error is None else f"median error {found.median_error:.1f}, worst {found.worst_error:.1f} points"
+    errors = (
+        "no errors"
+        if found.median_error is None
+        else f"median error {found.median_error:.1f}, worst {found.worst_error:.1f} points"
+    )
     return f"{found.first} of {found.ranked} first, {found.first_two} among the first two, {errors}"
 
 
 def twins(truths: Iterable[Truth], found: Mapping[str, LaunchResult]) -> list[str]:
-    """What is said of the kernels without the planted causes, false alarms among it: a line each, and how many are at a roof."""
+    """What is said of the kernels without the planted causes, false alarms among it: a line each,
+    and how many are at a roof."""
     said = {truth.fixed: found[truth.fixed].diagnosis for truth in truths if truth.fixed in found}
     lines = []
     for kernel, verdict in said.items():
-        causes = ", ".join(f"{finding.bottleneck} {'(good)' if finding.good else f'{finding.saved:.0%}'}" for finding in verdict.findings[:3])
+        causes = ", ".join(
+            f"{finding.bottleneck} {'(good)' if finding.good else f'{finding.saved:.0%}'}"
+            for finding in verdict.findings[:3]
+        )
         lines.append(f"{kernel}  {causes}")
-    roofs = [verdict for verdict in said.values() if verdict.primary.good or verdict.primary.saved < NOISE]
-    others = max((finding.saved for verdict in roofs for finding in verdict.findings[1:]), default=0.0)
-    return [*lines, f"{len(roofs)} of {len(said)} faster kernels are at a roof, and no other cause is said to save more than {others:.0%} there"]
+    roofs = [
+        verdict
+        for verdict in said.values()
+        if verdict.primary.good or verdict.primary.saved < NOISE
+    ]
+    others = max(
+        (finding.saved for verdict in roofs for finding in verdict.findings[1:]), default=0.0
+    )
+    return [
+        *lines,
+        f"{len(roofs)} of {len(said)} faster kernels are at a roof, and no other cause is said to save more than {others:.0%} there",
+    ]
 
 
-def show(report: Path, truth: Path, timings: Path, label: str, every_case: bool, rules: bool) -> None:
+def show(
+    report: Path, truth: Path, timings: Path, label: str, every_case: bool, rules: bool
+) -> None:
     """Print what a report scores."""
     truths, times = read_truth(truth), json.loads(timings.read_text(encoding="utf-8"))
     found = read(report, "" if every_case else SLOW, rules=rules)
@@ -222,18 +301,38 @@ def show(report: Path, truth: Path, timings: Path, label: str, every_case: bool,
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="Score the diagnosis on held-out kernels.")
-    parser.add_argument("reports", nargs="*", type=Path, help="reports of one set; all recorded ones where none is named")
+    parser.add_argument(
+        "reports",
+        nargs="*",
+        type=Path,
+        help="reports of one set; all recorded ones where none is named",
+    )
     parser.add_argument("--truth", type=Path, help="the set's truth.json")
-    parser.add_argument("--timings", type=Path, help="times of its kernels, as app.py --time writes them")
-    parser.add_argument("--cases", action="store_true", help="list every case, and the faster kernels")
-    parser.add_argument("--rules", action="store_true", help="also score the rules of Nsight Compute in named reports")
+    parser.add_argument(
+        "--timings", type=Path, help="times of its kernels, as app.py --time writes them"
+    )
+    parser.add_argument(
+        "--cases", action="store_true", help="list every case, and the faster kernels"
+    )
+    parser.add_argument(
+        "--rules",
+        action="store_true",
+        help="also score the rules of Nsight Compute in named reports",
+    )
     named = parser.parse_args(arguments)
     if named.reports and not (named.truth and named.timings):
         parser.error("a report needs --truth and --timings")
     for report in named.reports:
         show(report, named.truth, named.timings, str(report), named.cases, named.rules)
     for recording in () if named.reports else RECORDINGS:
-        show(recording.report, recording.truth, recording.timings, recording.label, named.cases, recording.theirs is not None)
+        show(
+            recording.report,
+            recording.truth,
+            recording.timings,
+            recording.label,
+            named.cases,
+            recording.theirs is not None,
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The bottlenecks, one module each. A module's docstring is its reference page; `find` decides whether a profile shows it.
+"""The bottlenecks, one module each. A module's docstring is its reference page; `find` decides
+whether a profile shows it.
 
-Everything is discovered: a new module in this folder is a new bottleneck. Module names are bottleneck ids with underscores.
-"""
+Everything is discovered: a new module in this folder is a new bottleneck. Module names are
+bottleneck ids with underscores."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _NOT_RULES = ("reference",)
 
 
 class Rule(Protocol):
-    """What a rule module offers. REQUIRES: names without which it abstains; OPTIONAL: names that make it surer."""
+    """What a rule module offers. REQUIRES: names without which it abstains; OPTIONAL: names that
+    make it surer."""
 
     TITLE: str
     REQUIRES: tuple[str, ...]
@@ -31,13 +33,22 @@ class Rule(Protocol):
 def bottleneck_ids() -> tuple[str, ...]:
     """Every bottleneck id, sorted, from the file names alone."""
     names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    return tuple(sorted(name.replace("_", "-") for name in names if not name.startswith("_") and name not in _NOT_RULES))
+    return tuple(
+        sorted(
+            name.replace("_", "-")
+            for name in names
+            if not name.startswith("_") and name not in _NOT_RULES
+        )
+    )
 
 
 @lru_cache(maxsize=1)
 def load_rules() -> dict[str, Rule]:
     """Rule modules by bottleneck id."""
-    return {name: cast(Rule, importlib.import_module(f"{__name__}.{name.replace('-', '_')}")) for name in bottleneck_ids()}
+    return {
+        name: cast(Rule, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+        for name in bottleneck_ids()
+    }
 
 
 def title(bottleneck: str) -> str:

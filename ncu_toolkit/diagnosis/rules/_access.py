@@ -11,62 +11,89 @@ from ncu_toolkit.diagnosis.time_model import TimeModel
 from ncu_toolkit.model import Profile
 from ncu_toolkit.sass import attribution
 
-#: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors needed. Misaligned rows (5 sectors for 4)
-#: and edge tiles stay below it.
+#: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors
+#: needed. Misaligned rows (5 sectors for 4) and edge tiles stay below it.
 COALESCED: Final = 1 / 3
 
 
 def is_coalesced(profile: Profile) -> bool:
-    """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot be told.
+    """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot
+    be told.
 
-    Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts then is that they stay on the fewest lines, for
-    the loads beside them use the rest of each.
-    """
+    Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts
+    then is that they stay on the fewest lines, for the loads beside them use the rest of each."""
     excess = figures.value(profile, "global_sector_excess")
-    width, tags = figures.value(profile, "load_bytes_per_lane"), figures.value(profile, "l1_tag_excess")
-    return excess is None or excess <= COALESCED or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
+    width, tags = (
+        figures.value(profile, "load_bytes_per_lane"),
+        figures.value(profile, "l1_tag_excess"),
+    )
+    return (
+        excess is None
+        or excess <= COALESCED
+        or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
+    )
 
 
 #: Bytes of a word, from which a warp's lanes fill whole lines.
 WORD: Final = 4.0
-#: Bytes of distinct sectors over bytes asked for by lanes, below which loads are mostly broadcasts of one value to all lanes: one sector of four is
-#: a pure broadcast of 4-byte values, two and more are a matrix product's mix of a broadcast and a distinct operand; this is half way between.
+#: Bytes of distinct sectors over bytes asked for by lanes, below which loads are mostly broadcasts
+#: of one value to all lanes: one sector of four is a pure broadcast of 4-byte values, two and more
+#: are a matrix product's mix of a broadcast and a distinct operand; this is half way between.
 BROADCAST: Final = 1.5 / 4
 
 
 def is_broadcast(profile: Profile) -> bool:
-    """Whether global loads mostly give one value to all lanes, so that their number matters and not their bytes; false where it cannot be told."""
-    sectors, asked = figures.value(profile, "global_load_sectors"), figures.value(profile, "lane_load_bytes")
-    return sectors is not None and bool(asked) and sectors * figures.SECTOR_BYTES / (asked or 1.0) < BROADCAST
+    """Whether global loads mostly give one value to all lanes, so that their number matters and not
+    their bytes; false where it cannot be told."""
+    sectors, asked = (
+        figures.value(profile, "global_load_sectors"),
+        figures.value(profile, "lane_load_bytes"),
+    )
+    return (
+        sectors is not None
+        and bool(asked)
+        and sectors * figures.SECTOR_BYTES / (asked or 1.0) < BROADCAST
+    )
 
 
 def global_waiting(profile: Profile, model: TimeModel) -> float:
-    """Share of a warp's time spent waiting on or queueing for global memory (not local, not asynchronous copies, not atomics)."""
-    return sum(model.waiting(reason) * blame(profile, reason, ("global", "texture")) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle"))
+    """Share of a warp's time spent waiting on or queueing for global memory (not local, not
+    asynchronous copies, not atomics)."""
+    return sum(
+        model.waiting(reason) * blame(profile, reason, ("global", "texture"))
+        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
+    )
 
 
 def gathers(profile: Profile) -> bool:
-    """Whether most waiting is for loads whose address another load delivered: no tile holds what they will need."""
+    """Whether most waiting is for loads whose address another load delivered: no tile holds what
+    they will need."""
     return dependent_loads(profile) >= 0.5
 
 
-#: Most cycles that a load takes on a GPU with nothing else to do: microbenchmarks of Volta to Hopper (Jia et al.; Luo et al.) find 600 to 800
-#: for device memory behind a TLB miss.
+#: Most cycles that a load takes on a GPU with nothing else to do: microbenchmarks of Volta to
+#: Hopper (Jia et al.; Luo et al.) find 600 to 800 for device memory behind a TLB miss.
 UNLOADED: Final = 1000.0
-#: Clocks of an addition of floats, each of which needs the sum before it: as in the SMs since Volta (Jia et al.).
+#: Clocks of an addition of floats, each of which needs the sum before it: as in the SMs since Volta
+#: (Jia et al.).
 ADD: Final = 4
 FLOAT: Final = re.compile(r"\.B?F(16|32|64)")
 
 
 def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
-    """Part (0-1) of the waiting for global memory that is a queue in front of atomic updates, whichever access of the warp waits in it.
+    """Part (0-1) of the waiting for global memory that is a queue in front of atomic updates,
+    whichever access of the warp waits in it.
 
-    A slice of L2 updates one address once a clock, sums of floats once in ADD clocks, and what comes behind waits, loads too, at last in front of the
-    load/store unit. An average over all slices does not show one hot slice,
-    but the time an access takes does: beyond UNLOADED it is queueing, and where no level of memory is busy, and there are enough updates to fill
-    the time if they meet, nothing else can be the queue. 0 where it cannot be told.
-    """
-    atomics = [row for row in figures.rows(profile) if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG")]
+    A slice of L2 updates one address once a clock, sums of floats once in ADD clocks, and what
+    comes behind waits, loads too, at last in front of the load/store unit. An average over all
+    slices does not show one hot slice, but the time an access takes does: beyond UNLOADED it is
+    queueing, and where no level of memory is busy, and there are enough updates to fill the time if
+    they meet, nothing else can be the queue. 0 where it cannot be told."""
+    atomics = [
+        row
+        for row in figures.rows(profile)
+        if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG")
+    ]
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = figures.executed(profile, attribution.LONG_PRODUCERS)
     instructions = profile.value("instructions") or float(profile.mix.total)
@@ -82,48 +109,67 @@ def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
 
 
 def dependent_loads(profile: Profile) -> float:
-    """Part of the long-scoreboard waiting that is for loads whose address comes from another load. 0 where it cannot be told."""
+    """Part of the long-scoreboard waiting that is for loads whose address comes from another load.
+    0 where it cannot be told."""
     weights = attribution.weights_by_culprit(profile, "long_scoreboard")
     total = sum(weights.values())
     if not total:
         return 0.0
     flow = attribution.flow_of(profile.instructions)
-    loads = {i: w for i, w in weights.items() if attribution.kind(profile.instructions[i].opcode) == "global"}
+    loads = {
+        i: w
+        for i, w in weights.items()
+        if attribution.kind(profile.instructions[i].opcode) == "global"
+    }
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
 
 
 def atomic_wavefronts(profile: Profile) -> tuple[float, float]:
-    """Part of the passes through the shared-memory banks that atomic updates make, and part of theirs that would do if no two met.
+    """Part of the passes through the shared-memory banks that atomic updates make, and part of
+    theirs that would do if no two met.
 
     (0, 1) where not known.
     """
     name, ideal = "shared_wavefronts", "shared_wavefronts_ideal"
     total = sum(row.counters.get(name, 0.0) for row in profile.instructions)
-    mine = [row.counters for row in profile.instructions if attribution.base(row.opcode) == "ATOMS" and row.counters.get(name)]
+    mine = [
+        row.counters
+        for row in profile.instructions
+        if attribution.base(row.opcode) == "ATOMS" and row.counters.get(name)
+    ]
     passes = sum(counters[name] for counters in mine)
     needed = sum(min(counters[name], counters.get(ideal, counters[name])) for counters in mine)
     return (passes / total, needed / passes) if passes else (0.0, 1.0)
 
 
 def shared_wavefront_part(profile: Profile) -> float:
-    """Part of the data stage's wavefronts that shared memory causes; all of them where the total is not known."""
-    wavefronts, busy, cycles = profile.value("shared_wavefronts"), profile.value("l1_data_pipe_active"), profile.value("sm_active_cycles")
+    """Part of the data stage's wavefronts that shared memory causes; all of them where the total is
+    not known."""
+    wavefronts, busy, cycles = (
+        profile.value("shared_wavefronts"),
+        profile.value("l1_data_pipe_active"),
+        profile.value("sm_active_cycles"),
+    )
     if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
         return 1.0
     return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))
 
 
 def loads_in_flight(profile: Profile) -> float | None:
-    """Global loads that a warp has under way where it waits for one, mean over the samples of that waiting; None where they tell nothing.
+    """Global loads that a warp has under way where it waits for one, mean over the samples of that
+    waiting; None where they tell nothing.
 
-    Loads are taken to return in the order in which they were issued, and the code to run in the order in which it stands: what a loop has under way
-    from its last round is not seen, so this is a lower bound.
-    """
+    Loads are taken to return in the order in which they were issued, and the code to run in the
+    order in which it stands: what a loop has under way from its last round is not seen, so this is
+    a lower bound."""
     under_way: list[frozenset[int]] = []
     weighted, samples = 0.0, 0
     for row in profile.instructions:
         written, read = attribution.operands(row)
-        last = max((at for at, registers in enumerate(under_way) if registers & (read | written)), default=-1)
+        last = max(
+            (at for at, registers in enumerate(under_way) if registers & (read | written)),
+            default=-1,
+        )
         if last >= 0:
             here = row.samples.get("long_scoreboard", 0)
             weighted += len(under_way) * here
@@ -135,7 +181,8 @@ def loads_in_flight(profile: Profile) -> float | None:
 
 
 def warp_latency(profile: Profile) -> float | None:
-    """Cycles a warp spends for each instruction: the stall stack's height, else by Little's law warps over instructions a cycle of one scheduler."""
+    """Cycles a warp spends for each instruction: the stall stack's height, else by Little's law
+    warps over instructions a cycle of one scheduler."""
     if profile.stalls is not None and profile.stalls.total > 0:
         return profile.stalls.total
     filled, issued = profile.value("achieved_occupancy"), profile.value("issue_active")

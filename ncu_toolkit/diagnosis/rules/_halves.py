@@ -1,9 +1,10 @@
-"""Numbers of 16 bits that are widened to floats: what tells a kernel whose data are halves from one whose data are floats.
+"""Numbers of 16 bits that are widened to floats: what tells a kernel whose data are halves from one
+whose data are floats.
 
-A half is converted by `HADD2.F32`. A bfloat16 is the upper half of the float of the same value, so that widening it is integer work: a shift by 16
-bits, a mask of the upper half, or a permutation of bytes with two zeros below. The same instructions serve hashes and indices; they count here only
-where they take what a load brought and give it to float arithmetic or to shared memory.
-"""
+A half is converted by `HADD2.F32`. A bfloat16 is the upper half of the float of the same value, so
+that widening it is integer work: a shift by 16 bits, a mask of the upper half, or a permutation of
+bytes with two zeros below. The same instructions serve hashes and indices; they count here only
+where they take what a load brought and give it to float arithmetic or to shared memory."""
 
 from __future__ import annotations
 
@@ -16,9 +17,13 @@ from ncu_toolkit.sass import attribution
 
 #: `HADD2.F32 R4, -RZ, R5.H0_H0`: compilers convert a half to a float so.
 CONVERTS: Final = "HADD2.F32"
-_SHIFT: Final = re.compile(r"(?:SHF\.L\.U32|SHL|SHL\.U32|USHF\.L\.U32)\s+R\d+, R\d+(?:\.reuse)?, 0x10\b")
+_SHIFT: Final = re.compile(
+    r"(?:SHF\.L\.U32|SHL|SHL\.U32|USHF\.L\.U32)\s+R\d+, R\d+(?:\.reuse)?, 0x10\b"
+)
 _TIMES: Final = re.compile(r"IMAD(?:\.SHL)?(?:\.U32)?\s+R\d+, R\d+(?:\.reuse)?, 0x10000, RZ")
-_MASK: Final = re.compile(r"LOP3?(?:\.LUT)?\s+R\d+, R\d+(?:\.reuse)?, (?:0xffff0000|-0x10000)(?:, RZ, 0xc0\b|\b(?!,))")
+_MASK: Final = re.compile(
+    r"LOP3?(?:\.LUT)?\s+R\d+, R\d+(?:\.reuse)?, (?:0xffff0000|-0x10000)(?:, RZ, 0xc0\b|\b(?!,))"
+)
 _PERMUTE: Final = re.compile(r"PRMT\s+R\d+, (RZ|R\d+)(?:\.reuse)?, 0x([0-7]{1,4}), (RZ|R\d+)")
 #: Moves of a loaded word on its way: a half is brought into place first.
 _MOVES: Final = ("MOV", "PRMT", "IMAD", "SHF")
@@ -37,16 +42,24 @@ def widened(profile: Profile) -> tuple[float, float]:
 
 
 def is_widening(sass: str) -> bool:
-    """Whether a line of SASS puts one half of a register into the upper half of another, with zeros below."""
+    """Whether a line of SASS puts one half of a register into the upper half of another, with zeros
+    below."""
     if _SHIFT.search(sass) or _TIMES.search(sass) or _MASK.search(sass):
         return True
     found = _PERMUTE.search(sass)
     if not found or "RZ" not in (found[1], found[3]) or found[1] == found[3]:
         return False
-    # The selector's lowest digit picks the lowest byte: 0 to 3 of the first operand, 4 to 7 of the last.
+    # The selector's lowest digit picks the lowest byte: 0 to 3 of the first operand, 4 to 7 of the
+    # last.
     low, next_low, high, top = (int(digit) for digit in reversed(found[2].zfill(4)))
     zeros = range(4) if found[1] == "RZ" else range(4, 8)
-    return low in zeros and next_low in zeros and high not in zeros and high % 2 == 0 and top == high + 1
+    return (
+        low in zeros
+        and next_low in zeros
+        and high not in zeros
+        and high % 2 == 0
+        and top == high + 1
+    )
 
 
 def _bfloat16(profile: Profile) -> list[Instruction]:
@@ -57,17 +70,29 @@ def _bfloat16(profile: Profile) -> list[Instruction]:
     flow = attribution.flow_of(table)
     used: set[int] = set()
     for i, row in enumerate(table):
-        if row.executed and (attribution.kind(row.opcode) == "fp32" or attribution.base(row.opcode) == "STS"):
-            used.update(j for register in flow.reads[i] for j in flow.sources(i, register) if j in candidates)
+        if row.executed and (
+            attribution.kind(row.opcode) == "fp32" or attribution.base(row.opcode) == "STS"
+        ):
+            used.update(
+                j
+                for register in flow.reads[i]
+                for j in flow.sources(i, register)
+                if j in candidates
+            )
     return [table[i] for i in sorted(used) if _of_load(flow, i)]
 
 
 def _of_load(flow: attribution.Flow, index: int) -> bool:
-    """Whether what an instruction takes comes from a load of global or shared memory, at most moved on its way."""
+    """Whether what an instruction takes comes from a load of global or shared memory, at most moved
+    on its way."""
     waiting = {index}
     for _ in range(_STEPS):
-        waiting = {j for i in waiting for register in flow.reads[i] for j in flow.sources(i, register)}
-        if any(attribution.base(flow.instructions[j].opcode) in ("LDG", "LD", "LDS") for j in waiting):
+        waiting = {
+            j for i in waiting for register in flow.reads[i] for j in flow.sources(i, register)
+        }
+        if any(
+            attribution.base(flow.instructions[j].opcode) in ("LDG", "LD", "LDS") for j in waiting
+        ):
             return True
         waiting = {j for j in waiting if attribution.base(flow.instructions[j].opcode) in _MOVES}
     return False

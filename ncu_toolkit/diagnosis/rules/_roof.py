@@ -12,20 +12,31 @@ from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, SUSTAINED, Remova
 from ncu_toolkit.model import Evidence, Finding
 
 #: Within a tenth of what well-written kernels keep up (time_model.SUSTAINED).
-NEAR: Final = Threshold(0.9 * SUSTAINED, "nine tenths of the 80% of peak that well-written kernels keep up")
-#: Large copies reach 0.88 of an H200's datasheet bandwidth, and keep its DRAM and L2 0.88 to 0.93 busy.
+NEAR: Final = Threshold(
+    0.9 * SUSTAINED, "nine tenths of the 80% of peak that well-written kernels keep up"
+)
+#: Large copies reach 0.88 of an H200's datasheet bandwidth, and keep its DRAM and L2 0.88 to 0.93
+#: busy.
 COPIES: Final = 0.9
-NEAR_BYTES: Final = Threshold(0.9 * COPIES, "nine tenths of the 90% of peak that copies reach in device memory and L2 alike")
-WORKING: Final = Threshold(0.9, "a unit in an SM is the limit only where SMs have work for all but a tenth of the time")
-#: Traffic over the compulsory that still counts as compulsory: a quarter covers halo rows, partial sectors and write-backs.
-COMPULSORY: Final = Threshold(1.25, "a quarter more than compulsory: halos, partial sectors and write-backs")
+NEAR_BYTES: Final = Threshold(
+    0.9 * COPIES, "nine tenths of the 90% of peak that copies reach in device memory and L2 alike"
+)
+WORKING: Final = Threshold(
+    0.9, "a unit in an SM is the limit only where SMs have work for all but a tenth of the time"
+)
+#: Traffic over the compulsory that still counts as compulsory: a quarter covers halo rows, partial
+#: sectors and write-backs.
+COMPULSORY: Final = Threshold(
+    1.25, "a quarter more than compulsory: halos, partial sectors and write-backs"
+)
 
 
 #: How the summary of a good kernel begins.
 GOOD: Final = "This kernel is good: "
 #: How the sentence begins that says how much is left.
 LEFT: Final = " The best of its kind"
-#: Where another cause would save more than this, a roof is not all there is: nearness to a roof leaves no more than a tenth.
+#: Where another cause would save more than this, a roof is not all there is: nearness to a roof
+#: leaves no more than a tenth.
 TENTH: Final = 0.1
 
 
@@ -57,21 +68,51 @@ def roof(
 ) -> Finding:
     """The verdict at a roof.
 
-    The speedup is 1, or what lies between the load of `resource` and the `best` that kernels of this kind reach, where that is known: what a kernel
-    near its roof can still gain is then said, not rounded to nothing. Where that is more than a TENTH, it is not good.
-    """
+    The speedup is 1, or what lies between the load of `resource` and the `best` that kernels of
+    this kind reach, where that is known: what a kernel near its roof can still gain is then said,
+    not rounded to nothing. Where that is more than a TENTH, it is not good."""
     busy = model.busy(resource) if resource else 0.0
     if best is not None and busy and 1 - busy / best.value >= NOISE:
         left = best.value / busy
         said = f"{LEFT} keep it {units.percent(best.value, 2)} busy, so up to {units.ratio(left)} is left."
         if good and 1 - 1 / left > TENTH:
-            good, confidence, summary = False, "medium", f"Near a roof: {summary.removeprefix(GOOD)}"
+            good, confidence, summary = (
+                False,
+                "medium",
+                f"Near a roof: {summary.removeprefix(GOOD)}",
+            )
         shown = (
             f"{RESOURCES[resource][2][:1].upper()}{RESOURCES[resource][2][1:]} is {units.percent(busy)} busy while SMs have work; "
             f"{units.percent(best.value, 2)} is the best known ({best.source}).",
             f"{units.percent(best.value)} / {units.percent(busy)} = {units.ratio(left)} at most, {units.percent(1 - 1 / left)} of the time saved.",
         )
-        return Finding(bottleneck, summary + said, confidence, facts(*evidence), left, shown, tuple(advice), look_for, (), good)
+        return Finding(
+            bottleneck,
+            summary + said,
+            confidence,
+            facts(*evidence),
+            left,
+            shown,
+            tuple(advice),
+            look_for,
+            (),
+            good,
+        )
     prediction = model.without(Removal("at this roof"))
-    arithmetic = prediction.arithmetic if prediction.speedup > 1 else ("The limit is this unit itself: less work for it is what shortens the time.",)
-    return Finding(bottleneck, summary, confidence, facts(*evidence), 1.0, arithmetic, tuple(advice), look_for, (), good)
+    arithmetic = (
+        prediction.arithmetic
+        if prediction.speedup > 1
+        else ("The limit is this unit itself: less work for it is what shortens the time.",)
+    )
+    return Finding(
+        bottleneck,
+        summary,
+        confidence,
+        facts(*evidence),
+        1.0,
+        arithmetic,
+        tuple(advice),
+        look_for,
+        (),
+        good,
+    )

@@ -1,4 +1,5 @@
-"""What rules share: evidence objects, verdicts, culprit locations, and how much of a stall a kind of instruction is to blame for."""
+"""What rules share: evidence objects, verdicts, culprit locations, and how much of a stall a kind
+of instruction is to blame for."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from ncu_toolkit.diagnosis.time_model import (
 from ncu_toolkit.model import Comparison, Evidence, Finding, Instruction, Location, Profile, Ruled
 from ncu_toolkit.sass import attribution
 
-#: A cause that would save less than this is not worth a finding: within the profiler's own repeatability.
+#: A cause that would save less than this is not worth a finding: within the profiler's own
+#: repeatability.
 WORTH: Final = 0.03
 
 
@@ -31,15 +33,28 @@ class Threshold:
     source: str
 
 
-STALL: Final = Threshold(0.3, "Nsight Compute's CPIStall rules name a stall from 30% of a warp's latency on")
-WEAK_STALL: Final = Threshold(
-    0.1, "a tenth of a warp's time: below it, even full removal saves less than Nsight Compute's 10-point margin of balance"
+STALL: Final = Threshold(
+    0.3, "Nsight Compute's CPIStall rules name a stall from 30% of a warp's latency on"
 )
-BUSY: Final = Threshold(0.6, "Nsight Compute's SpeedOfLight rule: below 60% a unit is not the limit")
-SATURATED: Final = Threshold(0.8, "Nsight Compute's SpeedOfLight rule: from 80% a unit is near its roof")
+WEAK_STALL: Final = Threshold(
+    0.1,
+    "a tenth of a warp's time: below it, even full removal saves less than Nsight Compute's 10-point margin of balance",
+)
+BUSY: Final = Threshold(
+    0.6, "Nsight Compute's SpeedOfLight rule: below 60% a unit is not the limit"
+)
+SATURATED: Final = Threshold(
+    0.8, "Nsight Compute's SpeedOfLight rule: from 80% a unit is near its roof"
+)
 
 
-def fact(profile: Profile, name: str, meaning: str = "", threshold: Threshold | None = None, comparison: Comparison = "") -> Evidence | None:
+def fact(
+    profile: Profile,
+    name: str,
+    meaning: str = "",
+    threshold: Threshold | None = None,
+    comparison: Comparison = "",
+) -> Evidence | None:
     """Evidence from a registry or derived name; None where its value is not there."""
     value = figures.value(profile, name)
     if value is None:
@@ -58,31 +73,53 @@ def fact(profile: Profile, name: str, meaning: str = "", threshold: Threshold | 
 
 
 def load_fact(model: TimeModel, resource: str, threshold: Threshold) -> Evidence | None:
-    """How busy the time model takes a unit to be, held against a threshold: by its work as well as by its counter. None where it is not known."""
+    """How busy the time model takes a unit to be, held against a threshold: by its work as well as
+    by its counter. None where it is not known."""
     if resource not in model.loads and resource not in model.activity:
         return None
     words = RESOURCES[resource][2]
     meaning = f"Part of the time in which {words} could be used that its work takes at the peak rate, or that its counter has it active."
     label = f"Load of {words}"
-    return Evidence(f"load:{resource}", label, model.busy(resource), "fraction", meaning, threshold.value, ">=", threshold.source)
+    return Evidence(
+        f"load:{resource}",
+        label,
+        model.busy(resource),
+        "fraction",
+        meaning,
+        threshold.value,
+        ">=",
+        threshold.source,
+    )
 
 
 def facts(*found: Evidence | None) -> tuple[Evidence, ...]:
     return tuple(evidence for evidence in found if evidence is not None)
 
 
-def stall_fact(profile: Profile, reason: str, threshold: Threshold | None = None, meaning: str = "") -> Evidence | None:
+def stall_fact(
+    profile: Profile, reason: str, threshold: Threshold | None = None, meaning: str = ""
+) -> Evidence | None:
     return fact(profile, f"stall_share:{reason}", meaning, threshold, ">=")
 
 
 def largest_stalls(profile: Profile, count: int = 3) -> tuple[Evidence, ...]:
     """The stall reasons that take most of a warp's time, apart from issuing."""
-    shares = sorted(((share, reason) for reason, share in figures.stall_shares(profile).items() if reason != "selected"), reverse=True)
-    return facts(*(stall_fact(profile, reason) for share, reason in shares[:count] if share >= 0.05))
+    shares = sorted(
+        (
+            (share, reason)
+            for reason, share in figures.stall_shares(profile).items()
+            if reason != "selected"
+        ),
+        reverse=True,
+    )
+    return facts(
+        *(stall_fact(profile, reason) for share, reason in shares[:count] if share >= 0.05)
+    )
 
 
 def missing(profile: Profile, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of `names` that the profile does not hold. `opcodes` and `stalls` stand for the mix and the stall stack."""
+    """Those of `names` that the profile does not hold. `opcodes` and `stalls` stand for the mix and
+    the stall stack."""
     absent = []
     for name in names:
         if name == "opcodes":
@@ -127,16 +164,30 @@ def finding(
     """A finding, or ruled out where its removal would not move the time by WORTH."""
     if prediction.saved < WORTH:
         why = prediction.arithmetic[-1] if prediction.arithmetic else ""
-        return ruled_out(bottleneck, f"It is there, but removing it would save {units.percent(prediction.saved)}. {why}", *evidence)
-    return Finding(bottleneck, summary, confidence, facts(*evidence), prediction.speedup, prediction.arithmetic, tuple(advice), look_for, locations)
+        return ruled_out(
+            bottleneck,
+            f"It is there, but removing it would save {units.percent(prediction.saved)}. {why}",
+            *evidence,
+        )
+    return Finding(
+        bottleneck,
+        summary,
+        confidence,
+        facts(*evidence),
+        prediction.speedup,
+        prediction.arithmetic,
+        tuple(advice),
+        look_for,
+        locations,
+    )
 
 
 def blame(profile: Profile, reason: str, kinds: Sequence[str]) -> float:
     """The part (0-1) of a stall reason's time that instructions of `kinds` are to blame for.
 
-    From PC samples traced to their producers; without samples, from executed counts of the kinds that can cause the reason; 1 where neither is there
-    (the reason then belongs wholly to whoever asks, and the caller's confidence should say so).
-    """
+    From PC samples traced to their producers; without samples, from executed counts of the kinds
+    that can cause the reason; 1 where neither is there (the reason then belongs wholly to whoever
+    asks, and the caller's confidence should say so)."""
     shares = attribution.waits(profile, reason)
     if shares:
         return sum(shares.get(kind, 0.0) for kind in kinds)
@@ -167,16 +218,23 @@ def memory_load(model: TimeModel) -> float:
 
 
 def queueing(model: TimeModel) -> float:
-    """The part of a memory access's time that is spent in queues, and so shrinks with the traffic (time_model.queue_share)."""
+    """The part of a memory access's time that is spent in queues, and so shrinks with the traffic
+    (time_model.queue_share)."""
     return queue_share(memory_load(model))
 
 
-def locate(profile: Profile, weight: Callable[[Instruction], float], what: str, count: int = 3) -> tuple[Location, ...]:
+def locate(
+    profile: Profile, weight: Callable[[Instruction], float], what: str, count: int = 3
+) -> tuple[Location, ...]:
     """The instructions that hold most of `what`, with their shares, heaviest first."""
-    return _locations(profile, {i: weight(row) for i, row in enumerate(profile.instructions)}, what, count)
+    return _locations(
+        profile, {i: weight(row) for i, row in enumerate(profile.instructions)}, what, count
+    )
 
 
-def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3) -> tuple[Location, ...]:
+def locate_stall(
+    profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3
+) -> tuple[Location, ...]:
     """The instructions to blame for a stall reason, restricted to `kinds` where given."""
     weights = {
         i: w
@@ -187,20 +245,29 @@ def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = (), count
 
 
 def _what(reason: str) -> str:
-    """Whose samples a location's share is of: scoreboards are charged to what is waited for, every other reason to where the warp stands."""
+    """Whose samples a location's share is of: scoreboards are charged to what is waited for, every
+    other reason to where the warp stands."""
     if reason in ("long_scoreboard", "short_scoreboard"):
         return f"samples that wait for this result ({reason.replace('_', ' ')})"
-    words = "the fixed time of the instruction before" if reason == "wait" else reason.replace("_", " ")
+    words = (
+        "the fixed time of the instruction before" if reason == "wait" else reason.replace("_", " ")
+    )
     return f"samples held up here ({words})"
 
 
-def _locations(profile: Profile, weights: Mapping[int, float], what: str, count: int) -> tuple[Location, ...]:
+def _locations(
+    profile: Profile, weights: Mapping[int, float], what: str, count: int
+) -> tuple[Location, ...]:
     total = sum(weights.values())
     if total <= 0:
         return ()
     heaviest = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[:count]
     rows = profile.instructions
-    return tuple(Location(rows[i].file, rows[i].line, rows[i].address, rows[i].sass, w / total, what) for i, w in heaviest if w > 0)
+    return tuple(
+        Location(rows[i].file, rows[i].line, rows[i].address, rows[i].sass, w / total, what)
+        for i, w in heaviest
+        if w > 0
+    )
 
 
 __all__ = ["BUSY", "NOISE", "SATURATED", "STALL", "WEAK_STALL", "WORTH", "Threshold"]

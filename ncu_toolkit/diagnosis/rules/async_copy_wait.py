@@ -1,27 +1,25 @@
-"""A pipeline of asynchronous copies is too short: warps wait at the place where the copy should already have landed.
+"""A pipeline of asynchronous copies is too short: warps wait at the place where the copy should
+already have landed.
 
-What it is
-Asynchronous copies (cp.async, TMA) move tiles from global to shared memory while the warps compute on an earlier tile. The prefetch distance is how
-many tiles ahead a copy is issued. At distance zero the warp issues a copy and waits for it at once: a pipeline in name only.
+What it is Asynchronous copies (cp.async, TMA) move tiles from global to shared memory while the
+warps compute on an earlier tile. The prefetch distance is how many tiles ahead a copy is issued. At
+distance zero the warp issues a copy and waits for it at once: a pipeline in name only.
 
 Why it costs time
 Each tile then costs the full latency of memory, with the arithmetic idle meanwhile.
 
-How to confirm
-LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the wait (DEPBAR, the barrier behind it, or an mbarrier test).
+How to confirm LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the
+wait (DEPBAR, the barrier behind it, or an mbarrier test).
 
-What to change
-Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1; for TMA the mbarrier of its stage), and give each stage a
-buffer and barrier of its own.
-Check that buffers do
-not alias.
+What to change Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group
+N-1; for TMA the mbarrier of its stage), and give each stage a buffer and barrier of its own. Check
+that buffers do not alias.
 
-When the advice is wrong
-When memory bandwidth is the limit, a deeper pipeline only queues. More stages take shared memory, which may cost occupancy.
+When the advice is wrong When memory bandwidth is the limit, a deeper pipeline only queues. More
+stages take shared memory, which may cost occupancy.
 
-Source
-CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "Efficient GEMM" (pipelining).
-"""
+Source CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "Efficient
+GEMM" (pipelining)."""
 
 from __future__ import annotations
 
@@ -51,7 +49,8 @@ ID: Final = "async-copy-wait"
 TITLE: Final = "Waiting for asynchronous copies"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("dram_utilization",)
-#: Instructions behind a copy wait within which a barrier belongs to it: compilers put the block barrier right after DEPBAR, with few moves between.
+#: Instructions behind a copy wait within which a barrier belongs to it: compilers put the block
+#: barrier right after DEPBAR, with few moves between.
 NEAR_WAIT: Final = 8
 #: Copies of whole tiles, which report to an mbarrier.
 BULK: Final = ("UBLKCP", "UTMALDG", "UBLKRED")
@@ -73,14 +72,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "issue_active"),
     )
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.", *evidence)
-    removal = Removal("with copies issued early enough", stalls={"long_scoreboard": keep(part, 0.0), "barrier": keep(at_barrier, 0.0)})
+        return ruled_out(
+            ID,
+            f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.",
+            *evidence,
+        )
+    removal = Removal(
+        "with copies issued early enough",
+        stalls={"long_scoreboard": keep(part, 0.0), "barrier": keep(at_barrier, 0.0)},
+    )
     without = model.without(removal)
     busiest, busy = model.busiest("fill", "l2", "dram")
-    # Near its peak a unit soon takes over, and the model says how soon; what is left below ACCURACY is no pipeline's fault.
+    # Near its peak a unit soon takes over, and the model says how soon; what is left below ACCURACY
+    # is no pipeline's fault.
     if busy >= SATURATED.value and without.saved < ACCURACY:
         return ruled_out(
-            ID, f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.", *evidence
+            ID,
+            f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.",
+            *evidence,
         )
     return finding(
         ID,
@@ -113,12 +122,17 @@ def _advice(profile: Profile) -> tuple[str, ...]:
 
 def _after_copy_wait(profile: Profile) -> set[int]:
     """Indices of instructions at or shortly behind a wait for copies."""
-    waits = [i for i, row in enumerate(profile.instructions) if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")]
+    waits = [
+        i
+        for i, row in enumerate(profile.instructions)
+        if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")
+    ]
     return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(profile.instructions)))}
 
 
 def barrier_part(profile: Profile) -> float:
-    """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for nothing then ties them to copies."""
+    """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
+    nothing then ties them to copies."""
     samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(profile.instructions)}
     total = sum(samples.values())
     near = _after_copy_wait(profile)
@@ -126,13 +140,22 @@ def barrier_part(profile: Profile) -> float:
 
 
 def _locations(profile: Profile) -> tuple[Location, ...]:
-    """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait), and the copies."""
+    """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait),
+    and the copies."""
     rows, near = profile.instructions, _after_copy_wait(profile)
-    at = {id(rows[i]): n for i, n in attribution.consumers(profile, "long_scoreboard", ("copy",)).items()}
+    at = {
+        id(rows[i]): n
+        for i, n in attribution.consumers(profile, "long_scoreboard", ("copy",)).items()
+    }
     for i in near:
         at[id(rows[i])] = at.get(id(rows[i]), 0) + rows[i].samples.get("barrier", 0)
-    waited = locate(profile, lambda row: float(at.get(id(row), 0)), "samples that wait here for copies", 2)
+    waited = locate(
+        profile, lambda row: float(at.get(id(row), 0)), "samples that wait here for copies", 2
+    )
     copies = locate(
-        profile, lambda row: float(row.executed or 0) if attribution.kind(row.opcode) == "copy" else 0.0, "copies, by executions: issued here", 4
+        profile,
+        lambda row: float(row.executed or 0) if attribution.kind(row.opcode) == "copy" else 0.0,
+        "copies, by executions: issued here",
+        4,
     )
     return (*waited, *copies) if waited else locate_stall(profile, "barrier")

@@ -1,28 +1,25 @@
-"""Many threads update the same few addresses by atomic operations, which then happen one after another.
+"""Many threads update the same few addresses by atomic operations, which then happen one after
+another.
 
-What it is
-An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates to one address are serial, however many threads
-ask.
+What it is An atomic update is done in the L2 slice (or the SM's shared memory) that owns the
+address. Updates to one address are serial, however many threads ask.
 
-Why it costs time
-Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back late (long scoreboard), or, in shared memory,
-lanes retry in
-turn (short scoreboard, MIO throttle).
+Why it costs time Thousands of threads queue for one counter: the queue to L1 fills (LG throttle),
+results come back late (long scoreboard), or, in shared memory, lanes retry in turn (short
+scoreboard, MIO throttle).
 
-How to confirm
-ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or shared atomics repeat.
+How to confirm ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or
+shared atomics repeat.
 
-What to change
-Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and update once a block. Spread a histogram over private
-copies, one a
-block or warp, and add them up at the end.
+What to change Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared
+memory, and update once a block. Spread a histogram over private copies, one a block or warp, and
+add them up at the end.
 
-When the advice is wrong
-When addresses are spread, atomics run at close to the speed of stores. Aggregation costs instructions that a rare atomic does not repay.
+When the advice is wrong When addresses are spread, atomics run at close to the speed of stores.
+Aggregation costs instructions that a rare atomic does not repay.
 
-Source
-CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide, "Atomic Functions".
-"""
+Source CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide,
+"Atomic Functions"."""
 
 from __future__ import annotations
 
@@ -57,7 +54,8 @@ REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("stalls", "l2_atomic_unit_active", "l2_reduction_sectors", "l2_atomic_sectors")
 #: One update a warp in place of one a lane: what aggregation by shuffles leaves.
 AGGREGATED: Final = 1 / 32
-#: Through which queue updates of global and of shared memory go, per the profiler's documentation of stalls.
+#: Through which queue updates of global and of shared memory go, per the profiler's documentation
+#: of stalls.
 GLOBAL: Final = ("long_scoreboard", "lg_throttle")
 SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
@@ -88,21 +86,35 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "l2_atomic_sectors"),
     )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
-        return ruled_out(ID, f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.", *evidence)
+        return ruled_out(
+            ID,
+            f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.",
+            *evidence,
+        )
     stores = figures.executed(profile, ("global", "local")) or 0.0
     share_after = max(queued, count / (count + stores))
     repeats = figures.value(profile, "kind_share:atomic") or 0.0
-    # In shared memory private copies keep updates apart, but each still takes its pass through the banks.
+    # In shared memory private copies keep updates apart, but each still takes its pass through the
+    # banks.
     passes, apart = atomic_wavefronts(profile)
     banks = shared_wavefront_part(profile) * passes
     private = max(AGGREGATED, apart) if passes else AGGREGATED
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     removal = Removal(
-        "with updates combined in each warp first" if banks < 0.5 else "with updates that do not meet",
+        "with updates combined in each warp first"
+        if banks < 0.5
+        else "with updates that do not meet",
         stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
         | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
-        loads={"atomic": AGGREGATED, "l2": keep(_l2_part(profile), AGGREGATED), "lsu": keep(_pipe_part(profile), AGGREGATED)}
-        | {"l1_tag": keep(_pipe_part(profile), AGGREGATED), "l1_data": keep(max(_pipe_part(profile), banks), private)},
+        loads={
+            "atomic": AGGREGATED,
+            "l2": keep(_l2_part(profile), AGGREGATED),
+            "lsu": keep(_pipe_part(profile), AGGREGATED),
+        }
+        | {
+            "l1_tag": keep(_pipe_part(profile), AGGREGATED),
+            "l1_data": keep(max(_pipe_part(profile), banks), private),
+        },
         instructions=1.0 if passes else keep(repeats, AGGREGATED),
     )
     return finding(
@@ -124,11 +136,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _l2_part(profile: Profile) -> float:
-    mine = [v for name in ("l2_atomic_sectors", "l2_reduction_sectors") if (v := profile.value(name)) is not None]
+    mine = [
+        v
+        for name in ("l2_atomic_sectors", "l2_reduction_sectors")
+        if (v := profile.value(name)) is not None
+    ]
     total = profile.value("l2_sectors")
     return min(1.0, sum(mine) / total) if mine and total else 0.0
 
 
 def _pipe_part(profile: Profile) -> float:
-    mine, all_of_them = figures.executed(profile, ("atomic",)), figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
+    mine, all_of_them = (
+        figures.executed(profile, ("atomic",)),
+        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
+    )
     return mine / all_of_them if mine is not None and all_of_them else 0.0

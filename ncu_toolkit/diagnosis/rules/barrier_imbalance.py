@@ -1,28 +1,24 @@
 """Warps of a block wait at a barrier for a slower sibling.
 
-What it is
-__syncthreads() holds every warp of the block until the last arrives. When one warp has more to do (a reduction's last warp, a loader warp, a serial
-part by
-thread 0), the others wait for it.
+What it is __syncthreads() holds every warp of the block until the last arrives. When one warp has
+more to do (a reduction's last warp, a loader warp, a serial part by thread 0), the others wait for
+it.
 
 Why it costs time
 Waiting warps issue nothing. With few blocks on the SM there is nobody else to run.
 
-How to confirm
-Barrier stalls are a large part of a warp's time, at particular BAR instructions, and what precedes them is uneven.
+How to confirm Barrier stalls are a large part of a warp's time, at particular BAR instructions, and
+what precedes them is uneven.
 
-What to change
-Fewer barriers (__syncwarp or shuffles within a warp), equal work before each, smaller blocks so that more of them overlap, split arrive and wait,
-and no
-serial part by one thread between barriers.
+What to change Fewer barriers (__syncwarp or shuffles within a warp), equal work before each,
+smaller blocks so that more of them overlap, split arrive and wait, and no serial part by one thread
+between barriers.
 
-When the advice is wrong
-When all warps wait for the same late load, the barrier only shows the latency: prefetch. When a copy's wait stands before the barrier, see
-async-copy-wait.
+When the advice is wrong When all warps wait for the same late load, the barrier only shows the
+latency: prefetch. When a copy's wait stands before the barrier, see async-copy-wait.
 
-Source
-Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide, "Synchronization Functions".
-"""
+Source Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming
+Guide, "Synchronization Functions"."""
 
 from __future__ import annotations
 
@@ -50,9 +46,12 @@ ID: Final = "barrier-imbalance"
 TITLE: Final = "Waiting at barriers"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "opcodes")
-#: Name of the evidence for a part that few warps run: with it the finding says what to change (diagnose.ranked).
+#: Name of the evidence for a part that few warps run: with it the finding says what to change
+#: (diagnose.ranked).
 FEW: Final = "warps_at_work"
-HALF: Final = Threshold(0.5, "where more than half of the warps work, spreading the work over all cannot halve the time")
+HALF: Final = Threshold(
+    0.5, "where more than half of the warps work, spreading the work over all cannot halve the time"
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -62,14 +61,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     own = 1 - barrier_part(profile)
     waiting = model.waiting("barrier") * own
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, f"Warps wait at barriers for only {units.percent(waiting)} of their time.", measured)
+        return ruled_out(
+            ID, f"Warps wait at barriers for only {units.percent(waiting)} of their time.", measured
+        )
     few = _few_at_work(profile)
-    lone = f" {units.percent(few.value)} of the warps run a part alone that most of the rest of the time goes into." if few else ""
+    lone = (
+        f" {units.percent(few.value)} of the warps run a part alone that most of the rest of the time goes into."
+        if few
+        else ""
+    )
     return finding(
         ID,
         f"Warps stand at barriers, waiting for the slowest of their block, for {units.percent(waiting)} of their time.{lone}",
         model.without(Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})),
-        (measured, few, fact(profile, "issue_active"), fact(profile, "active_warps"), fact(profile, "kind_share:barrier")),
+        (
+            measured,
+            few,
+            fact(profile, "issue_active"),
+            fact(profile, "active_warps"),
+            fact(profile, "kind_share:barrier"),
+        ),
         (
             "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest waits.",
             "Replace block barriers by __syncwarp or shuffles where only a warp exchanges data.",
@@ -82,10 +93,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _few_at_work(profile: Profile) -> Evidence | None:
-    """The part (0-1) of the warps that enter code which a branch lets the others skip, if what warps do beside standing at barriers is mostly there.
+    """The part (0-1) of the warps that enter code which a branch lets the others skip, if what
+    warps do beside standing at barriers is mostly there.
 
-    Warps that come to the branch, and those that go on behind it, are counted; None where no such part is, or none can be told.
-    """
+    Warps that come to the branch, and those that go on behind it, are counted; None where no such
+    part is, or none can be told."""
     table = profile.instructions
     beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
     total = sum(beside)
@@ -93,9 +105,19 @@ def _few_at_work(profile: Profile) -> Evidence | None:
         return None
     for branch, ends in attribution.flow_of(table).graph.targets.items():
         target = max(ends)
-        came, entered = table[branch].executed, table[branch + 1].executed if branch + 1 < target else None
-        if not came or not entered or entered > came * HALF.value or sum(beside[branch + 1 : target]) <= total * HALF.value:
+        came, entered = (
+            table[branch].executed,
+            table[branch + 1].executed if branch + 1 < target else None,
+        )
+        if (
+            not came
+            or not entered
+            or entered > came * HALF.value
+            or sum(beside[branch + 1 : target]) <= total * HALF.value
+        ):
             continue
         meaning = "Warps that go into the part where most of the time beside barriers is spent; the others skip it."
-        return Evidence(FEW, "Warps at work", entered / came, "fraction", meaning, HALF.value, "<=", HALF.source)
+        return Evidence(
+            FEW, "Warps at work", entered / came, "fraction", meaning, HALF.value, "<=", HALF.source
+        )
     return None

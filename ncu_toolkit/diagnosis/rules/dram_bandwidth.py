@@ -1,25 +1,23 @@
 """Device memory delivers as fast as it can.
 
-What it is
-The kernel moves bytes to and from device memory (HBM or GDDR) at close to the rate that memory can sustain, about nine tenths of its peak.
+What it is The kernel moves bytes to and from device memory (HBM or GDDR) at close to the rate that
+memory can sustain, about nine tenths of its peak.
 
 Why it costs time
 Time is then bytes over bandwidth. Arithmetic, latency and occupancy no longer matter.
 
-How to confirm
-DRAM throughput above 80% of peak. Whether that is good depends on the bytes: compare them with the fewest that the problem needs.
+How to confirm DRAM throughput above 80% of peak. Whether that is good depends on the bytes: compare
+them with the fewest that the problem needs.
 
-What to change
-If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours, use a smaller type, or leave it. If it is more: reuse through
-tiles, coalesce, stop
-spilling, keep what is used again in L2.
+What to change If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours,
+use a smaller type, or leave it. If it is more: reuse through tiles, coalesce, stop spilling, keep
+what is used again in L2.
 
-When the advice is wrong
-Traffic of write-backs or of a cold cache under the profiler can exceed what an unprofiled launch moves.
+When the advice is wrong Traffic of write-backs or of a cold cache under the profiler can exceed
+what an unprofiled launch moves.
 
-Source
-Williams et al., "Roofline: An Insightful Visual Performance Model"; Nsight Compute Kernel Profiling Guide, "Roofline Charts".
-"""
+Source Williams et al., "Roofline: An Insightful Visual Performance Model"; Nsight Compute Kernel
+Profiling Guide, "Roofline Charts"."""
 
 from __future__ import annotations
 
@@ -46,19 +44,38 @@ from ncu_toolkit.model import Finding, Profile, Ruled
 ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
 REQUIRES: Final = ()
-OPTIONAL: Final = ("dram_utilization", "dram_bus_active", "dram_bytes", "lane_bytes", "global_sector_excess")
+OPTIONAL: Final = (
+    "dram_utilization",
+    "dram_bus_active",
+    "dram_bytes",
+    "lane_bytes",
+    "global_sector_excess",
+)
 
 #: Figures that tell useful traffic from waste; with none of them nothing is claimed.
-USEFULNESS: Final = ("dram_per_compulsory", "global_sector_excess", "lane_bytes", "ld_sectors_per_request")
+USEFULNESS: Final = (
+    "dram_per_compulsory",
+    "global_sector_excess",
+    "lane_bytes",
+    "ld_sectors_per_request",
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if "dram" not in model.loads:
         return abstain(ID, missing(profile, ("dram_utilization",)))
     busy = model.busy("dram")
-    name = "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
+    name = (
+        "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
+    )
     # Memory that is only read reaches more.
-    near = Threshold(0.9 * model.peaks["dram"], "nine tenths of what kernels with this part of writes reach") if "dram" in model.peaks else NEAR_BYTES
+    near = (
+        Threshold(
+            0.9 * model.peaks["dram"], "nine tenths of what kernels with this part of writes reach"
+        )
+        if "dram" in model.peaks
+        else NEAR_BYTES
+    )
     measured = fact(profile, name)
     if near.value > busy >= SATURATED.value:
         return roof(
@@ -66,7 +83,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"Device memory is {units.percent(busy)} busy, which is what loads wait for; kernels that only move data reach "
             f"{units.percent(near.value)} and more.",
             model,
-            (load_fact(model, "dram", SATURATED), measured, fact(profile, "dram_bytes"), fact(profile, "global_sector_excess")),
+            (
+                load_fact(model, "dram", SATURATED),
+                measured,
+                fact(profile, "dram_bytes"),
+                fact(profile, "global_sector_excess"),
+            ),
             (
                 "Move fewer bytes: a smaller type, what is not used left out, a fused neighbour.",
                 "Read in longer runs, and do not alternate between reading and writing more than needed.",
@@ -109,7 +131,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"Device memory is {units.percent(busy)} busy, but {wasteful}: busy is not the same as useful.",
             model,
             evidence,
-            ("Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",),
+            (
+                "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",
+            ),
             "Fewer DRAM bytes for the same result.",
             good=False,
             confidence="medium",
@@ -118,7 +142,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     advice: tuple[str, ...]
     if sure or not moved:
         verdict = f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver"
-        advice = ("No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",)
+        advice = (
+            "No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
+        )
         near_what = "the compulsory ones"
     else:
         verdict = (
@@ -144,17 +170,34 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _waste(profile: Profile) -> tuple[str, bool]:
-    """What makes the traffic more than needed ("" where nothing does), and whether that could be told from the problem itself."""
+    """What makes the traffic more than needed ("" where nothing does), and whether that could be
+    told from the problem itself."""
     if profile.context and is_chain(profile):
-        return f"{profile.context.launch_count} launches pass the data through memory where one could keep them in registers", True
+        return (
+            f"{profile.context.launch_count} launches pass the data through memory where one could keep them in registers",
+            True,
+        )
     ratio = figures.value(profile, "dram_per_compulsory")
     if ratio is not None:
-        return (f"the traffic is {units.ratio(ratio)} the bytes that the problem needs" if ratio > COMPULSORY.value else ""), True
-    excess, local = figures.value(profile, "global_sector_excess"), figures.value(profile, "local_sectors")
+        return (
+            f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
+            if ratio > COMPULSORY.value
+            else ""
+        ), True
+    excess, local = (
+        figures.value(profile, "global_sector_excess"),
+        figures.value(profile, "local_sectors"),
+    )
     moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
     if excess is not None and excess > COALESCED:
-        return f"{units.percent(excess)} of the sectors would not be needed if lanes lay side by side", False
-    if local and local * figures.SECTOR_BYTES > (figures.value(profile, "l1_global_bytes") or 0.0) / 4:
+        return (
+            f"{units.percent(excess)} of the sectors would not be needed if lanes lay side by side",
+            False,
+        )
+    if (
+        local
+        and local * figures.SECTOR_BYTES > (figures.value(profile, "l1_global_bytes") or 0.0) / 4
+    ):
         return "a large part of the traffic is spilled or indexed local variables", False
     if moved and asked and moved > asked * COMPULSORY.value:
         return f"memory moves {units.ratio(moved / asked)} the bytes that threads ask for", False

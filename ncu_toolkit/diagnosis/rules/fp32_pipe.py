@@ -1,28 +1,26 @@
 """The FP32 pipe works nearly all the time: the arithmetic roof.
 
-What it is
-Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue slots that feed it) is close to as busy as well-written kernels
-get it.
+What it is Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue
+slots that feed it) is close to as busy as well-written kernels get it.
 
 Why it costs time
 Time is then operations over the pipe's rate.
 
-How to confirm
-The FMA pipe above 70% of its peak, most of its instructions floating-point, and all lanes active. The vendor's own FP32 matrix product reaches 78%
-on an H200.
+How to confirm The FMA pipe above 70% of its peak, most of its instructions floating-point, and all
+lanes active. The vendor's own FP32 matrix product reaches 78% on an H200.
 
-What to change
-Below 80%, what stands between the multiply-adds: other instructions, and dispatch stalls, in which an instruction is ready but held back, as where
-its operands share a register bank. From there on fewer operations (a better algorithm), or a type that tensor cores take, are what is left.
+What to change Below 80%, what stands between the multiply-adds: other instructions, and dispatch
+stalls, in which an instruction is ready but held back, as where its operands share a register bank.
+From there on fewer operations (a better algorithm), or a type that tensor cores take, are what is
+left.
 
-When the advice is wrong
-Busy with redundant work is not good: compare the operations executed with those the problem needs. Registers are assigned by the compiler: which
-operands share a bank can only be steered, by the shape of the patch, the order of the multiply-adds and the unrolling.
+When the advice is wrong Busy with redundant work is not good: compare the operations executed with
+those the problem needs. Registers are assigned by the compiler: which operands share a bank can
+only be steered, by the shape of the patch, the order of the multiply-adds and the unrolling.
 
-Source
-Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions"; Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons"
-(dispatch stall); Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cache).
-"""
+Source Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions"; Nsight
+Compute Kernel Profiling Guide, "Warp Stall Reasons" (dispatch stall); Jia et al., "Dissecting the
+NVIDIA Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cache)."""
 
 from __future__ import annotations
 
@@ -51,11 +49,18 @@ from ncu_toolkit.model import Finding, Profile, Ruled
 
 ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
-VENDOR: Final = Threshold(0.9 * 0.78, "nine tenths of the 78% of peak that the vendor's FP32 matrix product reaches on an H200")
+VENDOR: Final = Threshold(
+    0.9 * 0.78,
+    "nine tenths of the 78% of peak that the vendor's FP32 matrix product reaches on an H200",
+)
 REQUIRES: Final = ("fma_pipe_active",)
 OPTIONAL: Final = ("opcodes", "lanes_predicated_on", "issue_active", "stalls")
-#: What the best products keep the pipe busy with operands to fetch beside: the vendor's 0.78 to 0.79, register_blocked 0.80, on an H200.
-BEST: Final = Threshold(SUSTAINED, "what the best FP32 matrix products keep the pipe busy on an H200: the vendor's 78 to 79%, register_blocked 80%")
+#: What the best products keep the pipe busy with operands to fetch beside: the vendor's 0.78 to
+#: 0.79, register_blocked 0.80, on an H200.
+BEST: Final = Threshold(
+    SUSTAINED,
+    "what the best FP32 matrix products keep the pipe busy on an H200: the vendor's 78 to 79%, register_blocked 80%",
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -68,18 +73,38 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy < VENDOR.value and not close:
         return ruled_out(ID, f"The FMA pipe is {units.percent(busy)} busy.", measured)
     if model.working < WORKING.value:
-        return ruled_out(ID, f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", measured)
+        return ruled_out(
+            ID,
+            f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.",
+            measured,
+        )
     floats = figures.executed(profile, ("fp32",))
     integers = sum(row.warps for row in figures.rows(profile) if row.opcode.split(".")[0] == "IMAD")
     if floats is not None and integers > floats:
-        return ruled_out(ID, "The pipe is busy with integer multiply-adds.", measured, fact(profile, "kind_share:integer"))
+        return ruled_out(
+            ID,
+            "The pipe is busy with integer multiply-adds.",
+            measured,
+            fact(profile, "kind_share:integer"),
+        )
     if profile.context and profile.context.dtype in ("float16", "bfloat16"):
-        return ruled_out(ID, "The data are 16-bit, and the tensor cores would do this many times faster.", measured)
-    executed, needed = figures.value(profile, "flops_fp32"), profile.context.flops if profile.context else None
-    lanes = figures.value(profile, "lanes_predicated_on") or figures.value(profile, "lanes_per_instruction")
+        return ruled_out(
+            ID,
+            "The data are 16-bit, and the tensor cores would do this many times faster.",
+            measured,
+        )
+    executed, needed = (
+        figures.value(profile, "flops_fp32"),
+        profile.context.flops if profile.context else None,
+    )
+    lanes = figures.value(profile, "lanes_predicated_on") or figures.value(
+        profile, "lanes_per_instruction"
+    )
     waste = ""
     if executed and needed and executed > needed * COMPULSORY.value:
-        waste = f"it executes {units.ratio(executed / needed)} the operations that the problem needs"
+        waste = (
+            f"it executes {units.ratio(executed / needed)} the operations that the problem needs"
+        )
     elif lanes is not None and lanes < LANES.value:
         waste = f"only {units.significant(lanes)} of 32 lanes do useful work"
     held_back = model.waiting("dispatch_stall")
@@ -88,7 +113,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "issue_active"),
         fact(profile, "flops_fp32"),
         fact(profile, "lanes_predicated_on"),
-        stall_fact(profile, "dispatch_stall", WEAK_STALL) if held_back >= WEAK_STALL.value else None,
+        stall_fact(profile, "dispatch_stall", WEAK_STALL)
+        if held_back >= WEAK_STALL.value
+        else None,
     )
     if waste:
         return roof(
@@ -127,9 +154,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             evidence,
             _advice(model),
             f"The FMA pipe {units.percent(BEST.value, 2)} busy: "
-            + ("dispatch stalls shrink." if held_back >= WEAK_STALL.value else "a larger part of the instructions FFMA."),
+            + (
+                "dispatch stalls shrink."
+                if held_back >= WEAK_STALL.value
+                else "a larger part of the instructions FFMA."
+            ),
             confidence="medium",
-            locations=locate_stall(profile, "dispatch_stall") if held_back >= WEAK_STALL.value else (),
+            locations=locate_stall(profile, "dispatch_stall")
+            if held_back >= WEAK_STALL.value
+            else (),
         )
     fewer = "No larger cause was found: only fewer operations, or a type that tensor cores take, would be much faster."
     return roof(
@@ -137,7 +170,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         f"This kernel is good: the floating-point pipe works {units.percent(busy)} of the time, near the most that well-written kernels reach.",
         model,
         evidence,
-        (fewer, f"Below the best there is this: {_between(model, busy)}.") if below >= WORTH else (fewer,),
+        (fewer, f"Below the best there is this: {_between(model, busy)}.")
+        if below >= WORTH
+        else (fewer,),
         "FFMA the bulk of the instructions, the FMA pipe near its peak.",
         good=True,
         confidence="high" if needed else "medium",
@@ -149,14 +184,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 def _between(model: TimeModel, busy: float) -> str:
     """What keeps the pipe from being busier, as far as the profile tells."""
     issuing, held_back = model.busy("issue"), model.waiting("dispatch_stall")
-    others = f"instructions other than floating-point arithmetic take {units.percent(1 - busy / issuing)} of the issue slots used" if issuing else ""
+    others = (
+        f"instructions other than floating-point arithmetic take {units.percent(1 - busy / issuing)} of the issue slots used"
+        if issuing
+        else ""
+    )
     if held_back >= WEAK_STALL.value:
         words = (
             f"for {units.percent(held_back)} of a warp's time its next instruction is ready, but held back (dispatch stall), as where operands share "
             "a register bank"
         )
-        return f"{words}, and {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
-    return f"what is left is between the multiply-adds: {others}" if others and busy < issuing else "what is left is between the multiply-adds"
+        return (
+            f"{words}, and {others}"
+            if others and busy < issuing * (1 - WEAK_STALL.value)
+            else words
+        )
+    return (
+        f"what is left is between the multiply-adds: {others}"
+        if others and busy < issuing
+        else "what is left is between the multiply-adds"
+    )
 
 
 def _advice(model: TimeModel) -> tuple[str, ...]:

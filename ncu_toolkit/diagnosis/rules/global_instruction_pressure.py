@@ -1,21 +1,21 @@
 """So many global-memory instructions are issued that the queue to L1 is full.
 
-What it is
-Global loads and stores wait in the local/global (LG) queue of the load/store unit. When instructions come faster than L1 takes them, the queue
-fills and warps cannot even issue their next access.
+What it is Global loads and stores wait in the local/global (LG) queue of the load/store unit. When
+instructions come faster than L1 takes them, the queue fills and warps cannot even issue their next
+access.
 
-Why it costs time
-A warp that cannot issue its load cannot run ahead to overlap it with others; arithmetic behind it waits too.
+Why it costs time A warp that cannot issue its load cannot run ahead to overlap it with others;
+arithmetic behind it waits too.
 
-How to confirm
-LG throttle is a large part of a warp's time, accesses are coalesced, and local memory (spills) is not behind it.
+How to confirm LG throttle is a large part of a warp's time, accesses are coalesced, and local
+memory (spills) is not behind it.
 
-What to change
-Fewer and wider accesses: 16 bytes a lane; combine several elements a thread; keep values in registers or shared memory in place of loading them
-again; do not load what broadcasts or constants could give.
+What to change Fewer and wider accesses: 16 bytes a lane; combine several elements a thread; keep
+values in registers or shared memory in place of loading them again; do not load what broadcasts or
+constants could give.
 
-When the advice is wrong
-Where lanes are scattered, each instruction costs many lookups: coalesce first. Where registers spill, mend that first.
+When the advice is wrong Where lanes are scattered, each instruction costs many lookups: coalesce
+first. Where registers spill, mend that first.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).
@@ -50,7 +50,8 @@ REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "global_sector_excess", "lsu_pipe_active")
 WIDEST: Final = 16.0
 STEP: Final = 0.5
-"""Where accesses are wide already: one value kept in a register for every one loaded halves them."""
+"""Where accesses are wide already: one value kept in a register for every one loaded halves
+them."""
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -58,25 +59,54 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return abstain(ID, absent)
     kinds = ("global", "copy")
     part = blame(profile, "lg_throttle", kinds)
-    # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the busy unit and each brings one value for all lanes.
-    queued = is_broadcast(profile) and model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
+    # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
+    # busy unit and each brings one value for all lanes.
+    queued = (
+        is_broadcast(profile)
+        and model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
+    )
     late = blame(profile, "long_scoreboard", kinds) if queued else 0.0
     throttled = blame(profile, "mio_throttle", kinds)
-    waiting = model.waiting("lg_throttle") * part + model.waiting("long_scoreboard") * late + model.waiting("mio_throttle") * throttled
+    waiting = (
+        model.waiting("lg_throttle") * part
+        + model.waiting("long_scoreboard") * late
+        + model.waiting("mio_throttle") * throttled
+    )
     measured = stall_fact(profile, "lg_throttle", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, f"Warps queue for global memory for only {units.percent(waiting)} of their time.", measured)
+        return ruled_out(
+            ID,
+            f"Warps queue for global memory for only {units.percent(waiting)} of their time.",
+            measured,
+        )
     if not is_coalesced(profile):
-        return ruled_out(ID, "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access.", measured)
+        return ruled_out(
+            ID,
+            "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access.",
+            measured,
+        )
     if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(ID, "The queue is full because atomic updates hold it up: see atomic-contention.", measured)
-    width = figures.value(profile, "load_bytes_per_lane") or figures.value(profile, "store_bytes_per_lane") or WIDEST
+        return ruled_out(
+            ID,
+            "The queue is full because atomic updates hold it up: see atomic-contention.",
+            measured,
+        )
+    width = (
+        figures.value(profile, "load_bytes_per_lane")
+        or figures.value(profile, "store_bytes_per_lane")
+        or WIDEST
+    )
     left = min(STEP, max(0.25, width / WIDEST))
     memory = figures.value(profile, "kind_share:global") or 0.0
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer global-memory instructions",
-        stalls={"lg_throttle": keep(part, left), "long_scoreboard": keep(late, left), "mio_throttle": keep(throttled, left)},
-        loads=dict.fromkeys(("lsu", "l1_tag"), left) | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
+        stalls={
+            "lg_throttle": keep(part, left),
+            "long_scoreboard": keep(late, left),
+            "mio_throttle": keep(throttled, left),
+        },
+        loads=dict.fromkeys(("lsu", "l1_tag"), left)
+        | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
         instructions=keep(memory, left),
     )
     return finding(

@@ -1,25 +1,23 @@
 """The launch has too few blocks or threads to fill the GPU, so SMs stand idle from the start.
 
-What it is
-Blocks are dealt out to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM runs fewer warps than it could.
+What it is Blocks are dealt out to SMs. With fewer blocks than SMs some get none; with fewer than
+fit, each SM runs fewer warps than it could.
 
 Why it costs time
 Idle SMs do nothing, and a block on an SM of its own has few warps to hide its latencies with.
 
-How to confirm
-Less than one wave, blocks fewer than the SMs or few for each, low achieved occupancy next to the theoretical one.
+How to confirm Less than one wave, blocks fewer than the SMs or few for each, low achieved occupancy
+next to the theoretical one.
 
-What to change
-More, smaller blocks: one output element or tile a block rather than a long loop; split the reduction dimension (split-K, grid-stride with more
-blocks);
-process several problems in one launch, or run other kernels beside it in streams.
+What to change More, smaller blocks: one output element or tile a block rather than a long loop;
+split the reduction dimension (split-K, grid-stride with more blocks); process several problems in
+one launch, or run other kernels beside it in streams.
 
-When the advice is wrong
-When the problem is that small, a few microseconds of latency are all there is: fuse it with its neighbours or leave it.
+When the advice is wrong When the problem is that small, a few microseconds of latency are all there
+is: fuse it with its neighbours or leave it.
 
-Source
-CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's LaunchConfiguration rule ("Small Grid").
-"""
+Source CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's
+LaunchConfiguration rule ("Small Grid")."""
 
 from __future__ import annotations
 
@@ -43,7 +41,9 @@ ID: Final = "grid-too-small"
 TITLE: Final = "Grid too small"
 REQUIRES: Final = ("waves",)
 OPTIONAL: Final = ("sm_active_cycles", "achieved_occupancy", "stalls")
-FILLED: Final = Threshold(1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's")
+FILLED: Final = Threshold(
+    1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's"
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -59,9 +59,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     busiest, busy = model.busiest()
     if spread == 1.0 and busy >= SATURATED.value:
         return ruled_out(
-            ID, f"Every SM has a block, and {RESOURCES[busiest][2]} are {units.percent(busy)} busy: more warps would not help.", measured
+            ID,
+            f"Every SM has a block, and {RESOURCES[busiest][2]} are {units.percent(busy)} busy: more warps would not help.",
+            measured,
         )
-    # Where there is a block for each SM, the SM still has room for more: the warps of a full SM hide each other's waiting.
+    # Where there is a block for each SM, the SM still has room for more: the warps of a full SM
+    # hide each other's waiting.
     room = max(1.0, spread / waves) if waves else 1.0
     counted = Evidence(
         "grid_size",
@@ -74,13 +77,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "one for each SM",
     )
     removal = Removal("with blocks enough to fill the GPU", balance=balance, parallelism=room)
-    idle = "most of it stands idle" if waves < 0.5 else "warps that could run beside these are missing"
+    idle = (
+        "most of it stands idle" if waves < 0.5 else "warps that could run beside these are missing"
+    )
     few = f"{blocks} blocks for {sms} SMs" if sms else f"{blocks} blocks"
     return finding(
         ID,
         f"The launch is too small for this GPU: {few}, {units.percent(waves)} of what it can run at once, so {idle}.",
         model.without(removal),
-        (measured, counted, fact(profile, "active_fraction"), fact(profile, "achieved_occupancy"), fact(profile, "theoretical_occupancy")),
+        (
+            measured,
+            counted,
+            fact(profile, "active_fraction"),
+            fact(profile, "achieved_occupancy"),
+            fact(profile, "theoretical_occupancy"),
+        ),
         (
             "Cut the work into more and smaller blocks, at least as many as there are SMs, better a few for each.",
             "Split a long loop (over K, or over elements) among blocks, and combine the partial results.",

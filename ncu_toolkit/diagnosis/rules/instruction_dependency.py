@@ -1,27 +1,25 @@
-"""Each instruction needs the result of the one before, and there are too few independent ones to fill the gap.
+"""Each instruction needs the result of the one before, and there are too few independent ones to
+fill the gap.
 
-What it is
-An arithmetic result is ready four or more cycles after issue (more for FP64, special functions and shuffles). A warp whose next instruction needs it
-waits. Other warps, or independent instructions of the same warp, can use the cycles.
+What it is An arithmetic result is ready four or more cycles after issue (more for FP64, special
+functions and shuffles). A warp whose next instruction needs it waits. Other warps, or independent
+instructions of the same warp, can use the cycles.
 
-Why it costs time
-With one chain of dependent operations a warp issues once in four cycles at best; with few warps a scheduler then idles most of the time, with no
-memory access to blame.
+Why it costs time With one chain of dependent operations a warp issues once in four cycles at best;
+with few warps a scheduler then idles most of the time, with no memory access to blame.
 
-How to confirm
-The wait stall (fixed-latency dependency), or short scoreboard at special functions or FP64, is the largest; issue slots are idle; memory is not busy.
+How to confirm The wait stall (fixed-latency dependency), or short scoreboard at special functions
+or FP64, is the largest; issue slots are idle; memory is not busy.
 
-What to change
-Keep several independent accumulators (four or more) and combine them at the end; interleave independent elements in one thread; unroll, so that the
-compiler can reorder. Or run more warps.
+What to change Keep several independent accumulators (four or more) and combine them at the end;
+interleave independent elements in one thread; unroll, so that the compiler can reorder. Or run more
+warps.
 
-When the advice is wrong
-With enough warps the chain is hidden already (issue slots are busy). Reordering floating-point sums changes rounding.
+When the advice is wrong With enough warps the chain is hidden already (issue slots are busy).
+Reordering floating-point sums changes rounding.
 
-Source
-CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number of warps needed); Volkov, "Better Performance at Lower
-Occupancy".
-"""
+Source CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number
+of warps needed); Volkov, "Better Performance at Lower Occupancy"."""
 
 from __future__ import annotations
 
@@ -51,7 +49,8 @@ ID: Final = "instruction-dependency"
 TITLE: Final = "Instruction dependency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps")
-#: Independent chains that the advice asks for: one for each of the four cycles that arithmetic takes since Volta.
+#: Independent chains that the advice asks for: one for each of the four cycles that arithmetic
+#: takes since Volta.
 CHAINS: Final = 4
 #: Part of a launch up to which its start is no matter.
 START: Final = 0.1
@@ -61,22 +60,43 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     part = blame(profile, "short_scoreboard", ("special", "fp64", "shuffle"))
-    # A constant that a chain needs is fetched once for several chains. What a launch waits for its parameters is another matter, and short.
-    constants = model.waiting("imc_miss") if model.waiting("imc_miss") >= WEAK_STALL.value and model.ramp < START else 0.0
+    # A constant that a chain needs is fetched once for several chains. What a launch waits for its
+    # parameters is another matter, and short.
+    constants = (
+        model.waiting("imc_miss")
+        if model.waiting("imc_miss") >= WEAK_STALL.value and model.ramp < START
+        else 0.0
+    )
     waiting = model.waiting("wait") + model.waiting("short_scoreboard") * part + constants
     measured = stall_fact(profile, "wait", STALL)
     if waiting < STALL.value:
-        return ruled_out(ID, f"Warps wait for arithmetic results for only {units.percent(waiting)} of their time.", measured)
+        return ruled_out(
+            ID,
+            f"Warps wait for arithmetic results for only {units.percent(waiting)} of their time.",
+            measured,
+        )
     busiest, busy = model.busiest()
     if busy >= SATURATED.value:
-        return ruled_out(ID, f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy: other warps fill the gaps between instructions.", measured)
-    stalls = {"wait": _gap_left(model), "short_scoreboard": keep(part, 1 / CHAINS)} | ({"imc_miss": 1 / CHAINS} if constants else {})
+        return ruled_out(
+            ID,
+            f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy: other warps fill the gaps between instructions.",
+            measured,
+        )
+    stalls = {"wait": _gap_left(model), "short_scoreboard": keep(part, 1 / CHAINS)} | (
+        {"imc_miss": 1 / CHAINS} if constants else {}
+    )
     fetched = _constant_loads(profile) if constants else 0.0
-    removal = Removal(f"with {CHAINS} independent chains", stalls=stalls, instructions=keep(fetched, 1 / CHAINS))
+    removal = Removal(
+        f"with {CHAINS} independent chains", stalls=stalls, instructions=keep(fetched, 1 / CHAINS)
+    )
     return finding(
         ID,
         f"Each instruction needs the result of the one before it, so a warp waits between them: {units.percent(waiting)} of its time"
-        + (f", {units.percent(constants)} for a constant that each of them brings in." if constants else "."),
+        + (
+            f", {units.percent(constants)} for a constant that each of them brings in."
+            if constants
+            else "."
+        ),
         model.without(removal),
         (
             measured,
@@ -87,7 +107,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "eligible_warps"),
         ),
         (
-            *(("Apply each constant to several elements before the next one is fetched.",) if constants else ()),
+            *(
+                ("Apply each constant to several elements before the next one is fetched.",)
+                if constants
+                else ()
+            ),
             "Use four or more independent accumulators and add them up at the end.",
             "Work on several independent elements in one thread, and unroll so that the compiler can interleave them.",
             "Run more warps, where the launch or the registers allow it.",
@@ -98,7 +122,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _gap_left(model: TimeModel) -> float:
-    """Part of the gap between dependent instructions that CHAINS chains leave: a chain's turn comes once a latency, which the others fill."""
+    """Part of the gap between dependent instructions that CHAINS chains leave: a chain's turn comes
+    once a latency, which the others fill."""
     issued = model.waiting("selected")
     if not issued or not model.waiting("wait"):
         return 1 / CHAINS
@@ -109,4 +134,13 @@ def _gap_left(model: TimeModel) -> float:
 def _constant_loads(profile: Profile) -> float:
     """Part of the executed instructions that fetch constants, for one chain at a time."""
     total = sum(row.warps for row in figures.rows(profile))
-    return sum(row.warps for row in figures.rows(profile) if attribution.base(row.opcode) in ("ULDC", "LDC")) / total if total else 0.0
+    return (
+        sum(
+            row.warps
+            for row in figures.rows(profile)
+            if attribution.base(row.opcode) in ("ULDC", "LDC")
+        )
+        / total
+        if total
+        else 0.0
+    )

@@ -1,29 +1,26 @@
 """Index arithmetic, division and modulo take more instructions than the work itself.
 
-What it is
-Addresses, bounds and loop counters are computed with integer instructions. Integer division and modulo by a value not known at compile time have no
-instruction:
-each is a sequence of some twenty, through the special-function pipe; 64-bit ones take many times that.
+What it is Addresses, bounds and loop counters are computed with integer instructions. Integer
+division and modulo by a value not known at compile time have no
+instruction: each is a sequence of some twenty, through the special-function pipe; 64-bit ones take
+many times that.
 
-Why it costs time
-Integer instructions take the same issue slots as useful ones, and most run on a pipe of half the FP32 rate.
+Why it costs time Integer instructions take the same issue slots as useful ones, and most run on a
+pipe of half the FP32 rate.
 
-How to confirm
-More than half of the executed instructions are integer ones, and issue slots or the integer pipe are busy, or the chain of a division is waited
-for. I2F, MUFU.RCP and F2I close
+How to confirm More than half of the executed instructions are integer ones, and issue slots or the
+integer pipe are busy, or the chain of a division is waited for. I2F, MUFU.RCP and F2I close
 together mark a division.
 
-What to change
-Divide by compile-time constants or powers of two (shift and mask); move index computation out of the loop and step addresses; use 32-bit indices;
-let blockIdx and threadIdx carry the
-dimensions instead of dividing a flat index; unroll, so that several elements share an address.
+What to change Divide by compile-time constants or powers of two (shift and mask); move index
+computation out of the loop and step addresses; use 32-bit indices; let blockIdx and threadIdx carry
+the dimensions instead of dividing a flat index; unroll, so that several elements share an address.
 
-When the advice is wrong
-Where integers are the work (hashing, sorting, integer sums), they are not overhead. A kernel at a memory roof gains nothing.
+When the advice is wrong Where integers are the work (hashing, sorting, integer sums), they are not
+overhead. A kernel at a memory roof gains nothing.
 
-Source
-CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programming Guide, "Arithmetic Instructions".
-"""
+Source CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programming Guide,
+"Arithmetic Instructions"."""
 
 from __future__ import annotations
 
@@ -54,11 +51,12 @@ TITLE: Final = "Integer arithmetic"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "stalls")
 MANY: Final = Threshold(0.5, "more integer instructions than all others together")
-#: Integer instructions that useful work may bring along, one for each memory, floating-point, shuffle or matrix instruction: an address step or a
-#: loop step.
+#: Integer instructions that useful work may bring along, one for each memory, floating-point,
+#: shuffle or matrix instruction: an address step or a loop step.
 ALLOWED_FOR_EACH: Final = 1.0
-#: Instructions of a 32-bit unsigned division or modulo by an unknown number, conversions included, as compiled for sm_90; and of one by a number
-#: whose reciprocal is known, with the remainder (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1).
+#: Instructions of a 32-bit unsigned division or modulo by an unknown number, conversions included,
+#: as compiled for sm_90; and of one by a number whose reciprocal is known, with the remainder
+#: (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1).
 DIVISION: Final = 17
 BY_RECIPROCAL: Final = 7
 BITS: Final = ("LOP", "LOP3", "LOP32I", "SHF", "SHL", "SHR", "PRMT", "BMSK", "SGXT")
@@ -66,7 +64,18 @@ DIVIDE: Final = (
     "Replace division and modulo by shifts and masks, by a compile-time constant, or by 2-D and 3-D block and thread indices.",
     "Where many numbers are divided by one that is known before the kernel runs, multiply by its reciprocal instead (fast division).",
 )
-USEFUL: Final = ("global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle")
+USEFUL: Final = (
+    "global",
+    "copy",
+    "shared",
+    "atomic",
+    "texture",
+    "fp32",
+    "fp64",
+    "fp16",
+    "tensor",
+    "shuffle",
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -77,13 +86,22 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     integer = figures.executed(profile, ("integer",)) or 0.0
     pipe, busy = model.busiest()
     limits = pipe in ("alu", "fmaheavy") and busy >= BUSY.value
-    # Integers that come from memory are what some kernels compute with: worth a remark where they divide, or where their pipe is the limit.
+    # Integers that come from memory are what some kernels compute with: worth a remark where they
+    # divide, or where their pipe is the limit.
     data = _on_data(profile)
     on_data = None if limits else data
-    overhead = integer + (figures.executed(profile, ("special",)) or 0.0) if divisions else integer * (1 - (on_data or 0.0))
+    overhead = (
+        integer + (figures.executed(profile, ("special",)) or 0.0)
+        if divisions
+        else integer * (1 - (on_data or 0.0))
+    )
     measured = fact(profile, "kind_share:integer", "", MANY, ">=")
-    if not total or (overhead / total < MANY.value and not (divisions and overhead / total >= MANY.value / 2)):
-        return ruled_out(ID, "Integer instructions on indices are less than half of what is executed.", measured)
+    if not total or (
+        overhead / total < MANY.value and not (divisions and overhead / total >= MANY.value / 2)
+    ):
+        return ruled_out(
+            ID, "Integer instructions on indices are less than half of what is executed.", measured
+        )
     useful = figures.executed(profile, USEFUL) or 0.0
     if limits and not divisions and data is not None and data > 0.5:
         return _work(profile, model, pipe, busy, measured)
@@ -95,9 +113,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     gone = (overhead - kept) / total
     left = kept / overhead if overhead else 1.0
     removal = Removal(
-        "with reciprocals in place of divisions" if reciprocal else "with one integer instruction for each useful one",
-        stalls={"short_scoreboard": keep(blame(profile, "short_scoreboard", ("special",)) if divisions else 0.0, left), "math_pipe_throttle": left},
-        loads={"alu": left, "fmaheavy": left, "xu": left if divisions else 1.0, "fma": keep(_on_fma(profile), left)},
+        "with reciprocals in place of divisions"
+        if reciprocal
+        else "with one integer instruction for each useful one",
+        stalls={
+            "short_scoreboard": keep(
+                blame(profile, "short_scoreboard", ("special",)) if divisions else 0.0, left
+            ),
+            "math_pipe_throttle": left,
+        },
+        loads={
+            "alu": left,
+            "fmaheavy": left,
+            "xu": left if divisions else 1.0,
+            "fma": keep(_on_fma(profile), left),
+        },
         instructions=1 - gone,
     )
     how = "integer divisions or modulo operations among them" if divisions else _what_for(profile)
@@ -105,7 +135,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ID,
         f"{units.percent(overhead / total)} of the instructions are integer arithmetic around the actual work, {how}.",
         model.without(removal),
-        (measured, fact(profile, "kind_share:special"), fact(profile, "alu_pipe_active"), fact(profile, "issue_active"), stall_fact(profile, "wait")),
+        (
+            measured,
+            fact(profile, "kind_share:special"),
+            fact(profile, "alu_pipe_active"),
+            fact(profile, "issue_active"),
+            stall_fact(profile, "wait"),
+        ),
         (
             *(DIVIDE if divisions else ()),
             "Compute the base address once before the loop and step it by a constant; use 32-bit indices where they are large enough.",
@@ -118,8 +154,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _on_data(profile: Profile) -> float | None:
-    """Part of the executed integer instructions that work on values from memory; None where instructions were not counted one by one."""
-    rows = [(i, row.executed) for i, row in enumerate(profile.instructions) if attribution.kind(row.opcode) == "integer" and row.executed]
+    """Part of the executed integer instructions that work on values from memory; None where
+    instructions were not counted one by one."""
+    rows = [
+        (i, row.executed)
+        for i, row in enumerate(profile.instructions)
+        if attribution.kind(row.opcode) == "integer" and row.executed
+    ]
     total = sum(n for _, n in rows)
     if not total:
         return None
@@ -128,8 +169,12 @@ def _on_data(profile: Profile) -> float | None:
 
 
 def _count(profile: Profile) -> int:
-    """Divisions by an unknown integer: a reciprocal is made from an integer (I2F, MUFU.RCP) and turned back (F2I), all three in the mix."""
-    return min(sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith(name)) for name in ("F2I", "I2F", "MUFU.RCP"))
+    """Divisions by an unknown integer: a reciprocal is made from an integer (I2F, MUFU.RCP) and
+    turned back (F2I), all three in the mix."""
+    return min(
+        sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith(name))
+        for name in ("F2I", "I2F", "MUFU.RCP")
+    )
 
 
 def _divisions(profile: Profile) -> bool:
@@ -137,14 +182,22 @@ def _divisions(profile: Profile) -> bool:
     return _count(profile) * 40 > (figures.executed(profile, ("integer",)) or 0.0) > 0
 
 
-def _work(profile: Profile, model: TimeModel, pipe: str, busy: float, measured: Evidence | None) -> Finding:
-    """Integers from memory are what the kernel computes with, and their pipe is the limit: a roof, whose height only the algorithm changes."""
+def _work(
+    profile: Profile, model: TimeModel, pipe: str, busy: float, measured: Evidence | None
+) -> Finding:
+    """Integers from memory are what the kernel computes with, and their pipe is the limit: a roof,
+    whose height only the algorithm changes."""
     return roof(
         ID,
         f"The kernel computes with integers, {_what_for(profile, 'additions and multiplications')}, and {RESOURCES[pipe][2]} is "
         f"{units.percent(busy)} busy with it.",
         model,
-        (measured, fact(profile, "alu_pipe_active"), fact(profile, "fmaheavy_pipe_active"), fact(profile, "issue_active")),
+        (
+            measured,
+            fact(profile, "alu_pipe_active"),
+            fact(profile, "fmaheavy_pipe_active"),
+            fact(profile, "issue_active"),
+        ),
         (
             "Use the pipe that has room: shifts and logic are the ALU's work, multiply-adds that of the FMA pipe.",
             "Take instructions that do more (LOP3 for three operands, PRMT for bytes, DP4A for products of bytes), and 32-bit products in place of "
@@ -157,10 +210,15 @@ def _work(profile: Profile, model: TimeModel, pipe: str, busy: float, measured: 
 
 
 def _what_for(profile: Profile, else_: str = "addresses and indices") -> str:
-    """What integer instructions do: multiply-adds and additions make addresses and indices; logic, shifts and selections take values apart."""
+    """What integer instructions do: multiply-adds and additions make addresses and indices; logic,
+    shifts and selections take values apart."""
     bits = sum(row.warps for row in figures.rows(profile) if attribution.base(row.opcode) in BITS)
     integer = figures.executed(profile, ("integer",)) or 0.0
-    return "mostly logic and shifts, as packing, hashing and converting have" if bits > integer / 2 else f"mostly {else_}"
+    return (
+        "mostly logic and shifts, as packing, hashing and converting have"
+        if bits > integer / 2
+        else f"mostly {else_}"
+    )
 
 
 def _on_fma(profile: Profile) -> float:
@@ -171,4 +229,8 @@ def _on_fma(profile: Profile) -> float:
 
 
 def _cost(row: object) -> float:
-    return float(getattr(row, "executed", 0) or 0) if attribution.kind(getattr(row, "opcode", "")) == "integer" else 0.0
+    return (
+        float(getattr(row, "executed", 0) or 0)
+        if attribution.kind(getattr(row, "opcode", "")) == "integer"
+        else 0.0
+    )

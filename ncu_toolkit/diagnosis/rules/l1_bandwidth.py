@@ -1,25 +1,22 @@
 """The L1 cache or shared memory of each SM delivers as fast as it can.
 
-What it is
-L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage (a line a cycle) and one load/store pipe (an instruction a
-cycle) for each SM.
+What it is L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage
+(a line a cycle) and one load/store pipe (an instruction a cycle) for each SM.
 
 Why it costs time
 Time is then instructions, lines or wavefronts, over one a cycle.
 
-How to confirm
-The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts, scattered accesses or narrow loads inflate the work.
+How to confirm The load/store pipe, the tag stage or the data stage is near its peak, and no bank
+conflicts, scattered accesses or narrow loads inflate the work.
 
-What to change
-Keep more in registers (a larger patch of results a thread); use wider loads; broadcast by shuffles; on tensor cores feed operands from shared
-memory directly (wgmma).
+What to change Keep more in registers (a larger patch of results a thread); use wider loads;
+broadcast by shuffles; on tensor cores feed operands from shared memory directly (wgmma).
 
-When the advice is wrong
-Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts only moves by needing fewer of them.
+When the advice is wrong Where wasteful accesses fill it, their own findings say more. A roof
+reached with useful wavefronts only moves by needing fewer of them.
 
-Source
-Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking".
-"""
+Source Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA
+Volta GPU Architecture via Microbenchmarking"."""
 
 from __future__ import annotations
 
@@ -41,11 +38,18 @@ OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l
 
 #: Bytes of a lane's widest access.
 WIDEST: Final = 16.0
-PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes")
+PASSES: Final = Threshold(
+    4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes"
+)
 #: Below it most requests take one pass: half way to the two of an access of 8 bytes a lane.
 SINGLE: Final = 1.5
 #: Figures that tell useful work from waste.
-USEFULNESS: Final = ("ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes")
+USEFULNESS: Final = (
+    "ld_sectors_per_request",
+    "global_sector_excess",
+    "shared_conflict_excess",
+    "lane_bytes",
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -62,23 +66,38 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "global_sector_excess"),
     )
     if busy < NEAR.value:
-        return ruled_out(ID, f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence)
+        return ruled_out(
+            ID, f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence
+        )
     if model.working < WORKING.value:
-        return ruled_out(ID, f"L1 is busy where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", *evidence)
+        return ruled_out(
+            ID,
+            f"L1 is busy where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.",
+            *evidence,
+        )
     if max(model.busy("dram"), model.busy("l2"), model.busy("fill")) >= busy:
         return ruled_out(ID, "A level further out is busier.", *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     asked = figures.value(profile, "l1_global_bytes")
-    excess, width = figures.value(profile, "global_sector_excess"), figures.value(profile, "load_bytes_per_lane")
+    excess, width = (
+        figures.value(profile, "global_sector_excess"),
+        figures.value(profile, "load_bytes_per_lane"),
+    )
     useful = (
         compulsory is not None
         and asked is not None
         and asked <= compulsory * COMPULSORY.value
         and not (figures.value(profile, "shared_conflict_excess") or 0.0) > 0.1
     )
-    gathered = gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
+    gathered = (
+        gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
+    )
     if useful or gathered:
-        what = "each byte passes L1 once" if useful else "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
+        what = (
+            "each byte passes L1 once"
+            if useful
+            else "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
+        )
         return roof(
             ID,
             f"This kernel is good: {what}, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
@@ -106,7 +125,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much as it can give.",
         model,
         evidence,
-        ("Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",),
+        (
+            "Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
+        ),
         "Fewer load and store instructions for the same arithmetic.",
         good=False,
         confidence="medium",
@@ -127,5 +148,9 @@ def _candidates(profile: Profile) -> str:
             f"each memory request takes {units.significant(passes)} passes where the widest access needs {PASSES.value:g}, so lanes lie apart in "
             "global memory, share banks of shared memory, or update one address."
         )
-    few = "little more than one pass" if passes < SINGLE else f"{units.significant(passes)} passes, as wide ones and mild conflicts do"
+    few = (
+        "little more than one pass"
+        if passes < SINGLE
+        else f"{units.significant(passes)} passes, as wide ones and mild conflicts do"
+    )
     return f"a request takes {few}, so there are too many requests: operands that are loaded again instead of kept in registers, or local memory."

@@ -1,25 +1,22 @@
 """The L2 cache, or the link from it to the SMs, delivers as fast as it can.
 
-What it is
-All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device memory, through a crossbar with a limit of its
-own.
+What it is All SMs share L2. Data that fit into it are served from there at a few times the
+bandwidth of device memory, through a crossbar with a limit of its own.
 
 Why it costs time
 Time is then bytes through L2 over its bandwidth.
 
-How to confirm
-L2 or its link near its peak while DRAM is not. Good only where those bytes are compulsory: data resident in L2 that each SM must see once.
+How to confirm L2 or its link near its peak while DRAM is not. Good only where those bytes are
+compulsory: data resident in L2 that each SM must see once.
 
-What to change
-Larger tiles, so that each SM fetches each byte less often; blocks that share data scheduled together (tile order, clusters with multicast); smaller
-types.
+What to change Larger tiles, so that each SM fetches each byte less often; blocks that share data
+scheduled together (tile order, clusters with multicast); smaller types.
 
 When the advice is wrong
 On data resident in L2 from an earlier kernel this roof is better than DRAM's.
 
-Source
-Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchical roofline (Yang et al.).
-"""
+Source Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchical roofline
+(Yang et al.)."""
 
 from __future__ import annotations
 
@@ -45,7 +42,14 @@ from ncu_toolkit.model import Finding, Profile, Ruled
 ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
 REQUIRES: Final = ()
-OPTIONAL: Final = ("l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes", "lane_bytes")
+OPTIONAL: Final = (
+    "l2_utilization",
+    "l2_throughput",
+    "l1_fill_active",
+    "l2_to_sm_active",
+    "l2_bytes",
+    "lane_bytes",
+)
 #: What stays when the tile grows by two in each direction: each operand is fetched half as often.
 LARGER_TILE: Final = 0.5
 #: Figures that tell what L2 is busy with.
@@ -104,7 +108,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "registers and bytes that are fetched again all look alike here.",
             model,
             evidence,
-            (f"Collect what tells them apart: {command(('WarpStateStats', 'SourceCounters', 'MemoryWorkloadAnalysis_Tables'))}",),
+            (
+                f"Collect what tells them apart: {command(('WarpStateStats', 'SourceCounters', 'MemoryWorkloadAnalysis_Tables'))}",
+            ),
             "Sectors for each request, local memory, and bytes against those that the problem needs.",
             good=False,
             confidence="low",
@@ -130,7 +136,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 def _what(profile: Profile) -> str:
     """What the bytes are, as far as the report tells."""
-    local, others = figures.value(profile, "local_sectors") or 0.0, (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES
+    local, others = (
+        figures.value(profile, "local_sectors") or 0.0,
+        (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES,
+    )
     if local > others / 3:  # a quarter of all
         return "spilled or indexed local variables among them"
     # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.

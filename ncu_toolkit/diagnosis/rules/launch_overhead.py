@@ -1,28 +1,25 @@
 """The launch itself costs as much as the work in it.
 
-What it is
-Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code and parameters, spreading blocks, waiting for
-the last store. A kernel that does
-microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to memory what the next one reads back.
+What it is Starting a kernel takes a few microseconds on the host and one or two on the GPU:
+fetching its code and parameters, spreading blocks, waiting for the last store. A kernel that does
+microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to
+memory what the next one reads back.
 
-Why it costs time
-The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the same trouble inside: the GPU starts fewer than one
-block a cycle, and SMs whose blocks end sooner stay half empty.
+Why it costs time The GPU is idle, or starting up, between pieces of work. A grid of very many short
+blocks has the same trouble inside: the GPU starts fewer than one block a cycle, and SMs whose
+blocks end sooner stay half empty.
 
-How to confirm
-The duration is a few microseconds, while every resource would need only a fraction of it; or the problem is solved by many launches.
+How to confirm The duration is a few microseconds, while every resource would need only a fraction
+of it; or the problem is solved by many launches.
 
-What to change
-Fuse neighbouring kernels; batch many small problems into one launch; capture the sequence in a CUDA graph; use a persistent kernel.
+What to change Fuse neighbouring kernels; batch many small problems into one launch; capture the
+sequence in a CUDA graph; use a persistent kernel.
 
-When the advice is wrong
-A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems) for what happens between launches: this profile
-sees one kernel.
+When the advice is wrong A single launch per request cannot be merged with anything. Look at the
+timeline (Nsight Systems) for what happens between launches: this profile sees one kernel.
 
-Source
-CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started with CUDA Graphs" measures 2.2 us a kernel and
-more without graphs.
-"""
+Source CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting
+Started with CUDA Graphs" measures 2.2 us a kernel and more without graphs."""
 
 from __future__ import annotations
 
@@ -51,42 +48,82 @@ REQUIRES: Final = ("duration",)
 OPTIONAL: Final = ("waves",)
 #: Microseconds between back-to-back small kernels that the profiler does not see (source above).
 BETWEEN_US: Final = 2.2
-SHORT: Final = Threshold(10.0, "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time")
-REFILLED: Final = Threshold(2.0, "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters")
-FILLED: Final = Threshold(0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy")
+SHORT: Final = Threshold(
+    10.0,
+    "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time",
+)
+REFILLED: Final = Threshold(
+    2.0,
+    "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters",
+)
+FILLED: Final = Threshold(
+    0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
+)
 #: Times the work of a block that the advice asks for: four elements a thread where there was one.
 MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
 
 
-CHAIN: Final = Threshold(3.0, "three or more launches for one result: two are often needed, as for a reduction's partial sums")
+CHAIN: Final = Threshold(
+    3.0,
+    "three or more launches for one result: two are often needed, as for a reduction's partial sums",
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     duration = profile.duration_us or 0.0
-    launches = 1 if profile.context is None else profile.context.launch_count - 1 + profile.context.repeat
+    launches = (
+        1 if profile.context is None else profile.context.launch_count - 1 + profile.context.repeat
+    )
     chain = is_chain(profile)
     measured = fact(profile, "duration", "", SHORT, "<")
     counted = (
-        Evidence("launches", "Launches", float(launches), "count", "Kernel launches that together do the job.", CHAIN.value, ">=", CHAIN.source)
+        Evidence(
+            "launches",
+            "Launches",
+            float(launches),
+            "count",
+            "Kernel launches that together do the job.",
+            CHAIN.value,
+            ">=",
+            CHAIN.source,
+        )
         if launches > 1
         else None
     )
     if duration >= SHORT.value and not chain:
-        if model.busy("blocks") >= SATURATED.value and (profile.value("waves") or 0.0) >= REFILLED.value:
+        if (
+            model.busy("blocks") >= SATURATED.value
+            and (profile.value("waves") or 0.0) >= REFILLED.value
+        ):
             return _short_blocks(profile, model)
-        return ruled_out(ID, f"It runs for {units.duration(duration)}, many times what a launch costs.", measured, counted)
+        return ruled_out(
+            ID,
+            f"It runs for {units.duration(duration)}, many times what a launch costs.",
+            measured,
+            counted,
+        )
     useful = _useful_us(model)
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
-    # One kernel in place of a chain starts once and passes over the data once, so each launch is left with its share of that. A single launch that
-    # becomes part of another sheds what launching costs; what it does with the GPU in between is not the launch's fault.
+    # One kernel in place of a chain starts once and passes over the data once, so each launch is
+    # left with its share of that. A single launch that becomes part of another sheds what launching
+    # costs; what it does with the GPU in between is not the launch's fault.
     now = duration + BETWEEN_US
-    fused = (FLOOR_US + BETWEEN_US + useful) / launches if chain else duration - min(FLOOR_US, duration - useful)
+    fused = (
+        (FLOOR_US + BETWEEN_US + useful) / launches
+        if chain
+        else duration - min(FLOOR_US, duration - useful)
+    )
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
-        return ruled_out(ID, f"Work fills {units.percent(1 - saved)} of the time from launch to launch.", measured, counted)
+        return ruled_out(
+            ID,
+            f"Work fills {units.percent(1 - saved)} of the time from launch to launch.",
+            measured,
+            counted,
+        )
     speedup = 1 / (1 - saved)
     arithmetic = (
         f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches: {units.duration(now)}.",
@@ -97,11 +134,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         else f"Of the time in the kernel, {units.duration(duration - fused)} are start and end, which leaves {units.duration(fused)}.",
         f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} for this cause alone, {units.percent(saved)} of the time saved.",
     )
-    many = f"one of {launches} launches that together do the job" if chain else "a few microseconds of work"
+    many = (
+        f"one of {launches} launches that together do the job"
+        if chain
+        else "a few microseconds of work"
+    )
     return Finding(
         ID,
         f"This kernel is {many}: "
-        + ("each starts anew and passes over the data again." if chain else "starting and ending it costs as much as what it computes."),
+        + (
+            "each starts anew and passes over the data again."
+            if chain
+            else "starting and ending it costs as much as what it computes."
+        ),
         "high" if chain else "low",
         facts(measured, counted, fact(profile, "waves")),
         speedup,
@@ -115,7 +160,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def is_chain(profile: Profile) -> bool:
-    """Whether this launch is one of several that share a job: three or more, none of which does nearly all (as a first pass does)."""
+    """Whether this launch is one of several that share a job: three or more, none of which does
+    nearly all (as a first pass does)."""
     context = profile.context
     if context is None or context.compulsory_bytes is not None or context.flops is not None:
         return False
@@ -126,14 +172,22 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
     """Blocks that end as fast as they can be started: the SMs wait for new ones."""
     fill = figures.value(profile, "occupancy_fill") or 1.0
     measured = fact(profile, "block_rate", "", SATURATED, ">=")
-    evidence = (measured, fact(profile, "occupancy_fill"), fact(profile, "waves"), fact(profile, "active_warps"))
+    evidence = (
+        measured,
+        fact(profile, "occupancy_fill"),
+        fact(profile, "waves"),
+        fact(profile, "active_warps"),
+    )
     if fill > FILLED.value:
         return ruled_out(ID, "Blocks are short, but the SMs stay full of them.", *evidence)
-    # Several elements a thread are as many loads under way at a time; what is spent in queues stays.
+    # Several elements a thread are as many loads under way at a time; what is spent in queues
+    # stays.
     late = blame(profile, "long_scoreboard", ("global",)) if model.stalls else 0.0
     removal = Removal(
         f"with {MORE_WORK} times the work a block",
-        stalls={"long_scoreboard": keep(late, keep(1 - model.queued("long_scoreboard"), 1 / MORE_WORK))},
+        stalls={
+            "long_scoreboard": keep(late, keep(1 - model.queued("long_scoreboard"), 1 / MORE_WORK))
+        },
         loads={"blocks": 1 / MORE_WORK},
         parallelism=1 / fill,
     )
@@ -153,6 +207,10 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _useful_us(model: TimeModel) -> float | None:
-    times = [model.microseconds(load / model.reach(name)) for name, load in model.loads.items() if name in RESOURCES]
+    times = [
+        model.microseconds(load / model.reach(name))
+        for name, load in model.loads.items()
+        if name in RESOURCES
+    ]
     known = [time for time in times if time is not None]
     return max(known) if known else None

@@ -1,27 +1,23 @@
 """Some blocks or SMs work long after others have finished.
 
-What it is
-Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent iteration counts. The hardware deals out new blocks as old ones
-end, which
-evens out many small differences, but not a few long blocks at the end.
+What it is Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent
+iteration counts. The hardware deals out new blocks as old ones end, which evens out many small
+differences, but not a few long blocks at the end.
 
 Why it costs time
 The launch lasts as long as its slowest SM. Meanwhile the others stand empty.
 
-How to confirm
-The busiest SM is active far longer than the mean, or achieved occupancy lies far below the theoretical one although the waves come out even.
+How to confirm The busiest SM is active far longer than the mean, or achieved occupancy lies far
+below the theoretical one although the waves come out even.
 
-What to change
-Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic counter); assign rows by length (one warp for short,
-a block
-for long ones).
+What to change Cut long items into pieces; start the longest first; let blocks take work from a
+queue (atomic counter); assign rows by length (one warp for short, a block for long ones).
 
-When the advice is wrong
-When the grid is smaller than the GPU, or the last wave is partial, that is the cause, not the work in the blocks.
+When the advice is wrong When the grid is smaller than the GPU, or the last wave is partial, that is
+the cause, not the work in the blocks.
 
-Source
-Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best Practices Guide.
-"""
+Source Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best
+Practices Guide."""
 
 from __future__ import annotations
 
@@ -45,8 +41,13 @@ ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
 REQUIRES: Final = ("active_fraction", "waves")
 OPTIONAL: Final = ("imbalance", "occupancy_fill", "achieved_occupancy", "theoretical_occupancy")
-IDLE: Final = Threshold(0.1, "twice the 5% of Nsight Compute's WorkloadImbalance rule, for start-up and drain leave some on every launch")
-UNEVEN: Final = Threshold(1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean")
+IDLE: Final = Threshold(
+    0.1,
+    "twice the 5% of Nsight Compute's WorkloadImbalance rule, for start-up and drain leave some on every launch",
+)
+UNEVEN: Final = Threshold(
+    1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean"
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
@@ -60,26 +61,52 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     duration = profile.duration_us
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
     busy = min(1.0, active / ramp)
-    # Room in an SM that no block took: by unequal blocks at most once a launch, for the length of a block; the rest is the pace of launching.
+    # Room in an SM that no block took: by unequal blocks at most once a launch, for the length of a
+    # block; the rest is the pace of launching.
     empty = 0.0 if fill is None else 1 - fill if waves <= 1 else min(1 - fill, 1 / waves)
     used = busy * (1 - empty)
-    # Occupancy below what the launch allows is unequal work only as far as the grid's own shape does not explain it.
+    # Occupancy below what the launch allows is unequal work only as far as the grid's own shape
+    # does not explain it.
     lost = 1 - min(1.0, used / expected)
-    evidence = (fact(profile, "active_fraction", "", None), fact(profile, "imbalance"), fact(profile, "occupancy_fill"), fact(profile, "waves"))
+    evidence = (
+        fact(profile, "active_fraction", "", None),
+        fact(profile, "imbalance"),
+        fact(profile, "occupancy_fill"),
+        fact(profile, "waves"),
+    )
     uneven = figures.value(profile, "imbalance")
     if uneven is not None and uneven < UNEVEN.value:
-        return ruled_out(ID, "All SMs work equally long: blocks that end early do so because others of their SM were issued first.", *evidence)
+        return ruled_out(
+            ID,
+            "All SMs work equally long: blocks that end early do so because others of their SM were issued first.",
+            *evidence,
+        )
     if lost <= IDLE.value:
         return ruled_out(ID, "The SMs work about equally long.", *evidence)
     if used <= 0:
         return ruled_out(ID, "No SM was active for long enough to compare.", *evidence)
-    # An SM without work loses all of its time; one with too few warps only what they would have hidden.
-    balance = min(1.0, busy / (min(1.0, profile.launch.blocks / profile.device.sm_count) if waves < 1 and profile.device.sm_count else expected))
+    # An SM without work loses all of its time; one with too few warps only what they would have
+    # hidden.
+    balance = min(
+        1.0,
+        busy
+        / (
+            min(1.0, profile.launch.blocks / profile.device.sm_count)
+            if waves < 1 and profile.device.sm_count
+            else expected
+        ),
+    )
     return finding(
         ID,
         f"Some blocks work much longer than others: warps fill only {units.percent(used)} of the room and time they had, and the launch waits for "
         "the slowest.",
-        model.without(Removal("with the work spread evenly", balance=balance, parallelism=max(1.0, balance * expected / used))),
+        model.without(
+            Removal(
+                "with the work spread evenly",
+                balance=balance,
+                parallelism=max(1.0, balance * expected / used),
+            )
+        ),
         evidence,
         (
             "Cut the longest pieces of work into parts, and start the longest first.",
@@ -91,7 +118,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 
 def _expected(profile: Profile, waves: float) -> float:
-    """The part of SM room and time that equal blocks would use: below one wave the grid's part, above it what a partial last wave leaves."""
+    """The part of SM room and time that equal blocks would use: below one wave the grid's part,
+    above it what a partial last wave leaves."""
     if waves <= 0:
         return 1.0
     if waves < 1:

@@ -1,23 +1,22 @@
 """Registers spill, or an array is indexed at run time, so "local" variables live in slow memory.
 
-What it is
-Local memory is private to a thread but lies in device memory, behind L1 and L2. The compiler puts variables there when a thread needs more registers
-than it may have (spills), or when an array is indexed by a value not known at compile time.
+What it is Local memory is private to a thread but lies in device memory, behind L1 and L2. The
+compiler puts variables there when a thread needs more registers than it may have (spills), or when
+an array is indexed by a value not known at compile time.
 
-Why it costs time
-Each access is a load or store like a global one: a slot of the load/store queue, L1 space, and for many threads L2 and DRAM traffic. A spilled value
-in the inner loop is loaded again in every iteration.
+Why it costs time Each access is a load or store like a global one: a slot of the load/store queue,
+L1 space, and for many threads L2 and DRAM traffic. A spilled value in the inner loop is loaded
+again in every iteration.
 
-How to confirm
-Local sectors above zero, LDL and STL in the SASS with executions in the hot loop; ptxas reports spill bytes or a stack frame.
+How to confirm Local sectors above zero, LDL and STL in the SASS with executions in the hot loop;
+ptxas reports spill bytes or a stack frame.
 
-What to change
-Spills: give the thread more registers (a larger maxrregcount, smaller second argument to __launch_bounds__), shrink its tile, shorten live ranges.
-Indexed arrays: unroll
-the loops fully so that indices are constants, or use shared memory.
+What to change Spills: give the thread more registers (a larger maxrregcount, smaller second
+argument to __launch_bounds__), shrink its tile, shorten live ranges. Indexed arrays: unroll the
+loops fully so that indices are constants, or use shared memory.
 
-When the advice is wrong
-A few spills outside the hot loop that stay in L1 can be cheaper than the occupancy that more registers cost: look at the predicted saving.
+When the advice is wrong A few spills outside the hot loop that stay in L1 can be cheaper than the
+occupancy that more registers cost: look at the predicted saving.
 
 Source
 CUDA C++ Programming Guide, "Local Memory"; CUDA C++ Best Practices Guide, "Register Pressure".
@@ -62,11 +61,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     local = ("local",)
     addresses = _address_part(profile)
     instructions = (figures.value(profile, "kind_share:local") or 0.0) + addresses
-    in_pipe, all_of_them = figures.executed(profile, local), figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
+    in_pipe, all_of_them = (
+        figures.executed(profile, local),
+        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
+    )
     pipe = in_pipe / all_of_them if in_pipe is not None and all_of_them else part
     removal = Removal(
         "without local memory",
-        stalls={reason: keep(blame(profile, reason, local), 0.0) for reason in ("lg_throttle", "mio_throttle")}
+        stalls={
+            reason: keep(blame(profile, reason, local), 0.0)
+            for reason in ("lg_throttle", "mio_throttle")
+        }
         | {"long_scoreboard": keep(_late_part(profile), 0.0), "drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
         | dict.fromkeys(("lsu",), 1 - pipe)
@@ -94,27 +99,41 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "LDL and STL disappear from the SASS; local sectors fall to 0.",
         locations=locate(
-            profile, lambda row: float(row.executed or 0) if row.opcode.split(".")[0] in ("LDL", "STL") else 0.0, "local-memory instructions"
+            profile,
+            lambda row: (
+                float(row.executed or 0) if row.opcode.split(".")[0] in ("LDL", "STL") else 0.0
+            ),
+            "local-memory instructions",
         ),
     )
 
 
 def _late_part(profile: Profile) -> float:
-    """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at stores to it, which need their value at once
-    where a register could take it whenever it comes."""
-    sampled = [(attribution.kind(row.opcode) == "local", row.samples.get("long_scoreboard", 0)) for row in profile.instructions]
+    """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at
+    stores to it, which need their value at once where a register could take it whenever it
+    comes."""
+    sampled = [
+        (attribution.kind(row.opcode) == "local", row.samples.get("long_scoreboard", 0))
+        for row in profile.instructions
+    ]
     total = sum(n for _, n in sampled)
     at_stores = sum(n for local, n in sampled if local) / total if total else 0.0
     return min(1.0, blame(profile, "long_scoreboard", ("local",)) + at_stores)
 
 
 def _address_part(profile: Profile) -> float:
-    """Part of the executed instructions that do nothing but compute addresses of local memory: an array indexed at run time has them, a spill not."""
+    """Part of the executed instructions that do nothing but compute addresses of local memory: an
+    array indexed at run time has them, a spill not."""
     executed = [row.executed or 0 for row in profile.instructions]
-    accesses = [i for i, row in enumerate(profile.instructions) if attribution.kind(row.opcode) == "local"]
+    accesses = [
+        i for i, row in enumerate(profile.instructions) if attribution.kind(row.opcode) == "local"
+    ]
     if not accesses or not sum(executed):
         return 0.0
-    return sum(executed[i] for i in attribution.flow_of(profile.instructions).only_for_addresses_of(accesses)) / sum(executed)
+    return sum(
+        executed[i]
+        for i in attribution.flow_of(profile.instructions).only_for_addresses_of(accesses)
+    ) / sum(executed)
 
 
 def _integer_part(profile: Profile, addresses: float) -> float:
@@ -127,10 +146,13 @@ def _addresses(part: float) -> Evidence | None:
     if not part:
         return None
     meaning = "Part of the executed instructions whose results serve nothing but addresses of local memory."
-    return Evidence("local_addresses", "Instructions for local addresses", part, "fraction", meaning)
+    return Evidence(
+        "local_addresses", "Instructions for local addresses", part, "fraction", meaning
+    )
 
 
 def _dram_left(profile: Profile, part: float) -> float:
-    """Device-memory traffic without local memory: at most what the lanes asked of global memory; without that in proportion to the sectors."""
+    """Device-memory traffic without local memory: at most what the lanes asked of global memory;
+    without that in proportion to the sectors."""
     moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
     return min(1.0, asked / moved) if moved and asked else 1 - part

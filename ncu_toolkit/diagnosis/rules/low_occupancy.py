@@ -1,28 +1,26 @@
-"""Too few warps are resident on each SM to hide latency, and a resource of the launch says how many fit.
+"""Too few warps are resident on each SM to hide latency, and a resource of the launch says how many
+fit.
 
-What it is
-An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and barriers; the scarcest decides. Theoretical
-occupancy is
-that number of warps over the most the SM can hold.
+What it is An SM holds as many blocks as fit by registers, shared memory, threads (warps), block
+slots and barriers; the scarcest decides. Theoretical occupancy is that number of warps over the
+most the SM can hold.
 
-Why it costs time
-Each waiting warp leaves the scheduler to the others. With few warps all of them wait at the same time, and the scheduler idles.
+Why it costs time Each waiting warp leaves the scheduler to the others. With few warps all of them
+wait at the same time, and the scheduler idles.
 
-How to confirm
-Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards, wait), and no unit is near its peak.
+How to confirm Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards,
+wait), and no unit is near its peak.
 
-What to change
-The limiter named: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer buffers), block size (more, smaller blocks, or a
-size that
-divides the SM's warps), block slots (larger blocks).
+What to change The limiter named: registers (smaller tile, __launch_bounds__), shared memory
+(smaller or fewer buffers), block size (more, smaller blocks, or a size that divides the SM's
+warps), block slots (larger blocks).
 
-When the advice is wrong
-High occupancy is a means. Kernels with much independent work in each warp run best at 12-25%: if issue slots or a pipe are busy, leave it. Cutting
-registers until they spill costs more than it brings.
+When the advice is wrong High occupancy is a means. Kernels with much independent work in each warp
+run best at 12-25%: if issue slots or a pipe are busy, leave it. Cutting registers until they spill
+costs more than it brings.
 
-Source
-CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy"; Nsight Compute's Occupancy rules (below 80% theoretical).
-"""
+Source CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy";
+Nsight Compute's Occupancy rules (below 80% theoretical)."""
 
 from __future__ import annotations
 
@@ -48,11 +46,30 @@ from ncu_toolkit.sass import attribution
 ID: Final = "low-occupancy"
 TITLE: Final = "Low occupancy"
 REQUIRES: Final = ("theoretical_occupancy",)
-OPTIONAL: Final = ("stalls", "issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps", "block_limit_blocks")
-LOW: Final = Threshold(0.5, "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta")
-SLOTS: Final = Threshold(0.8, "Nsight Compute's TheoreticalOccupancy rule; larger blocks, which fill more of the SM, take no register from anyone")
-ISSUING: Final = Threshold(0.6, "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem")
-TILE: Final = Threshold(64.0, "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile")
+OPTIONAL: Final = (
+    "stalls",
+    "issue_active",
+    "block_limit_registers",
+    "block_limit_shared",
+    "block_limit_warps",
+    "block_limit_blocks",
+)
+LOW: Final = Threshold(
+    0.5,
+    "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta",
+)
+SLOTS: Final = Threshold(
+    0.8,
+    "Nsight Compute's TheoreticalOccupancy rule; larger blocks, which fill more of the SM, take no register from anyone",
+)
+ISSUING: Final = Threshold(
+    0.6,
+    "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem",
+)
+TILE: Final = Threshold(
+    64.0,
+    "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile",
+)
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
 HIDDEN_BY_WARPS: Final = (
     "long_scoreboard",
@@ -64,7 +81,9 @@ HIDDEN_BY_WARPS: Final = (
     "selected",
     "dispatch_stall",
 )
-NOTHING_BUSY: Final = "no unit is busy, so they must be waiting, though this report does not say for what."
+NOTHING_BUSY: Final = (
+    "no unit is busy, so they must be waiting, though this report does not say for what."
+)
 ADVICE: Final = {
     "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of blocks you "
     "want on an SM.",
@@ -86,7 +105,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "The launch's resources allow enough warps.", measured)
     waves = profile.value("waves")
     if waves is not None and waves < 1:
-        return ruled_out(ID, "The grid does not even fill the blocks that fit: see grid-too-small.", measured, fact(profile, "waves"))
+        return ruled_out(
+            ID,
+            "The grid does not even fill the blocks that fit: see grid-too-small.",
+            measured,
+            fact(profile, "waves"),
+        )
     if _is_tiled_product(profile):
         return ruled_out(
             ID,
@@ -98,7 +122,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     busiest, busy = model.busiest()
     if busy >= SATURATED.value:
         words = RESOURCES[busiest][2]
-        return ruled_out(ID, f"{words} are {units.percent(busy)} busy: more warps would not help.", measured, fact(profile, "issue_active"))
+        return ruled_out(
+            ID,
+            f"{words} are {units.percent(busy)} busy: more warps would not help.",
+            measured,
+            fact(profile, "issue_active"),
+        )
     if model.busy("issue") >= ISSUING.value:
         return ruled_out(
             ID,
@@ -107,7 +136,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "issue_active"),
         )
     if not model.stalls and busy >= BUSY.value:
-        return ruled_out(ID, f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy, and it is not known what warps wait for.", measured)
+        return ruled_out(
+            ID,
+            f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy, and it is not known what warps wait for.",
+            measured,
+        )
     factor = _gain(profile, limiters, occupancy)
     overlapped = model.waiting(*HIDDEN_BY_WARPS)
     removal = Removal(
@@ -118,7 +151,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     return finding(
         ID,
         f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; "
-        + (f"while they wait ({units.percent(overlapped)} of their time for results) nobody else can run." if model.stalls else NOTHING_BUSY),
+        + (
+            f"while they wait ({units.percent(overlapped)} of their time for results) nobody else can run."
+            if model.stalls
+            else NOTHING_BUSY
+        ),
         model.without(removal),
         (
             measured,
@@ -127,7 +164,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "issue_active"),
             fact(profile, "registers_per_thread"),
         ),
-        tuple(ADVICE[name] for name in limiters) or ("Collect the Occupancy section to see what limits the blocks.",),
+        tuple(ADVICE[name] for name in limiters)
+        or ("Collect the Occupancy section to see what limits the blocks.",),
         "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill.",
         confidence="medium",
     )
@@ -136,15 +174,28 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 def _is_tiled_product(profile: Profile) -> bool:
     """Whether multiply-adds on operands from shared memory are what the registers are for."""
     total = sum(row.warps for row in figures.rows(profile))
-    products = sum(row.warps for row in figures.rows(profile) if attribution.kind(row.opcode) == "tensor" or is_multiply_add(row.opcode))
+    products = sum(
+        row.warps
+        for row in figures.rows(profile)
+        if attribution.kind(row.opcode) == "tensor" or is_multiply_add(row.opcode)
+    )
     registers = figures.value(profile, "registers_per_thread") or 0.0
-    return registers >= TILE.value and bool(figures.executed(profile, ("shared",))) and products >= MULTIPLY_ADDS.value * total
+    return (
+        registers >= TILE.value
+        and bool(figures.executed(profile, ("shared",)))
+        and products >= MULTIPLY_ADDS.value * total
+    )
 
 
 def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> float:
-    """How many times the warps would fit if the limiter named did not limit: the next limiter decides, at most a full SM."""
+    """How many times the warps would fit if the limiter named did not limit: the next limiter
+    decides, at most a full SM."""
     now = figures.value(profile, "blocks_per_sm")
-    others = [v for name in figures.BLOCK_LIMITS if name not in limiters and (v := profile.value(name)) is not None]
+    others = [
+        v
+        for name in figures.BLOCK_LIMITS
+        if name not in limiters and (v := profile.value(name)) is not None
+    ]
     if "block_limit_warps" in limiters or not now or not others:
         return 1 / occupancy
     return max(1.0, min(1 / occupancy, min(others) / now))

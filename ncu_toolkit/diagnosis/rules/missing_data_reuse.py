@@ -1,28 +1,27 @@
-"""The same bytes are fetched again and again from the caches or from device memory instead of being kept in shared memory or registers.
+"""The same bytes are fetched again and again from the caches or from device memory instead of being
+kept in shared memory or registers.
 
-What it is
-Threads of a block often need the same data: each element of a matrix tile is used by a whole row of results. When every thread loads its own
-operands from global memory, each byte is asked for many times, and the caches answer, at their bandwidth and with their latency.
+What it is Threads of a block often need the same data: each element of a matrix tile is used by a
+whole row of results. When every thread loads its own operands from global memory, each byte is
+asked for many times, and the caches answer, at their bandwidth and with their latency.
 
-Why it costs time
-Every repeated load takes a slot of the load/store pipe, a lookup in L1, and, where L1 does not hold the line, a trip to L2 or DRAM. The arithmetic
-waits for loads that bring nothing new.
+Why it costs time Every repeated load takes a slot of the load/store pipe, a lookup in L1, and,
+where L1 does not hold the line, a trip to L2 or DRAM. The arithmetic waits for loads that bring
+nothing new.
 
-How to confirm
-Loads ask for many times the bytes that the problem needs, accesses are coalesced, and a level of the memory hierarchy is busy, or the queue in
-front of it is full.
+How to confirm Loads ask for many times the bytes that the problem needs, accesses are coalesced,
+and a level of the memory hierarchy is busy, or the queue in front of it is full.
 
-What to change
-Stage tiles in shared memory and let each thread compute several results from registers, so that each loaded value is used many times. For stencils
-keep a column in registers; for small tables use shared memory. Fusing kernels reuses data across passes.
+What to change Stage tiles in shared memory and let each thread compute several results from
+registers, so that each loaded value is used many times. For stencils keep a column in registers;
+for small tables use shared memory. Fusing kernels reuses data across passes.
 
-When the advice is wrong
-When L1 serves the reuse and something else is the limit. When the working set of a block does not fit into shared memory. When the reuse is
-across launches that cannot be fused.
+When the advice is wrong When L1 serves the reuse and something else is the limit. When the working
+set of a block does not fit into shared memory. When the reuse is across launches that cannot be
+fused.
 
-Source
-CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Better Performance at Lower Occupancy" (reuse in registers).
-"""
+Source CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Better
+Performance at Lower Occupancy" (reuse in registers)."""
 
 from __future__ import annotations
 
@@ -59,9 +58,13 @@ ID: Final = "missing-data-reuse"
 TITLE: Final = "Missing data reuse"
 REQUIRES: Final = ("load_reuse",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate", "l1_fill_sectors")
-REUSE: Final = Threshold(4.0, "staging an element costs a store and a load, so a reuse of 2 breaks even and 4 leaves half as profit")
-#: What stays of the work on the load path inside the SM: a value staged in shared memory is still loaded from there, but one of two operands can
-#: then be read 16 bytes at a time: 1 + 1/4 instructions where there were 2.
+REUSE: Final = Threshold(
+    4.0,
+    "staging an element costs a store and a load, so a reuse of 2 breaks even and 4 leaves half as profit",
+)
+#: What stays of the work on the load path inside the SM: a value staged in shared memory is still
+#: loaded from there, but one of two operands can then be read 16 bytes at a time: 1 + 1/4
+#: instructions where there were 2.
 ON_CHIP: Final = (1 + 1 / 4) / 2
 
 
@@ -90,29 +93,49 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     asked = _asked_again(profile)
     if not is_coalesced(profile) and (asked is None or asked < REUSE.value):
         return ruled_out(
-            ID, "Lanes are scattered, which inflates the traffic: coalesce first, then count again.", fact(profile, "global_sector_excess")
+            ID,
+            "Lanes are scattered, which inflates the traffic: coalesce first, then count again.",
+            fact(profile, "global_sector_excess"),
         )
     if is_broadcast(profile):
         return ruled_out(
-            ID, "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure.", measured
+            ID,
+            "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure.",
+            measured,
         )
     if dependent_loads(profile) >= 0.5:
-        return ruled_out(ID, "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic.", measured)
+        return ruled_out(
+            ID,
+            "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic.",
+            measured,
+        )
     waiting = global_waiting(profile, model) if model.stalls else 1.0
     if waiting < WEAK_STALL.value:
         return ruled_out(
-            ID, f"Data are reused from the caches, and warps wait on global memory for only {units.percent(waiting)} of their time.", measured
+            ID,
+            f"Data are reused from the caches, and warps wait on global memory for only {units.percent(waiting)} of their time.",
+            measured,
         )
     busiest, busy = _busiest_with_loads(profile, model)
     if busy < BUSY.value and model.waiting("lg_throttle") < WEAK_STALL.value:
-        return ruled_out(ID, f"No level of memory is busy (at most {units.percent(busy)}): latency is the limit, not repeated traffic.", measured)
+        return ruled_out(
+            ID,
+            f"No level of memory is busy (at most {units.percent(busy)}): latency is the limit, not repeated traffic.",
+            measured,
+        )
     hit = figures.value(profile, "l1_hit_rate") or 0.0
     beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
     left = hit * ON_CHIP + (1 - hit) * beyond
     own = _global_part(profile)
     on_chip = keep(own, ON_CHIP)
-    moved, compulsory = figures.value(profile, "dram_bytes"), profile.context.compulsory_bytes if profile.context else None
-    stalls = {reason: keep(blame(profile, reason, ("global", "texture")), left) for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")}
+    moved, compulsory = (
+        figures.value(profile, "dram_bytes"),
+        profile.context.compulsory_bytes if profile.context else None,
+    )
+    stalls = {
+        reason: keep(blame(profile, reason, ("global", "texture")), left)
+        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
+    }
     removal = Removal(
         "with tiles in shared memory",
         stalls=stalls,
@@ -167,27 +190,42 @@ def _asked_fact(asked: float | None) -> Evidence | None:
 
 
 def _asked_again(profile: Profile) -> float | None:
-    """How often lanes ask for each byte that device memory must deliver: unlike sectors, this does not grow with scatter. None where not known."""
-    asked, compulsory = figures.value(profile, "lane_load_bytes"), profile.context.compulsory_bytes if profile.context else None
+    """How often lanes ask for each byte that device memory must deliver: unlike sectors, this does
+    not grow with scatter. None where not known."""
+    asked, compulsory = (
+        figures.value(profile, "lane_load_bytes"),
+        profile.context.compulsory_bytes if profile.context else None,
+    )
     floor = compulsory or profile.value("dram_read_bytes")
     return asked / floor if asked is not None and floor else None
 
 
 def _reuse_within(profile: Profile) -> float | None:
-    """How often the sectors that come into an SM are loaded there before they are fetched again; None where not known."""
+    """How often the sectors that come into an SM are loaded there before they are fetched again;
+    None where not known."""
     asked, filled = profile.value("global_load_sectors"), profile.value("l1_fill_sectors")
     return asked / filled if asked is not None and filled else None
 
 
 def _busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:
-    """The memory unit that global accesses keep busiest, without what shared memory does in the units that both pass."""
-    own = {"lsu": _global_part(profile), "l1_data": 1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0}
+    """The memory unit that global accesses keep busiest, without what shared memory does in the
+    units that both pass."""
+    own = {
+        "lsu": _global_part(profile),
+        "l1_data": 1 - shared_wavefront_part(profile)
+        if profile.value("shared_wavefronts")
+        else 1.0,
+    }
     own["l1_writeback"] = own["l1_data"]
     loads = {name: model.busy(name) * own.get(name, 1.0) for name in MEMORY if name in model.loads}
     return max(loads.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 def _global_part(profile: Profile) -> float:
-    """Global loads among all instructions of the load/store pipe; all of it where the mix was not collected."""
-    mine, all_of_them = figures.executed(profile, ("global",)), figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
+    """Global loads among all instructions of the load/store pipe; all of it where the mix was not
+    collected."""
+    mine, all_of_them = (
+        figures.executed(profile, ("global",)),
+        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
+    )
     return mine / all_of_them if mine is not None and all_of_them else 1.0

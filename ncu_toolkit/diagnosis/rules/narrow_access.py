@@ -1,27 +1,26 @@
-"""Each lane moves a few bytes where sixteen would do, so too few bytes are under way to keep memory busy.
+"""Each lane moves a few bytes where sixteen would do, so too few bytes are under way to keep memory
+busy.
 
-What it is
-A load or store instruction can move 1 to 16 bytes a lane (32 on the newest GPUs). Moving 4 bytes at a time takes four instructions, four address
-computations and four slots in the load/store queue for what one 16-byte access does.
+What it is A load or store instruction can move 1 to 16 bytes a lane (32 on the newest GPUs). Moving
+4 bytes at a time takes four instructions, four address computations and four slots in the
+load/store queue for what one 16-byte access does.
 
-Why it costs time
-By Little's law memory delivers at most (bytes in flight) / latency. The number of requests that an SM can have under way is limited, so narrow
-requests mean few bytes in flight, and bandwidth stays unused while warps wait. Each narrow request also costs issue slots.
+Why it costs time By Little's law memory delivers at most (bytes in flight) / latency. The number of
+requests that an SM can have under way is limited, so narrow requests mean few bytes in flight, and
+bandwidth stays unused while warps wait. Each narrow request also costs issue slots.
 
-How to confirm
-The mean width of global loads is 4 bytes or less, accesses are coalesced, neither DRAM nor L2 is near its roof, and warps wait on global memory.
+How to confirm The mean width of global loads is 4 bytes or less, accesses are coalesced, neither
+DRAM nor L2 is near its roof, and warps wait on global memory.
 
-What to change
-Load float4, int4 or uint4 (16-byte aligned): LDG.E.128 in the SASS. Let each thread handle several neighbouring elements, or several independent
-ones (unroll by 4) where alignment forbids wide loads.
+What to change Load float4, int4 or uint4 (16-byte aligned): LDG.E.128 in the SASS. Let each thread
+handle several neighbouring elements, or several independent ones (unroll by 4) where alignment
+forbids wide loads.
 
-When the advice is wrong
-Gathers and pointer chases cannot be widened. A kernel already at the DRAM roof gains nothing. Sixteen bytes a lane need as many registers, and rows
-must be aligned.
+When the advice is wrong Gathers and pointer chases cannot be widened. A kernel already at the DRAM
+roof gains nothing. Sixteen bytes a lane need as many registers, and rows must be aligned.
 
-Source
-CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++ Programming Guide, "Device Memory Accesses".
-"""
+Source CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++
+Programming Guide, "Device Memory Accesses"."""
 
 from __future__ import annotations
 
@@ -61,40 +60,62 @@ ID: Final = "narrow-access"
 TITLE: Final = "Narrow memory accesses"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
-NARROW: Final = Threshold(4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)")
+NARROW: Final = Threshold(
+    4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)"
+)
 WIDEST: Final = 16.0
-#: Instructions that an access brings along at most: two for a 64-bit address, and its part of a loop's step, compare and branch. What else is
-#: integer or control belongs to the work on the data, which wider accesses leave as it is.
+#: Instructions that an access brings along at most: two for a 64-bit address, and its part of a
+#: loop's step, compare and branch. What else is integer or control belongs to the work on the data,
+#: which wider accesses leave as it is.
 AROUND: Final = 5
-#: Name of the evidence for a grid whose threads run all at once: those that move more would be fewer, with as many bytes under way as before,
-#: unless each of them runs along the row in a loop of its own. So a cause that adds loads to each thread is the surer one (diagnose.ranked).
+#: Name of the evidence for a grid whose threads run all at once: those that move more would be
+#: fewer, with as many bytes under way as before, unless each of them runs along the row in a loop
+#: of its own. So a cause that adds loads to each thread is the surer one (diagnose.ranked).
 ALL_AT_ONCE: Final = "waves"
-REUSE: Final = Threshold(4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse")
+REUSE: Final = Threshold(
+    4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse"
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
-    width = figures.value(profile, "load_bytes_per_lane") or figures.value(profile, "store_bytes_per_lane")
-    measured = fact(profile, "load_bytes_per_lane", "Bytes that a lane loads by one instruction.", NARROW, "<=")
+    width = figures.value(profile, "load_bytes_per_lane") or figures.value(
+        profile, "store_bytes_per_lane"
+    )
+    measured = fact(
+        profile, "load_bytes_per_lane", "Bytes that a lane loads by one instruction.", NARROW, "<="
+    )
     if width is None:
         return ruled_out(ID, "The kernel does not load from global memory.")
     if width > NARROW.value:
         return ruled_out(ID, "Loads are wider than four bytes a lane.", measured)
     waiting = global_waiting(profile, model)
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, f"Warps wait on global memory for only {units.percent(waiting)} of their time.", measured)
+        return ruled_out(
+            ID,
+            f"Warps wait on global memory for only {units.percent(waiting)} of their time.",
+            measured,
+        )
     if not is_coalesced(profile):
         return ruled_out(
-            ID, "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first.", fact(profile, "global_sector_excess")
+            ID,
+            "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first.",
+            fact(profile, "global_sector_excess"),
         )
     chased = dependent_loads(profile)
     if chased >= 0.5:
         return ruled_out(
-            ID, f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.", measured
+            ID,
+            f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.",
+            measured,
         )
     if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(ID, "Loads are late because they wait in line behind atomic updates: see atomic-contention.", measured)
+        return ruled_out(
+            ID,
+            "Loads are late because they wait in line behind atomic updates: see atomic-contention.",
+            measured,
+        )
     occupancy, waves = figures.value(profile, "theoretical_occupancy"), profile.value("waves")
     at_once = waves is not None and waves < FILLED.value
     if width >= NARROW.value and occupancy is not None and occupancy < LOW.value and not at_once:
@@ -115,17 +136,23 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     reuse = figures.value(profile, "load_reuse")
     if reuse is not None and reuse >= REUSE.value:
         return ruled_out(
-            ID, "The same bytes are loaded many times; loading them once saves more than loading them wide.", fact(profile, "load_reuse")
+            ID,
+            "The same bytes are loaded many times; loading them once saves more than loading them wide.",
+            fact(profile, "load_reuse"),
         )
     left = width / WIDEST
     memory = figures.value(profile, "kind_share:global") or 0.0
-    around = sum(figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in ("integer", "control"))
+    around = sum(
+        figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in ("integer", "control")
+    )
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(model.busiest("fill", "l2", "dram")[1])
-    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as before.
+    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
+    # before.
     under_way = loads_in_flight(profile) or 1.0
-    # What a list of indices points to lies apart: only loads whose address no other load delivers can be widened.
+    # What a list of indices points to lies apart: only loads whose address no other load delivers
+    # can be widened.
     widened = max(0.0, blame(profile, "long_scoreboard", ("global",)) - chased)
     late = keep(widened, keep(1 - queued, left)) if under_way < ENOUGH else 1.0
     removal = Removal(
@@ -133,7 +160,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
         # A thread that moves more is one of fewer.
         loads={"lsu": keep(memory, left), "blocks": left},
-        # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink with the accesses; arithmetic on the data stays.
+        # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink
+        # with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
     return finding(
@@ -153,7 +181,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"{_verbs(profile)} where rows are 16-byte aligned, with a scalar path for the rest.",
             f"Let each thread work on {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four independent loads before the "
             "first use.",
-            *(("Widen along a loop that each thread runs, not by taking threads away: the grid does not fill the GPU as it is.",) if at_once else ()),
+            *(
+                (
+                    "Widen along a loop that each thread runs, not by taking threads away: the grid does not fill the GPU as it is.",
+                )
+                if at_once
+                else ()
+            ),
         ),
         _look_for(profile, left),
         confidence="medium",
@@ -163,21 +197,44 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 
 def _verbs(profile: Profile) -> str:
     """What to widen: not what is wide already."""
-    loads, stores = figures.value(profile, "load_bytes_per_lane"), figures.value(profile, "store_bytes_per_lane")
-    narrow = [verb for verb, width in (("load", loads), ("store", stores)) if width is not None and width <= 2 * NARROW.value]
+    loads, stores = (
+        figures.value(profile, "load_bytes_per_lane"),
+        figures.value(profile, "store_bytes_per_lane"),
+    )
+    narrow = [
+        verb
+        for verb, width in (("load", loads), ("store", stores))
+        if width is not None and width <= 2 * NARROW.value
+    ]
     words = " and ".join(narrow) or "load"
     return f"{words[:1].upper()}{words[1:]} float4, int4 or uint4"
 
 
 def _look_for(profile: Profile, left: float) -> str:
-    """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones are."""
-    bytes_of = {row.opcode: attribution.width(row.opcode) for row in figures.rows(profile) if attribution.base(row.opcode) in ("LDG", "STG")}
+    """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones
+    are."""
+    bytes_of = {
+        row.opcode: attribution.width(row.opcode)
+        for row in figures.rows(profile)
+        if attribution.base(row.opcode) in ("LDG", "STG")
+    }
     narrow = sorted(opcode for opcode, width in bytes_of.items() if width <= 2 * NARROW.value)
-    swaps = [f"{base}.E.128 in place of {' and '.join(names)}" for base in ("LDG", "STG") if (names := _plain(narrow, base))]
+    swaps = [
+        f"{base}.E.128 in place of {' and '.join(names)}"
+        for base in ("LDG", "STG")
+        if (names := _plain(narrow, base))
+    ]
     return f"{', '.join(swaps)}; one memory instruction where there were {units.significant(1 / left, 2)}; DRAM throughput up."
 
 
 def _plain(opcodes: list[str], base: str) -> list[str]:
     """Opcodes of one base without hints on caching, each once."""
-    kept = {".".join(token for token in name.split(".") if token in (base, "E", "U8", "S8", "U16", "S16", "64")) for name in opcodes}
+    kept = {
+        ".".join(
+            token
+            for token in name.split(".")
+            if token in (base, "E", "U8", "S8", "U16", "S16", "64")
+        )
+        for name in opcodes
+    }
     return sorted(name for name in kept if name.split(".")[0] == base)

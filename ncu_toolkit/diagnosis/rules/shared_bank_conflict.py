@@ -1,28 +1,28 @@
-"""Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in several passes.
+"""Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in
+several passes.
 
-What it is
-Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when its lanes use different banks or the same word; n lanes on
-different words of one bank take n passes. Wide accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
+What it is Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when
+its lanes use different banks or the same word; n lanes on different words of one bank take n
+passes. Wide accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
 
-Why it costs time
-Passes go through the one data stage that shared memory and L1 have in common, one a cycle. Extra passes delay the results (short scoreboard), and
-the instruction queue behind them fills (MIO throttle).
+Why it costs time Passes go through the one data stage that shared memory and L1 have in common, one
+a cycle. Extra passes delay the results (short scoreboard), and the instruction queue behind them
+fills (MIO throttle).
 
-How to confirm
-Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter also counts arbitration, so the per-instruction
-ideal is the better witness.
+How to confirm Wavefronts beyond the ideal at particular shared loads or stores. The aggregate
+conflict counter also counts arbitration, so the per-instruction ideal is the better witness.
 
-What to change
-Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes must walk down a column, each in its own row, pad the
-rows of the tile by one element (or by the vector width), or swizzle the column with the row by XOR, so that the walk touches all banks.
+What to change Change which lane touches what, so that neighbouring lanes touch neighbouring words.
+Where lanes must walk down a column, each in its own row, pad the rows of the tile by one element
+(or by the vector width), or swizzle the column with the row by XOR, so that the walk touches all
+banks.
 
-When the advice is wrong
-When shared memory is not what the warps wait for, conflicts cost nothing. Lanes that collide within one row all move by the same pad and the same
-XOR, so neither helps them. A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
+When the advice is wrong When shared memory is not what the warps wait for, conflicts cost nothing.
+Lanes that collide within one row all move by the same pad and the same XOR, so neither helps them.
+A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
 
-Source
-CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared Memory" table (wavefronts and their ideal).
-"""
+Source CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide,
+"Shared Memory" table (wavefronts and their ideal)."""
 
 from __future__ import annotations
 
@@ -51,22 +51,35 @@ ID: Final = "shared-bank-conflict"
 TITLE: Final = "Shared-memory bank conflicts"
 REQUIRES: Final = ("shared_conflict_excess",)
 OPTIONAL: Final = ("stalls", "l1_data_pipe_active", "shared_wavefronts")
-EXCESS: Final = Threshold(0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts")
+EXCESS: Final = Threshold(
+    0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts"
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     excess = figures.value(profile, "shared_conflict_excess") or 0.0
-    measured = fact(profile, "shared_conflict_excess", "Passes through the banks that a conflict-free layout would not need.", EXCESS, ">")
+    measured = fact(
+        profile,
+        "shared_conflict_excess",
+        "Passes through the banks that a conflict-free layout would not need.",
+        EXCESS,
+        ">",
+    )
     if excess <= EXCESS.value:
-        return ruled_out(ID, "Shared memory is accessed in close to as few passes as possible.", measured)
+        return ruled_out(
+            ID, "Shared memory is accessed in close to as few passes as possible.", measured
+        )
     left = 1 - excess
     shared = ("shared",)
     data = keep(shared_wavefront_part(profile) * (1 - atomic_wavefronts(profile)[0]), left)
     removal = Removal(
         "without bank conflicts",
-        stalls={reason: keep(blame(profile, reason, shared), left) for reason in ("short_scoreboard", "mio_throttle")},
+        stalls={
+            reason: keep(blame(profile, reason, shared), left)
+            for reason in ("short_scoreboard", "mio_throttle")
+        },
         loads={"l1_data": data, "l1": data, "l1_writeback": data},
     )
     ways = 1 / left
@@ -83,17 +96,23 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         _advice(profile),
         "Wavefronts fall to the ideal at the lines named; short scoreboard and MIO throttle shrink.",
-        confidence="high" if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions) else "medium",
+        confidence="high"
+        if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions)
+        else "medium",
         locations=locate(
             profile,
-            lambda row: row.counters.get("shared_wavefronts", 0.0) - row.counters.get("shared_wavefronts_ideal", 0.0),
+            lambda row: (
+                row.counters.get("shared_wavefronts", 0.0)
+                - row.counters.get("shared_wavefronts_ideal", 0.0)
+            ),
             "wavefronts beyond the ideal",
         ),
     )
 
 
 def _advice(profile: Profile) -> tuple[str, ...]:
-    """What to try, the likelier first: lanes that all meet in one bank lie whole rows apart, those that meet in a few lie apart within a row."""
+    """What to try, the likelier first: lanes that all meet in one bank lie whole rows apart, those
+    that meet in a few lie apart within a row."""
     lanes = (
         "Let neighbouring lanes touch neighbouring words: change which lane takes which elements, for instance two groups of four floats far apart "
         "for each thread in place of eight in a row, or threads that stay side by side in place of a stride."
@@ -105,17 +124,26 @@ def _advice(profile: Profile) -> tuple[str, ...]:
     return (rows, lanes) if _whole_rows(profile) else (lanes, rows)
 
 
-#: Of the most passes that an access can take, from where all its lanes count as meeting in one bank: a tenth for warps that are not full.
+#: Of the most passes that an access can take, from where all its lanes count as meeting in one
+#: bank: a tenth for warps that are not full.
 ALL: Final = 0.9
 
 
 def _whole_rows(profile: Profile) -> bool:
-    """Whether most passes beyond the ideal are of accesses all of whose lanes meet in one bank, as those do that lie a multiple of 32 words apart."""
+    """Whether most passes beyond the ideal are of accesses all of whose lanes meet in one bank, as
+    those do that lie a multiple of 32 words apart."""
     total = worst = 0.0
     for row in figures.placed(profile):
-        passes, ideal = row.counters.get("shared_wavefronts", 0.0), row.counters.get("shared_wavefronts_ideal", 0.0)
+        passes, ideal = (
+            row.counters.get("shared_wavefronts", 0.0),
+            row.counters.get("shared_wavefronts_ideal", 0.0),
+        )
         if passes > ideal > 0:
             total += passes - ideal
-            # An access of 4 bytes a lane takes up to 32 passes for one, one of 16 bytes up to 32 for four.
-            worst += (passes - ideal) * (passes / ideal >= ALL * figures.WARP * WORD / max(WORD, attribution.width(row.opcode)))
+            # An access of 4 bytes a lane takes up to 32 passes for one, one of 16 bytes up to 32
+            # for four.
+            worst += (passes - ideal) * (
+                passes / ideal
+                >= ALL * figures.WARP * WORD / max(WORD, attribution.width(row.opcode))
+            )
     return worst > total / 2

@@ -1,27 +1,26 @@
-"""Too many shared-memory instructions for the arithmetic they feed: warps wait for the queue, for the results, or for issue slots.
+"""Too many shared-memory instructions for the arithmetic they feed: warps wait for the queue, for
+the results, or for issue slots.
 
-What it is
-Every load and store of shared memory passes through the memory input/output (MIO) queue and the load/store pipe, which takes at most one warp
-instruction a cycle for the four schedulers together. A kernel that loads two operands for each multiply-add asks for twice what the pipe gives.
+What it is Every load and store of shared memory passes through the memory input/output (MIO) queue
+and the load/store pipe, which takes at most one warp instruction a cycle for the four schedulers
+together. A kernel that loads two operands for each multiply-add asks for twice what the pipe gives.
 
-Why it costs time
-The arithmetic pipes could do four warp instructions a cycle; they wait until the queue has room (MIO throttle) and until operands arrive (short
-scoreboard).
+Why it costs time The arithmetic pipes could do four warp instructions a cycle; they wait until the
+queue has room (MIO throttle) and until operands arrive (short scoreboard).
 
-How to confirm
-MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts to blame, the load/store pipe the busiest unit.
+How to confirm MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts to blame,
+the load/store pipe the busiest unit.
 
-What to change
-Fewer, wider, or more work for each load: keep an N x M patch of results in registers, so that N + M loads feed N x M multiply-adds; read four
-floats by LDS.128; keep the operand that does not change in a register; use shuffles where neighbours hold the value.
+What to change Fewer, wider, or more work for each load: keep an N x M patch of results in
+registers, so that N + M loads feed N x M multiply-adds; read four floats by LDS.128; keep the
+operand that does not change in a register; use shuffles where neighbours hold the value.
 
-When the advice is wrong
-A larger register patch costs registers and so occupancy; at 8x8 and wide loads the pipe is no longer the limit. Wide stores that conflict are slower
-than narrow ones that do not.
+When the advice is wrong A larger register patch costs registers and so occupancy; at 8x8 and wide
+loads the pipe is no longer the limit. Wide stores that conflict are slower than narrow ones that do
+not.
 
-Source
-Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard); Volkov, "Better Performance at Lower Occupancy".
-"""
+Source Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard);
+Volkov, "Better Performance at Lower Occupancy"."""
 
 from __future__ import annotations
 
@@ -57,14 +56,16 @@ ID: Final = "shared-instruction-pressure"
 TITLE: Final = "Shared-memory instruction pressure"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "shared_conflict_excess", "lsu_pipe_active")
-#: What stays after one step: doubling one side of the register patch halves that operand's loads for each multiply-add, and a second step in the
-#: other direction does so again; one such step is what a prediction may count on where loads are wide already.
+#: What stays after one step: doubling one side of the register patch halves that operand's loads
+#: for each multiply-add, and a second step in the other direction does so again; one such step is
+#: what a prediction may count on where loads are wide already.
 STEP: Final = 0.5
 #: Narrow loads leave more: 4 bytes to 16 is a quarter of the instructions.
 WIDEST: Final = 16.0
 #: From this part of the widest on, accesses count as wide: the rest are edges.
 WIDE_ENOUGH: Final = 0.8
-#: Side of the largest patch of results that registers hold: 8 x 8, with two rows of operands and what else is needed, is some 100 of 255.
+#: Side of the largest patch of results that registers hold: 8 x 8, with two rows of operands and
+#: what else is needed, is some 100 of 255.
 LARGEST: Final = 7
 
 
@@ -72,10 +73,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     shared = ("shared",)
-    parts = {reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")}
+    parts = {
+        reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")
+    }
     waits = {reason: model.waiting(reason) * part for reason, part in parts.items()}
     waiting = sum(waits.values())
-    used, share = figures.executed(profile, shared), figures.value(profile, "kind_share:shared") or 0.0
+    used, share = (
+        figures.executed(profile, shared),
+        figures.value(profile, "kind_share:shared") or 0.0,
+    )
     if used == 0:
         return ruled_out(ID, "The kernel does not use shared memory.")
     crowding = model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
@@ -88,7 +94,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "short_scoreboard"),
         )
     conflict_free = 1 - (figures.value(profile, "shared_conflict_excess") or 0.0)
-    width = figures.value(profile, "shared_load_bytes_per_lane") or figures.value(profile, "shared_store_bytes_per_lane") or WIDEST
+    width = (
+        figures.value(profile, "shared_load_bytes_per_lane")
+        or figures.value(profile, "shared_store_bytes_per_lane")
+        or WIDEST
+    )
     step = min(STEP, max(0.25, width / WIDEST))
     left = max(step, _balance_point(model, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
@@ -98,7 +108,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "l1_data_pipe_active"),
             fact(profile, "issue_active"),
         )
-    # Conflicts are another rule's: only the passes that a conflict-free layout also needs are claimed here.
+    # Conflicts are another rule's: only the passes that a conflict-free layout also needs are
+    # claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = _shared_part(profile)
     removal = Removal(
@@ -143,7 +154,8 @@ def _basis(width: float, step: float, left: float) -> str:
 
 
 def _balance_point(model: TimeModel, conflict_free: float, share: float, left: float) -> float:
-    """The part of the shared-memory work at which it keeps the data path as busy as the arithmetic pipes and issue slots are without the rest.
+    """The part of the shared-memory work at which it keeps the data path as busy as the arithmetic
+    pipes and issue slots are without the rest.
 
     Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
     """
@@ -153,20 +165,30 @@ def _balance_point(model: TimeModel, conflict_free: float, share: float, left: f
 
 
 def _shared_part(profile: Profile) -> float:
-    mine, all_of_them = figures.executed(profile, ("shared",)), figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic"))
+    mine, all_of_them = (
+        figures.executed(profile, ("shared",)),
+        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
+    )
     return mine / all_of_them if mine is not None and all_of_them else 1.0
 
 
 def _advice(profile: Profile) -> tuple[str, ...]:
-    """What the profile does not show as done: a patch of results as large as registers hold, accesses of 16 bytes, an operand that is kept."""
+    """What the profile does not show as done: a patch of results as large as registers hold,
+    accesses of 16 bytes, an operand that is kept."""
     said = []
     side, tensor = patch_side(profile), figures.executed(profile, ("tensor",))
     if tensor:
-        said.append("Let each warp compute a larger tile (64x64 and more), so that a fragment feeds several matrix instructions.")
+        said.append(
+            "Let each warp compute a larger tile (64x64 and more), so that a fragment feeds several matrix instructions."
+        )
     elif side is None:
-        said.append("Keep running values in registers, and exchange values between the lanes of a warp by shuffles (__shfl_sync).")
+        said.append(
+            "Keep running values in registers, and exchange values between the lanes of a warp by shuffles (__shfl_sync)."
+        )
     elif side < 2:
-        said.append("Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds.")
+        said.append(
+            "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds."
+        )
     elif side < LARGEST:
         said.append(
             f"Registers hold about {side:.0f} x {side:.0f} results a thread, by the multiply-adds for each value loaded: double one side, up to 8x8."
@@ -176,23 +198,35 @@ def _advice(profile: Profile) -> tuple[str, ...]:
             f"Each value loaded feeds as many multiply-adds as in a patch of {side:.0f} x {side:.0f}: more needs a tile for each warp whose values "
             "lanes share by broadcast, or tensor cores."
         )
-    widths = {"Read": figures.value(profile, "shared_load_bytes_per_lane"), "write": figures.value(profile, "shared_store_bytes_per_lane")}
-    narrow = [verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH]
+    widths = {
+        "Read": figures.value(profile, "shared_load_bytes_per_lane"),
+        "write": figures.value(profile, "shared_store_bytes_per_lane"),
+    }
+    narrow = [
+        verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
+    ]
     if narrow and not tensor:
         words = " and ".join(narrow)
-        said.append(f"{words[:1].upper()}{words[1:]} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
+        said.append(
+            f"{words[:1].upper()}{words[1:]} shared memory 16 bytes at a time (float4: LDS.128, STS.128)."
+        )
     if side is not None and side < 2:
         said.append("Keep the operand that stays the same in a register across the inner loop.")
     return tuple(said)
 
 
 def patch_side(profile: Profile) -> float | None:
-    """Side of the square patch of results that has as many multiply-adds for each value loaded from shared memory; None where there are few.
+    """Side of the square patch of results that has as many multiply-adds for each value loaded from
+    shared memory; None where there are few.
 
     A patch of s x s results needs 2 s values for s^2 multiply-adds.
     """
     fused = sum(row.threads for row in figures.rows(profile) if is_multiply_add(row.opcode))
-    loaded = sum(row.threads * attribution.width(row.opcode) / WORD for row in figures.rows(profile) if attribution.base(row.opcode) == "LDS")
+    loaded = sum(
+        row.threads * attribution.width(row.opcode) / WORD
+        for row in figures.rows(profile)
+        if attribution.base(row.opcode) == "LDS"
+    )
     total = sum(row.threads for row in figures.rows(profile))
     return 2 * fused / loaded if loaded and fused >= MULTIPLY_ADDS.value * total else None
 
@@ -200,7 +234,16 @@ def patch_side(profile: Profile) -> float | None:
 def _attributed(waiting: float) -> Evidence:
     """The share that the finding names: of both stalls, what is for shared memory."""
     meaning = "Parts of MIO throttle and short scoreboard that shared-memory instructions are to blame for, by the samples and what they wait for."
-    return Evidence("shared_waiting", "Waiting for shared memory", waiting, "fraction", meaning, WEAK_STALL.value, ">=", WEAK_STALL.source)
+    return Evidence(
+        "shared_waiting",
+        "Waiting for shared memory",
+        waiting,
+        "fraction",
+        meaning,
+        WEAK_STALL.value,
+        ">=",
+        WEAK_STALL.source,
+    )
 
 
 def _queued(waits: Mapping[str, float]) -> bool:
@@ -209,7 +252,8 @@ def _queued(waits: Mapping[str, float]) -> bool:
 
 
 def _summary(waits: Mapping[str, float], share: float) -> str:
-    """Three cases: the queue is full, results are late though it is not, or issue slots are what the instructions cost."""
+    """Three cases: the queue is full, results are late though it is not, or issue slots are what
+    the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
         return (
@@ -230,14 +274,21 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
 def _falls(waits: Mapping[str, float]) -> str:
     if sum(waits.values()) < WEAK_STALL.value:
         return "fewer instructions altogether, and a larger part of them arithmetic"
-    return f"{'MIO throttle' if _queued(waits) else 'short scoreboard'} shrinks and issue slots fill"
+    return (
+        f"{'MIO throttle' if _queued(waits) else 'short scoreboard'} shrinks and issue slots fill"
+    )
 
 
 def _locations(profile: Profile, waits: Mapping[str, float]) -> tuple[Location, ...]:
-    """Where most of what the finding names is: the throttled, the late, or the executed instructions."""
+    """Where most of what the finding names is: the throttled, the late, or the executed
+    instructions."""
     shared = ("shared",)
     if sum(waits.values()) < WEAK_STALL.value:
-        ran = locate(profile, lambda row: float(row.executed or 0) if attribution.kind(row.opcode) in shared else 0.0, "shared-memory instructions")
+        ran = locate(
+            profile,
+            lambda row: float(row.executed or 0) if attribution.kind(row.opcode) in shared else 0.0,
+            "shared-memory instructions",
+        )
         if ran:
             return ran
     first, second = sorted(waits, key=lambda reason: -waits[reason])

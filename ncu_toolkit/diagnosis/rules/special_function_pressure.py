@@ -1,27 +1,25 @@
-"""The special-function unit is the limit: roots, exponentials, sines, divisions or type conversions.
+"""The special-function unit is the limit: roots, exponentials, sines, divisions or type
+conversions.
 
-What it is
-The XU pipe computes MUFU operations (reciprocal, square root, exp2, log2, sin, cos) and most conversions between number types, at 16 lanes a cycle
-and SM: an eighth
-of the FP32 rate on most GPUs.
+What it is The XU pipe computes MUFU operations (reciprocal, square root, exp2, log2, sin, cos) and
+most conversions between number types, at 16 lanes a cycle and SM: an eighth of the FP32 rate on
+most GPUs.
 
 Why it costs time
 A formula with one MUFU for every few multiply-adds is bound by that pipe while the FMA pipe idles.
 
-How to confirm
-The XU pipe is the busiest; MUFU, I2F, F2I or F2F in the mix; math pipe throttle, short scoreboard or MIO throttle at them.
+How to confirm The XU pipe is the busiest; MUFU, I2F, F2I or F2F in the mix; math pipe throttle,
+short scoreboard or MIO throttle at them.
 
-What to change
-Compute each special function once and keep it; multiply by a reciprocal instead of dividing; use __expf, __sinf, __fdividef or -use_fast_math where
-the accuracy allows; replace some by a
-polynomial on the FMA pipe; avoid conversions in the inner loop.
+What to change Compute each special function once and keep it; multiply by a reciprocal instead of
+dividing; use __expf, __sinf, __fdividef or -use_fast_math where the accuracy allows; replace some
+by a polynomial on the FMA pipe; avoid conversions in the inner loop.
 
-When the advice is wrong
-Where results must be exact to the last bits, fast variants are not an option. A kernel at the DRAM roof gains nothing.
+When the advice is wrong Where results must be exact to the last bits, fast variants are not an
+option. A kernel at the DRAM roof gains nothing.
 
-Source
-CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 results a cycle); CUDA C++ Best Practices Guide, "Math Libraries".
-"""
+Source CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 results a cycle);
+CUDA C++ Best Practices Guide, "Math Libraries"."""
 
 from __future__ import annotations
 
@@ -49,7 +47,8 @@ ID: Final = "special-function-pressure"
 TITLE: Final = "Special-function pressure"
 REQUIRES: Final = ("xu_pipe_active",)
 OPTIONAL: Final = ("stalls", "opcodes")
-#: What stays: the accurate forms take several MUFU operations and fix-up steps where the fast ones take one, and a value kept is not computed again.
+#: What stays: the accurate forms take several MUFU operations and fix-up steps where the fast ones
+#: take one, and a value kept is not computed again.
 STEP: Final = 0.25
 REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
@@ -64,7 +63,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy < BUSY.value and waiting < 0.3:
         return ruled_out(ID, f"The special-function pipe is {units.percent(busy)} busy.", measured)
     if converts_doubles(profile):
-        return ruled_out(ID, "The pipe converts between double and single precision: see double-precision.", measured)
+        return ruled_out(
+            ID,
+            "The pipe converts between double and single precision: see double-precision.",
+            measured,
+        )
     removal = Removal(
         "with a quarter of the special functions",
         stalls={reason: keep(blame(profile, reason, special), STEP) for reason in REASONS},
@@ -91,7 +94,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         confidence="high" if busy >= BUSY.value else "medium",
         locations=locate(
             profile,
-            lambda row: float(row.executed or 0) if row.opcode.startswith(("MUFU", "I2F", "F2I", "F2F")) else 0.0,
+            lambda row: (
+                float(row.executed or 0)
+                if row.opcode.startswith(("MUFU", "I2F", "F2I", "F2F"))
+                else 0.0
+            ),
             "special-function instructions",
         ),
     )

@@ -1,27 +1,23 @@
 """The last wave of blocks fills only part of the GPU, which waits for it.
 
-What it is
-When the grid is not a multiple of the blocks that fit at once, the last wave leaves SMs empty. With few waves that is a large part of the time: 1.1
-waves
-take as long as 2.
+What it is When the grid is not a multiple of the blocks that fit at once, the last wave leaves SMs
+empty. With few waves that is a large part of the time: 1.1 waves take as long as 2.
 
 Why it costs time
 The launch ends when the last block ends; until then SMs without a block idle.
 
-How to confirm
-The waves figure just above a small whole number, and achieved occupancy or active cycles below what the launch allows.
+How to confirm The waves figure just above a small whole number, and achieved occupancy or active
+cycles below what the launch allows.
 
-What to change
-Choose a tile or block size that gives a whole number of waves, or a little less; split work more finely; use a persistent grid (as many blocks as
-fit) that
-takes tiles from a queue; split along the reduction dimension (stream-K).
+What to change Choose a tile or block size that gives a whole number of waves, or a little less;
+split work more finely; use a persistent grid (as many blocks as fit) that takes tiles from a queue;
+split along the reduction dimension (stream-K).
 
-When the advice is wrong
-With many waves the tail is small. Where memory is the limit, the blocks that remain run faster, and the tail costs less than the figure says.
+When the advice is wrong With many waves the tail is small. Where memory is the limit, the blocks
+that remain run faster, and the tail costs less than the figure says.
 
-Source
-Nsight Compute's LaunchConfiguration rule ("Tail Effect": a partial wave from 20% of the time); Osama et al., "Stream-K".
-"""
+Source Nsight Compute's LaunchConfiguration rule ("Tail Effect": a partial wave from 20% of the
+time); Osama et al., "Stream-K"."""
 
 from __future__ import annotations
 
@@ -45,27 +41,44 @@ ID: Final = "tail-effect"
 TITLE: Final = "Tail effect"
 REQUIRES: Final = ("waves", "tail_fraction")
 OPTIONAL: Final = ("active_fraction", "occupancy_fill")
-TAIL: Final = Threshold(0.1, "half of the 20% from which Nsight Compute's LaunchConfiguration rule speaks: the prediction ranks it")
+TAIL: Final = Threshold(
+    0.1,
+    "half of the 20% from which Nsight Compute's LaunchConfiguration rule speaks: the prediction ranks it",
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
-    waves, tail = figures.value(profile, "waves") or 0.0, figures.value(profile, "tail_fraction") or 0.0
+    waves, tail = (
+        figures.value(profile, "waves") or 0.0,
+        figures.value(profile, "tail_fraction") or 0.0,
+    )
     measured = fact(profile, "tail_fraction", "", TAIL, ">")
     if waves <= 1:
         return ruled_out(ID, "The grid is one wave or less.", fact(profile, "waves"))
     if tail <= TAIL.value:
-        return ruled_out(ID, "The last wave is nearly full, or one among many.", fact(profile, "waves"), measured)
-    fill, active = figures.value(profile, "occupancy_fill"), figures.value(profile, "active_fraction")
-    # The measured emptiness bounds the loss: an SM with one block of several left is not idle, and its block runs faster alone.
+        return ruled_out(
+            ID, "The last wave is nearly full, or one among many.", fact(profile, "waves"), measured
+        )
+    fill, active = (
+        figures.value(profile, "occupancy_fill"),
+        figures.value(profile, "active_fraction"),
+    )
+    # The measured emptiness bounds the loss: an SM with one block of several left is not idle, and
+    # its block runs faster alone.
     used = fill * (active or 1.0) if fill is not None else 1 - tail
     balance = max(1 - tail, min(1.0, used))
     return finding(
         ID,
         f"The grid is {units.significant(waves)} times what the GPU can run at once, so a last, partly empty round of blocks keeps the rest waiting.",
         model.without(Removal("with the last wave full", balance=balance)),
-        (fact(profile, "waves"), measured, fact(profile, "active_fraction"), fact(profile, "occupancy_fill")),
+        (
+            fact(profile, "waves"),
+            measured,
+            fact(profile, "active_fraction"),
+            fact(profile, "occupancy_fill"),
+        ),
         (
             f"Aim at a whole number of waves: {math.floor(waves)} or {math.ceil(waves)} times the blocks that fit, by another tile or block size.",
             "Use smaller blocks, or a persistent grid that hands out tiles, so that the SMs finish together.",

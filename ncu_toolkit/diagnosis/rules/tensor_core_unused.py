@@ -1,26 +1,23 @@
 """A matrix product in a type that tensor cores take is computed on the ordinary arithmetic pipe.
 
-What it is
-Tensor cores multiply small matrices of 16-bit (and other) types with one instruction, at 4 to 16 times the rate of the FMA pipe. A product of
-half-precision
-matrices written as scalar multiply-adds leaves them idle.
+What it is Tensor cores multiply small matrices of 16-bit (and other) types with one instruction, at
+4 to 16 times the rate of the FMA pipe. A product of half-precision matrices written as scalar
+multiply-adds leaves them idle.
 
-Why it costs time
-One m16n8k16 matrix instruction does the 2048 multiply-adds of 64 FFMA instructions, and its operands need far fewer loads.
+Why it costs time One m16n8k16 matrix instruction does the 2048 multiply-adds of 64 FFMA
+instructions, and its operands need far fewer loads.
 
-How to confirm
-Multiply-adds fill the FMA or FP16 pipe, or the loads that feed them fill the load/store pipe; the operands are 16-bit; no HMMA, HGMMA or the like
-is executed.
+How to confirm Multiply-adds fill the FMA or FP16 pipe, or the loads that feed them fill the
+load/store pipe; the operands are 16-bit; no HMMA, HGMMA or the like is executed.
 
-What to change
-Use wmma or mma.sync (all GPUs since Volta), wgmma on Hopper, a library (cuBLAS, CUTLASS), with float accumulation.
+What to change Use wmma or mma.sync (all GPUs since Volta), wgmma on Hopper, a library (cuBLAS,
+CUTLASS), with float accumulation.
 
-When the advice is wrong
-Not every loop of multiply-adds is a matrix product. Float input would have to be rounded to TF32 or less. Tiny matrices do not fill a tile.
+When the advice is wrong Not every loop of multiply-adds is a matrix product. Float input would have
+to be rounded to TF32 or less. Tiny matrices do not fill a tile.
 
-Source
-CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architecture white papers (rates by SM).
-"""
+Source CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architecture white
+papers (rates by SM)."""
 
 from __future__ import annotations
 
@@ -50,18 +47,22 @@ TITLE: Final = "Tensor cores unused"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fma_pipe_active", "dram_bytes", "stalls")
 MULTIPLY_ADDS: Final = Threshold(
-    0.15, "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often"
+    0.15,
+    "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often",
 )
 INTENSITY: Final = Threshold(
-    16.0, "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it"
+    16.0,
+    "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it",
 )
-#: Instructions of a tensor-core version for each multiply-add of the scalar one: an m16n8k16 product does the work of 64 FFMA and needs about seven
-#: more for its operands.
+#: Instructions of a tensor-core version for each multiply-add of the scalar one: an m16n8k16
+#: product does the work of 64 FFMA and needs about seven more for its operands.
 INSTRUCTIONS_LEFT: Final = 1 / 8
-#: Passes of 128 bytes through shared memory for each scalar multiply-add: an m16n8k16 product, the work of 64, reads 16x16 and 16x8 halves.
+#: Passes of 128 bytes through shared memory for each scalar multiply-add: an m16n8k16 product, the
+#: work of 64, reads 16x16 and 16x8 halves.
 FRAGMENT_PASSES: Final = (16 * 16 + 16 * 8) * 2 / 128 / 64
 HALF_BYTES: Final = 2
-#: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse, which asks for as many.
+#: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse,
+#: which asks for as many.
 REUSE: Final = 4.0
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
@@ -72,7 +73,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if profile.device.cc < (7, 0):
         return ruled_out(ID, "This GPU has no tensor cores.")
     if figures.executed(profile, ("tensor",)):
-        return ruled_out(ID, "The kernel uses the tensor cores.", fact(profile, "tensor_pipe_active"))
+        return ruled_out(
+            ID, "The kernel uses the tensor cores.", fact(profile, "tensor_pipe_active")
+        )
     total = sum(row.warps for row in figures.rows(profile))
     fused = sum(row.warps for row in figures.rows(profile) if is_multiply_add(row.opcode))
     evidence = (
@@ -83,11 +86,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "flops_fp16"),
     )
     if not total or fused / total < MULTIPLY_ADDS.value:
-        return ruled_out(ID, "Multiply-adds are a small part of the instructions: not a matrix product.", *evidence)
+        return ruled_out(
+            ID,
+            "Multiply-adds are a small part of the instructions: not a matrix product.",
+            *evidence,
+        )
     halves = _sixteen_bit(profile)
     if not halves:
-        return ruled_out(ID, "The operands are not of a 16-bit type, so tensor cores would change the result's precision.", *evidence)
-    flops = (figures.value(profile, "flops_fp32") or 0.0) + (figures.value(profile, "flops_fp16") or 0.0)
+        return ruled_out(
+            ID,
+            "The operands are not of a 16-bit type, so tensor cores would change the result's precision.",
+            *evidence,
+        )
+    flops = (figures.value(profile, "flops_fp32") or 0.0) + (
+        figures.value(profile, "flops_fp16") or 0.0
+    )
     moved = figures.value(profile, "dram_bytes")
     if moved and flops / moved < INTENSITY.value:
         return ruled_out(
@@ -95,8 +108,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.",
             *evidence,
         )
-    # Only multiply-adds and the conversions of their operands go, and what these read from shared memory beyond what fragments need; tiles are
-    # loaded as before, and waited for as long.
+    # Only multiply-adds and the conversions of their operands go, and what these read from shared
+    # memory beyond what fragments need; tiles are loaded as before, and waited for as long.
     passes = profile.value("shared_load_wavefronts")
     operands = min(1.0, FRAGMENT_PASSES * fused / passes) if passes else 1.0
     shared = keep(_shared_loads(profile), operands)
@@ -104,9 +117,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
-        stalls={reason: keep(blame(profile, reason, ("shared",)), shared) for reason in ("short_scoreboard", "mio_throttle")},
+        stalls={
+            reason: keep(blame(profile, reason, ("shared",)), shared)
+            for reason in ("short_scoreboard", "mio_throttle")
+        },
         loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT)
-        | dict.fromkeys(("l1_data", "l1_writeback", "l1", "lsu"), keep(shared_wavefront_part(profile) if passes else 0.0, operands)),
+        | dict.fromkeys(
+            ("l1_data", "l1_writeback", "l1", "lsu"),
+            keep(shared_wavefront_part(profile) if passes else 0.0, operands),
+        ),
         instructions=keep(replaced, INSTRUCTIONS_LEFT),
     )
     return finding(
@@ -119,14 +138,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "Load fragments with ldmatrix from a swizzled shared tile.",
         ),
         "HMMA (HGMMA on Hopper) in place of FFMA and HFMA2; the tensor pipe is active.",
-        confidence="high" if profile.context and profile.context.dtype in TENSOR_TYPES else "medium",
-        locations=locate(profile, lambda row: float(row.executed or 0) if is_multiply_add(row.opcode) else 0.0, "multiply-adds"),
+        confidence="high"
+        if profile.context and profile.context.dtype in TENSOR_TYPES
+        else "medium",
+        locations=locate(
+            profile,
+            lambda row: float(row.executed or 0) if is_multiply_add(row.opcode) else 0.0,
+            "multiply-adds",
+        ),
     )
 
 
 def _shared_loads(profile: Profile) -> float:
     """Loads among the instructions on shared memory; all of them where they were not counted."""
-    of_shared = [(attribution.base(row.opcode) == "LDS", row.warps) for row in figures.rows(profile) if attribution.kind(row.opcode) == "shared"]
+    of_shared = [
+        (attribution.base(row.opcode) == "LDS", row.warps)
+        for row in figures.rows(profile)
+        if attribution.kind(row.opcode) == "shared"
+    ]
     total = sum(n for _, n in of_shared)
     return sum(n for loads, n in of_shared if loads) / total if total else 1.0
 
@@ -137,19 +166,34 @@ def is_multiply_add(opcode: str) -> bool:
 
 
 def _sixteen_bit(profile: Profile) -> bool:
-    """Whether the operands are 16-bit: the ladder says so, half arithmetic does the work, or 16-bit loads or conversions feed the multiply-adds."""
+    """Whether the operands are 16-bit: the ladder says so, half arithmetic does the work, or 16-bit
+    loads or conversions feed the multiply-adds."""
     if profile.context and profile.context.dtype in TENSOR_TYPES:
         return True
-    half, single = figures.value(profile, "flops_fp16") or 0.0, figures.value(profile, "flops_fp32") or 0.0
+    half, single = (
+        figures.value(profile, "flops_fp16") or 0.0,
+        figures.value(profile, "flops_fp32") or 0.0,
+    )
     if half > single:
         return True
-    loads = [(row.opcode, row.warps) for row in figures.rows(profile) if attribution.base(row.opcode) in ("LDG", "LDS")]
-    narrow = sum(n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split("."))
+    loads = [
+        (row.opcode, row.warps)
+        for row in figures.rows(profile)
+        if attribution.base(row.opcode) in ("LDG", "LDS")
+    ]
+    narrow = sum(
+        n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split(".")
+    )
     converted, threads = widened(profile)
     fused = sum(row.warps for row in figures.rows(profile) if is_multiply_add(row.opcode))
-    # Tiles may be converted on their way into shared memory, each value once: as many as the loads brought, and each used many times.
-    brought, reuse = figures.value(profile, "lane_load_bytes") or 0.0, figures.value(profile, "load_reuse") or 0.0
+    # Tiles may be converted on their way into shared memory, each value once: as many as the loads
+    # brought, and each used many times.
+    brought, reuse = (
+        figures.value(profile, "lane_load_bytes") or 0.0,
+        figures.value(profile, "load_reuse") or 0.0,
+    )
     if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE:
         return True
-    # Each multiply-add of two converted operands takes up to two conversions; an eighth still means that values fetched as halves feed it.
+    # Each multiply-add of two converted operands takes up to two conversions; an eighth still means
+    # that values fetched as halves feed it.
     return narrow > sum(n for _, n in loads) / 2 or converted > fused / 8

@@ -1,9 +1,8 @@
 """The tensor cores work nearly all the time: the matrix roof.
 
-What it is
-Matrix instructions fill the tensor pipe close to what well-written kernels reach. On Hopper the older warp-level instructions (mma.sync: HMMA)
-cannot fill it: only
-warpgroup instructions (wgmma: HGMMA) can.
+What it is Matrix instructions fill the tensor pipe close to what well-written kernels reach. On
+Hopper the older warp-level instructions (mma.sync: HMMA) cannot fill it: only warpgroup
+instructions (wgmma: HGMMA) can.
 
 Why it costs time
 Time is then matrix operations over the pipe's rate.
@@ -11,16 +10,15 @@ Time is then matrix operations over the pipe's rate.
 How to confirm
 The tensor pipe above 72% of peak; or, on Hopper, HMMA without HGMMA and the pipe near two thirds.
 
-What to change
-Nothing in the instructions where it is full; below 97%, what lies between tiles: the start and the end of each block, the stores of results.
-On Hopper move from mma.sync to wgmma with operands in shared memory, fed by TMA.
+What to change Nothing in the instructions where it is full; below 97%, what lies between tiles: the
+start and the end of each block, the stores of results. On Hopper move from mma.sync to wgmma with
+operands in shared memory, fed by TMA.
 
 When the advice is wrong
 Padding tiles count as work: compare the operations executed with those the problem needs.
 
-Source
-PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; measured on an H200: mma.sync kernels end near 65% of the peak that wgmma reaches.
-"""
+Source PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; measured on an H200: mma.sync
+kernels end near 65% of the peak that wgmma reaches."""
 
 from __future__ import annotations
 
@@ -40,8 +38,14 @@ REQUIRES: Final = ()
 OPTIONAL: Final = ("tensor_pipe_active", "hmma_pipe_active", "opcodes")
 #: Part of Hopper's matrix rate that mma.sync reaches at most, measured on an H200.
 MMA_SYNC: Final = 0.65
-NEAR_MMA_SYNC: Final = Threshold(0.9 * 0.8 * MMA_SYNC, "nine tenths of the 80% that well-written kernels reach of mma.sync's 65% of Hopper's peak")
-BEST: Final = Threshold(0.97, "what the best bfloat16 products keep the pipe busy on an H200: the vendor's 97 to 98%, wgmma_persistent 97%, at 8192")
+NEAR_MMA_SYNC: Final = Threshold(
+    0.9 * 0.8 * MMA_SYNC,
+    "nine tenths of the 80% that well-written kernels reach of mma.sync's 65% of Hopper's peak",
+)
+BEST: Final = Threshold(
+    0.97,
+    "what the best bfloat16 products keep the pipe busy on an H200: the vendor's 97 to 98%, wgmma_persistent 97%, at 8192",
+)
 WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 
 
@@ -51,17 +55,32 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     busy = model.busy("tensor")
     old = _only_warp_level(profile)
     limit = NEAR_MMA_SYNC if old else NEAR
-    name = "tensor_pipe_active" if profile.value("tensor_pipe_active") is not None else "hmma_pipe_active"
+    name = (
+        "tensor_pipe_active"
+        if profile.value("tensor_pipe_active") is not None
+        else "hmma_pipe_active"
+    )
     measured = fact(profile, name, "", limit, ">=")
-    evidence = (measured, fact(profile, "kind_share:tensor"), fact(profile, "flops_tensor"), fact(profile, "issue_active"))
+    evidence = (
+        measured,
+        fact(profile, "kind_share:tensor"),
+        fact(profile, "flops_tensor"),
+        fact(profile, "issue_active"),
+    )
     if busy < limit.value:
         return ruled_out(ID, f"The tensor pipe is {units.percent(busy)} busy.", measured)
     if model.working < WORKING.value:
-        return ruled_out(ID, f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.", measured)
+        return ruled_out(
+            ID,
+            f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.",
+            measured,
+        )
     if old:
         removal = Removal(
             "with warpgroup instructions",
-            stalls=dict.fromkeys(("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait"), MMA_SYNC),
+            stalls=dict.fromkeys(
+                ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait"), MMA_SYNC
+            ),
             loads={"tensor": MMA_SYNC},
             instructions=MMA_SYNC,
         )
@@ -71,11 +90,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "instructions can.",
             model.without(removal),
             evidence,
-            ("Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",),
+            (
+                "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
+            ),
             "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM.",
             confidence="medium",
         )
-    fewer = "No larger cause was found: only fewer operations or a narrower type would be much faster."
+    fewer = (
+        "No larger cause was found: only fewer operations or a narrower type would be much faster."
+    )
     fed = "Keep the pipe fed between tiles: a block that goes on to the next tile stores one result while it multiplies for the next."
     return roof(
         ID,
@@ -94,5 +117,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
 def _only_warp_level(profile: Profile) -> bool:
     if profile.device.cc != (9, 0):
         return False
-    names = {attribution.base(row.opcode) for row in figures.rows(profile) if attribution.kind(row.opcode) == "tensor"}
+    names = {
+        attribution.base(row.opcode)
+        for row in figures.rows(profile)
+        if attribution.kind(row.opcode) == "tensor"
+    }
     return bool(names) and not names & set(WARPGROUP)

@@ -1,29 +1,29 @@
-"""The lanes of a warp touch memory that lies apart, so one instruction turns into many memory transactions.
+"""The lanes of a warp touch memory that lies apart, so one instruction turns into many memory
+transactions.
 
-What it is
-A warp's 32 lanes access global memory together. The hardware fetches whole 32-byte sectors, grouped in 128-byte lines. When neighbouring lanes
-read neighbouring elements, 32 floats are 4 sectors of one line. When they stride through memory, every lane needs a sector, and often a line, of
-its own: 32 sectors for the same 128 bytes.
+What it is A warp's 32 lanes access global memory together. The hardware fetches whole 32-byte
+sectors, grouped in 128-byte lines. When neighbouring lanes read neighbouring elements, 32 floats
+are 4 sectors of one line. When they stride through memory, every lane needs a sector, and often a
+line, of its own: 32 sectors for the same 128 bytes.
 
-Why it costs time
-Every line is a separate lookup in L1 (one a cycle), every sector a separate transfer from L2, and most of the bytes fetched are thrown away. The
-load/store queue fills (lg throttle), and loads come back late (long scoreboard).
+Why it costs time Every line is a separate lookup in L1 (one a cycle), every sector a separate
+transfer from L2, and most of the bytes fetched are thrown away. The load/store queue fills (lg
+throttle), and loads come back late (long scoreboard).
 
-How to confirm
-Sectors per request far above what the access width needs (4 for 4-byte lanes, 8 for 8-byte, 16 for 16-byte), and sectors beyond the ideal at
-particular lines. Throughput may look high: busy with useless sectors is still busy.
+How to confirm Sectors per request far above what the access width needs (4 for 4-byte lanes, 8 for
+8-byte, 16 for 16-byte), and sectors beyond the ideal at particular lines. Throughput may look high:
+busy with useless sectors is still busy.
 
-What to change
-Let the lane index (threadIdx.x) run along the contiguous dimension: swap indices, store the array transposed, or turn an array of structures into a
-structure of arrays. Where both a row and a column walk are needed, read in rows and transpose through shared memory.
+What to change Let the lane index (threadIdx.x) run along the contiguous dimension: swap indices,
+store the array transposed, or turn an array of structures into a structure of arrays. Where both a
+row and a column walk are needed, read in rows and transpose through shared memory.
 
-When the advice is wrong
-A gather through an index array is scattered by nature: sort or bin the indices, or accept it. A few scattered accesses outside the hot loop do not
-matter, whatever their sectors per request: look at the predicted saving.
+When the advice is wrong A gather through an index array is scattered by nature: sort or bin the
+indices, or accept it. A few scattered accesses outside the hot loop do not matter, whatever their
+sectors per request: look at the predicted saving.
 
-Source
-CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute Kernel Profiling Guide, "Memory Tables" (sectors, requests, tags).
-"""
+Source CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute Kernel
+Profiling Guide, "Memory Tables" (sectors, requests, tags)."""
 
 from __future__ import annotations
 
@@ -52,42 +52,78 @@ ID: Final = "uncoalesced-global-access"
 TITLE: Final = "Uncoalesced global access"
 REQUIRES: Final = ("global_sector_excess",)
 OPTIONAL: Final = ("l1_tag_excess", "lane_bytes", "dram_bytes", "stalls")
-EXCESS: Final = Threshold(0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on")
+EXCESS: Final = Threshold(
+    0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
+)
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     excess = figures.value(profile, "global_sector_excess") or 0.0
-    measured = fact(profile, "global_sector_excess", "Sectors that better placed lanes would not need.", EXCESS, ">")
+    measured = fact(
+        profile,
+        "global_sector_excess",
+        "Sectors that better placed lanes would not need.",
+        EXCESS,
+        ">",
+    )
     if excess <= EXCESS.value:
-        return ruled_out(ID, "Global accesses touch close to as few sectors as their bytes need.", measured)
+        return ruled_out(
+            ID, "Global accesses touch close to as few sectors as their bytes need.", measured
+        )
     sectors = 1 - excess
     tag_excess = figures.value(profile, "l1_tag_excess")
     tags = sectors if tag_excess is None else 1 - tag_excess
     queued = queueing(model)
-    # The queue in front of L1 drains one line at a time; a load that waits for its data waits for queues only in part.
+    # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
+    # queues only in part.
     throttle = keep(blame(profile, "lg_throttle", ("global",)), tags)
     waiting = keep(blame(profile, "long_scoreboard", ("global",)), keep(queued, min(sectors, tags)))
-    counted, all_sectors = figures.value(profile, "global_sectors"), profile.value("l2_sectors_from_sm")
+    counted, all_sectors = (
+        figures.value(profile, "global_sectors"),
+        profile.value("l2_sectors_from_sm"),
+    )
     # Bulk copies pass the same link without being counted at an instruction.
-    beyond = keep(min(1.0, counted / all_sectors) if counted is not None and all_sectors else 1.0, sectors)
+    beyond = keep(
+        min(1.0, counted / all_sectors) if counted is not None and all_sectors else 1.0, sectors
+    )
     moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
-    # No placement needs more from device memory than the lanes ask for; how much less depends on caches, so nothing beyond that is claimed.
+    # No placement needs more from device memory than the lanes ask for; how much less depends on
+    # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
-    data = keep(1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0, tags)
+    data = keep(
+        1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0, tags
+    )
     removal = Removal(
         "with each warp's bytes side by side",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
-        loads={"l1_tag": tags, "l1_data": data, "l2": beyond, "fill": beyond, "dram": dram, "l1": data},
+        loads={
+            "l1_tag": tags,
+            "l1_data": data,
+            "l2": beyond,
+            "fill": beyond,
+            "dram": dram,
+            "l1": data,
+        },
     )
-    per_load, per_store = fact(profile, "ld_sectors_per_request"), fact(profile, "st_sectors_per_request")
+    per_load, per_store = (
+        fact(profile, "ld_sectors_per_request"),
+        fact(profile, "st_sectors_per_request"),
+    )
     return finding(
         ID,
         f"Neighbouring threads read or write memory that lies apart: {units.percent(excess)} of the memory sectors fetched would not be needed if "
         "they lay side by side.",
         model.without(removal),
-        (measured, fact(profile, "l1_tag_excess"), per_load, per_store, stall_fact(profile, "lg_throttle"), stall_fact(profile, "long_scoreboard")),
+        (
+            measured,
+            fact(profile, "l1_tag_excess"),
+            per_load,
+            per_store,
+            stall_fact(profile, "lg_throttle"),
+            stall_fact(profile, "long_scoreboard"),
+        ),
         (
             "Let threadIdx.x run along the dimension that is contiguous in memory, at the lines named here.",
             "Where the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
@@ -95,6 +131,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "Sectors per load fall towards 4 for 4-byte elements (16 for 16-byte), and lg throttle and long scoreboard shrink with them.",
         locations=locate(
-            profile, lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0), "sectors beyond the ideal"
+            profile,
+            lambda row: (
+                row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0)
+            ),
+            "sectors beyond the ideal",
         ),
     )

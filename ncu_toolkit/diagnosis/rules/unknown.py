@@ -1,7 +1,7 @@
 """No bottleneck of the list explains this launch, or the report holds too little to tell.
 
-What it is
-The verdict where every other rule found nothing or lacked its inputs. It says what was seen, and what to collect to learn more.
+What it is The verdict where every other rule found nothing or lacked its inputs. It says what was
+seen, and what to collect to learn more.
 
 Why it costs time
 Not known: that is the point. A guess would be worse.
@@ -12,8 +12,8 @@ Collect the full set of sections for this launch and diagnose again.
 What to change
 Nothing yet. Read the largest stalls and the busiest units listed here.
 
-When the advice is wrong
-A kernel may be limited by something outside this list: clocks under a power limit, another process on the GPU, or the profiler itself.
+When the advice is wrong A kernel may be limited by something outside this list: clocks under a
+power limit, another process on the GPU, or the profiler itself.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" and "Quick Reference".
@@ -67,7 +67,11 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
     """What was seen, and what to collect."""
     absent = sections_to_collect(profile)
     name, busy = model.busiest()
-    seen = [f"the busiest unit is {RESOURCES[name][2]} at {units.percent(busy)}" if name else "no unit's load was collected"]
+    seen = [
+        f"the busiest unit is {RESOURCES[name][2]} at {units.percent(busy)}"
+        if name
+        else "no unit's load was collected"
+    ]
     stalls = largest_stalls(profile)
     if name and busy < BUSY.value and not stalls:
         seen.append("so warps wait, for memory, for each other, or because they are too few")
@@ -76,7 +80,11 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
         if stalls
         else "stall reasons were not collected"
     )
-    summary = "Nothing on the list explains this launch: " if not absent else "The report holds too little to name a cause: "
+    summary = (
+        "Nothing on the list explains this launch: "
+        if not absent
+        else "The report holds too little to name a cause: "
+    )
     advice = (
         (f"Collect what is missing: {command(absent)}",)
         if absent
@@ -97,5 +105,7 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
         1.0,
         ("No prediction without a cause.",),
         advice,
-        "Stall reasons, instruction counts and memory tables in the next profile." if absent else "",
+        "Stall reasons, instruction counts and memory tables in the next profile."
+        if absent
+        else "",
     )

@@ -1,4 +1,5 @@
-"""A search on the GPU of this machine: settings compiled in parallel, pruned, verified, and timed beside the baseline."""
+"""A search on the GPU of this machine: settings compiled in parallel, pruned, verified, and timed
+beside the baseline."""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ from ncu_toolkit.model.codec import document
 
 #: Compilations between two looks at the clock, for each that runs at a time.
 BATCH: Final = 4
-#: Seconds between two writes of the state; what is lost when the program is killed is measured again.
+#: Seconds between two writes of the state; what is lost when the program is killed is measured
+#: again.
 SAVE_EVERY: Final = 2.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to tune. `most` bounds the settings, `seconds` the time of this call; None: all, no bound. `restart` forgets an earlier search."""
+    """What to tune. `most` bounds the settings, `seconds` the time of this call; None: all, no
+    bound. `restart` forgets an earlier search."""
 
     rung: Rung
     size: str
@@ -46,15 +49,17 @@ class _OutOfTime(Exception):
 
 
 def run(request: Request, reporter: Reporter) -> Search:
-    """Search, from the start or from where an earlier call stopped, and keep the best where the launcher finds it.
+    """Search, from the start or from where an earlier call stopped, and keep the best where the
+    launcher finds it.
 
     Returns:
-        The search; `finished` is False where `seconds` ran out: then the best of what was timed is kept, marked as of an unfinished search.
+        The search; `finished` is False where `seconds` ran out: then the best of what was timed is
+        kept, marked as of an unfinished search.
 
     Raises:
         UsageProblem: nothing to search, or a size or type that the kernel does not take.
-        EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context (the next call goes on without it).
-        KernelProblem: no setting can be used.
+            EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context
+            (the next call goes on without it). KernelProblem: no setting can be used.
     """
     cuda.disable_tf32()
     cuda.cupy()
@@ -66,13 +71,24 @@ def run(request: Request, reporter: Reporter) -> Search:
     chosen, invalid = tuner.settings(rung, request.most, request.seed)
     trials = tuple(Trial(parameters) for parameters in chosen)
     fresh = Search(
-        rung.family, rung.name, size.label, dtype, device.name, nvcc.source_digest(rung), request.seed, rung.with_parameters(), trials, invalid
+        rung.family,
+        rung.name,
+        size.label,
+        dtype,
+        device.name,
+        nvcc.source_digest(rung),
+        request.seed,
+        rung.with_parameters(),
+        trials,
+        invalid,
     )
     if request.restart:
         tuner.forget(fresh)
     search = tuner.resume(fresh)
     if search.finished:
-        reporter.note("this search was finished before: its result is shown again, --restart measures anew")
+        reporter.note(
+            "this search was finished before: its result is shown again, --restart measures anew"
+        )
     else:
         search = _search(search, rung, problem, request, started, reporter)
     if search.timed:
@@ -80,10 +96,17 @@ def run(request: Request, reporter: Reporter) -> Search:
     return search
 
 
-def _search(search: Search, rung: Rung, problem: Problem, request: Request, started: float, reporter: Reporter) -> Search:
-    """Compile and time. With a time limit compiling takes no more than half of what is left before what is ready is timed, so that a call that is
-    too short for all settings finds the best of some; the rest is compiled and timed afterwards, by this call or the next.
-    """
+def _search(
+    search: Search,
+    rung: Rung,
+    problem: Problem,
+    request: Request,
+    started: float,
+    reporter: Reporter,
+) -> Search:
+    """Compile and time. With a time limit compiling takes no more than half of what is left before
+    what is ready is timed, so that a call that is too short for all settings finds the best of
+    some; the rest is compiled and timed afterwards, by this call or the next."""
     deadline = None if request.seconds is None else started + request.seconds
     while True:
         pause = None if deadline is None else (time.monotonic() + deadline) / 2
@@ -106,8 +129,16 @@ def entry_of(search: Search) -> tuned.TunedEntry:
     )  # fmt: skip
 
 
-def _compile(search: Search, rung: Rung, problem: Problem, request: Request, deadline: float | None, reporter: Reporter) -> Search:
-    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached, so an interrupted build goes on.
+def _compile(
+    search: Search,
+    rung: Rung,
+    problem: Problem,
+    request: Request,
+    deadline: float | None,
+    reporter: Reporter,
+) -> Search:
+    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached,
+    so an interrupted build goes on.
 
     What `deadline` (of time.monotonic) leaves no time for stays new.
     """
@@ -124,22 +155,33 @@ def _compile(search: Search, rung: Rung, problem: Problem, request: Request, dea
         except UsageProblem as error:
             trials[index] = replace(trial, state="pruned", reason=error.message)
             continue
-        requests[index] = nvcc.BuildRequest(rung, device.arch, trial.parameters, problem.macros(search.dtype))
+        requests[index] = nvcc.BuildRequest(
+            rung, device.arch, trial.parameters, problem.macros(search.dtype)
+        )
     reporter.stage("Build", len(requests))
     for index, outcome in _built(requests, request.jobs, deadline, reporter):
         trial = trials[index]
         if outcome.cubin is None:
             if isinstance(outcome.error, EnvironmentProblem):
                 raise outcome.error
-            trials[index] = replace(trial, state="pruned", reason=outcome.error.message if outcome.error else "does not compile")
+            trials[index] = replace(
+                trial,
+                state="pruned",
+                reason=outcome.error.message if outcome.error else "does not compile",
+            )
             continue
         reason, seen = tuner.prune(device.cc, outcome.cubin.entries, geometry[index])
-        trials[index] = replace(seen, parameters=trial.parameters, state="pruned" if reason else "ready", reason=reason)
+        trials[index] = replace(
+            seen, parameters=trial.parameters, state="pruned" if reason else "ready", reason=reason
+        )
     return replace(search, trials=tuple(trials))
 
 
 def _built(
-    requests: Mapping[int, nvcc.BuildRequest], jobs: int | None, deadline: float | None, reporter: Reporter
+    requests: Mapping[int, nvcc.BuildRequest],
+    jobs: int | None,
+    deadline: float | None,
+    reporter: Reporter,
 ) -> Iterator[tuple[int, nvcc.BuildOutcome]]:
     """Each request's outcome, compiled in batches until the deadline."""
     indices = list(requests)
@@ -149,7 +191,9 @@ def _built(
             return
         part = indices[start : start + batch]
         outcomes = nvcc.build_many(
-            [requests[index] for index in part], lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label), jobs
+            [requests[index] for index in part],
+            lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label),
+            jobs,
         )
         yield from zip(part, outcomes, strict=True)
 
@@ -160,8 +204,11 @@ def _names(problem: Problem, search: Search, rung: Rung) -> dict[str, float]:
     return {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
 
 
-def _time(search: Search, rung: Rung, problem: Problem, deadline: float | None, reporter: Reporter) -> Search:
-    """The rounds, with the state written every SAVE_EVERY seconds and whenever they end, for whatever reason."""
+def _time(
+    search: Search, rung: Rung, problem: Problem, deadline: float | None, reporter: Reporter
+) -> Search:
+    """The rounds, with the state written every SAVE_EVERY seconds and whenever they end, for
+    whatever reason."""
     bench = _Bench(rung, problem, search, deadline)
     written = time.monotonic()
 
@@ -180,7 +227,9 @@ def _time(search: Search, rung: Rung, problem: Problem, deadline: float | None, 
             reporter.stage(f"Round {level + 1}", left + 1)
         reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
 
-    searcher = Searcher(search, saved, lambda parameters, running: tuner.mark(search, parameters, running))
+    searcher = Searcher(
+        search, saved, lambda parameters, running: tuner.mark(search, parameters, running)
+    )
     try:
         return searcher.run(bench.measure, told)
     except _OutOfTime:
@@ -192,9 +241,13 @@ def _time(search: Search, rung: Rung, problem: Problem, deadline: float | None, 
 class _Bench:
     """Times settings on one workspace, each verified before its first run here."""
 
-    def __init__(self, rung: Rung, problem: Problem, search: Search, deadline: float | None) -> None:
+    def __init__(
+        self, rung: Rung, problem: Problem, search: Search, deadline: float | None
+    ) -> None:
         self._rung, self._deadline = rung, deadline
-        self._space = Workspace(problem, problem.parse_size(search.size), search.dtype, rung.problem)
+        self._space = Workspace(
+            problem, problem.parse_size(search.size), search.dtype, rung.problem
+        )
         cache: Literal["warm", "flushed"] = "warm" if problem.rate == "flop" else "flushed"
         self._watch = Stopwatch(cache)
         self._baseline = _baseline(rung, problem, self._space)
@@ -214,7 +267,9 @@ class _Bench:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise KernelProblem(f"failed on the GPU: {first}") from error
 
-    def _measured(self, parameters: Parameters, repeats: int, limit_us: float | None, key: str) -> Round:
+    def _measured(
+        self, parameters: Parameters, repeats: int, limit_us: float | None, key: str
+    ) -> Round:
         runnable = Runnable(self._rung, self._space, parameters)
         if key in self._verified:
             runnable.run()  # warm-up: its code was loaded just now
@@ -234,21 +289,27 @@ class _Bench:
 
 
 def _check_context() -> None:
-    """Raise EnvironmentProblem where an earlier setting has broken the GPU's context: nothing runs in this process any more."""
+    """Raise EnvironmentProblem where an earlier setting has broken the GPU's context: nothing runs
+    in this process any more."""
     try:
         cuda.synchronize("a setting before this one")
     except KernelProblem as error:
-        raise EnvironmentProblem(error.message, "Run the same command again: it goes on without the setting that failed") from error
+        raise EnvironmentProblem(
+            error.message, "Run the same command again: it goes on without the setting that failed"
+        ) from error
 
 
 def _baseline(rung: Rung, problem: Problem, space: Workspace) -> Any:
-    """The baseline bound to the same arrays, verified; None where there is none or where it cannot run here."""
+    """The baseline bound to the same arrays, verified; None where there is none or where it cannot
+    run here."""
     name = rung.baseline or problem.baseline
     other = find_rung(name if "/" in name else f"{rung.family}/{name}") if name else rung
     if other is rung or other.unsupported_on(cuda.device().cc):
         return None
     same: bool = _plain(other.problem) == _plain(rung.problem)
-    bound = Runnable(other, space if same else Workspace(problem, space.size, space.dtype, other.problem))
+    bound = Runnable(
+        other, space if same else Workspace(problem, space.size, space.dtype, other.problem)
+    )
     bound.verify()
     return bound
 

@@ -1,9 +1,11 @@
-"""Parameters that a tuner found best, by GPU and size: where they are kept, and how the launcher finds them.
+"""Parameters that a tuner found best, by GPU and size: where they are kept, and how the launcher
+finds them.
 
-One JSON file a GPU: the user's own under `tuned/` in the cache folder, and those shipped in the package under data/tuned/. The user's win. An entry
-holds for exactly its kernel, size and element type, and for the source that it was measured with: once that changes, the kernel runs with its
-header's own parameters again. Beside the tables, under `landscapes/`, lies what each search found of all settings, one file a search.
-"""
+One JSON file a GPU: the user's own under `tuned/` in the cache folder, and those shipped in the
+package under data/tuned/. The user's win. An entry holds for exactly its kernel, size and element
+type, and for the source that it was measured with: once that changes, the kernel runs with its
+header's own parameters again. Beside the tables, under `landscapes/`, lies what each search found
+of all settings, one file a search."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ KIND: Final = "tuned"
 
 @dataclass(frozen=True)
 class TunedEntry:
-    """The best parameters of one kernel at one size. Times are medians in microseconds, None where there was nothing to time."""
+    """The best parameters of one kernel at one size. Times are medians in microseconds, None where
+    there was nothing to time."""
 
     family: str
     rung: str
@@ -44,7 +47,8 @@ class TunedEntry:
     created: str
     tool_version: str
     finished: bool = True
-    """Whether the search came to its end; if not, these are the best parameters of those that it had timed."""
+    """Whether the search came to its end; if not, these are the best parameters of those that it
+    had timed."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -83,7 +87,9 @@ def read_table(path: Path) -> TunedTable | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputProblem(f"'{path}' cannot be read: {error.strerror}", "Remove it, and tune again") from error
+        raise InputProblem(
+            f"'{path}' cannot be read: {error.strerror}", "Remove it, and tune again"
+        ) from error
 
 
 @lru_cache(maxsize=16)
@@ -96,7 +102,8 @@ def _read(path: Path, _mtime: int) -> TunedTable:
 
 
 def lookup(rung: Rung, size: str, dtype: str, gpu: str) -> TunedEntry | None:
-    """The entry for a kernel, size label, element type and GPU name; None where there is none that holds for the kernel as it is.
+    """The entry for a kernel, size label, element type and GPU name; None where there is none that
+    holds for the kernel as it is.
 
     Raises:
         InputProblem: a table cannot be read.
@@ -121,7 +128,11 @@ def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry
     key = (rung.family, rung.name, size, dtype)
     for folder in (own_folder(), shipped_folder()):
         table = read_table(folder / file_name(gpu))
-        yield from (entry for entry in (table.entries if table is not None and table.gpu == gpu else ()) if entry.key == key)
+        yield from (
+            entry
+            for entry in (table.entries if table is not None and table.gpu == gpu else ())
+            if entry.key == key
+        )
 
 
 def _holds(entry: TunedEntry, rung: Rung) -> bool:
@@ -136,8 +147,11 @@ def _takes(rung: Rung, parameters: Mapping[str, int]) -> bool:
     return True
 
 
-def parameters_for(rung: Rung, size: str, dtype: str, gpu: str, overrides: Mapping[str, int], use: bool = True) -> dict[str, int]:
-    """What to run a kernel with beside its defaults: the user's overrides where there are any, else what was tuned, else nothing."""
+def parameters_for(
+    rung: Rung, size: str, dtype: str, gpu: str, overrides: Mapping[str, int], use: bool = True
+) -> dict[str, int]:
+    """What to run a kernel with beside its defaults: the user's overrides where there are any, else
+    what was tuned, else nothing."""
     if overrides or not use:
         return dict(overrides)
     entry = lookup(rung, size, dtype, gpu)
@@ -145,7 +159,8 @@ def parameters_for(rung: Rung, size: str, dtype: str, gpu: str, overrides: Mappi
 
 
 def told(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
-    """What to say of a kernel before it runs: at which sizes it runs as tuned, and where there are entries for another source of it.
+    """What to say of a kernel before it runs: at which sizes it runs as tuned, and where there are
+    entries for another source of it.
 
     Raises:
         InputProblem: a table cannot be read.
@@ -156,9 +171,19 @@ def told(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
         if entry is None:
             old += [size] if outdated(rung, size, dtype, gpu) else []
             continue
-        changed = " ".join(f"{name}={value}" for name, value in entry.parameters.items() if own.get(name) != value)
-        words.append(f"{changed or 'its own parameters'} at {size}{'' if entry.finished else ' (the best of an unfinished search)'}")
-    lines = [f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"] if words else []
+        changed = " ".join(
+            f"{name}={value}" for name, value in entry.parameters.items() if own.get(name) != value
+        )
+        words.append(
+            f"{changed or 'its own parameters'} at {size}{'' if entry.finished else ' (the best of an unfinished search)'}"
+        )
+    lines = (
+        [
+            f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"
+        ]
+        if words
+        else []
+    )
     if old:
         where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
         lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` tunes it anew")
@@ -166,7 +191,8 @@ def told(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
 
 
 def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -> Path:
-    """Put entries into the user's table of a GPU, each in place of an earlier one of the same kernel, size and type; returns the file.
+    """Put entries into the user's table of a GPU, each in place of an earlier one of the same
+    kernel, size and type; returns the file.
 
     Raises:
         EnvironmentProblem: the folder cannot be written.
@@ -177,39 +203,64 @@ def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -
     kept = {entry.key: entry for entry in (*table.entries, *entries)}
     table = replace(table, entries=tuple(kept[key] for key in sorted(kept)))
     try:
-        replace_file(path, (json.dumps(document(KIND, table), indent=1, ensure_ascii=False) + "\n").encode())
+        replace_file(
+            path, (json.dumps(document(KIND, table), indent=1, ensure_ascii=False) + "\n").encode()
+        )
     except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free some space") from error
+        raise EnvironmentProblem(
+            f"'{path}' cannot be written: {error.strerror}", "Free some space"
+        ) from error
     return path
 
 
-def store_search(gpu: str, entry: TunedEntry, landscape: Mapping[str, Any], folder: Path | None = None) -> None:
-    """Keep a search's best and its landscape (the search as a document). An unfinished search does not replace a finished one of the same source.
+def store_search(
+    gpu: str, entry: TunedEntry, landscape: Mapping[str, Any], folder: Path | None = None
+) -> None:
+    """Keep a search's best and its landscape (the search as a document). An unfinished search does
+    not replace a finished one of the same source.
 
     Raises:
         EnvironmentProblem: the folder cannot be written.
         InputProblem: the table that is there cannot be read.
     """
     table = read_table((folder or own_folder()) / file_name(gpu))
-    kept = next((other for other in (table.entries if table else ()) if other.key == entry.key), None)
+    kept = next(
+        (other for other in (table.entries if table else ()) if other.key == entry.key), None
+    )
     if not entry.finished and kept is not None and kept.finished and kept.source == entry.source:
         return
     store(gpu, [entry], folder)
     path = (folder or own_folder()) / landscape_name(gpu, *entry.key)
     try:
-        replace_file(path, (json.dumps(landscape, separators=(",", ":"), ensure_ascii=False) + "\n").encode())
+        replace_file(
+            path, (json.dumps(landscape, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+        )
     except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free some space") from error
+        raise EnvironmentProblem(
+            f"'{path}' cannot be written: {error.strerror}", "Free some space"
+        ) from error
 
 
 def landscape_name(gpu: str, family: str, rung: str, size: str, dtype: str) -> Path:
     """Where a search's landscape lies, from the folder of tables."""
-    return Path("landscapes") / file_name(gpu).removesuffix(".json") / f"{family}-{rung}-{size}-{dtype}.json"
+    return (
+        Path("landscapes")
+        / file_name(gpu).removesuffix(".json")
+        / f"{family}-{rung}-{size}-{dtype}.json"
+    )
 
 
 def landscapes(gpu: str, family: str) -> list[Path]:
-    """Files of the landscapes of a family's kernels on a GPU, by name; the user's in place of the shipped one of the same search."""
+    """Files of the landscapes of a family's kernels on a GPU, by name; the user's in place of the
+    shipped one of the same search."""
     found: dict[str, Path] = {}
     for folder in (shipped_folder(), own_folder()):
-        found.update({path.name: path for path in (folder / landscape_name(gpu, family, "", "", "")).parent.glob(f"{family}-*.json")})
+        found.update(
+            {
+                path.name: path
+                for path in (folder / landscape_name(gpu, family, "", "", "")).parent.glob(
+                    f"{family}-*.json"
+                )
+            }
+        )
     return [found[name] for name in sorted(found)]

@@ -1,7 +1,8 @@
-"""The search for a kernel's best parameters, without a GPU in it: settings, pruning, successive halving, and a state that survives interruption.
+"""The search for a kernel's best parameters, without a GPU in it: settings, pruning, successive
+halving, and a state that survives interruption.
 
-What times a setting is passed in as a function, so that the search is tested on any machine; `tune_run.py` times on the GPU.
-"""
+What times a setting is passed in as a function, so that the search is tested on any machine;
+`tune_run.py` times on the GPU."""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import document, from_plain, open_document
 
 KIND: Final = "tune"
-#: Runs of each setting in the first round; doubled every round, while half of the settings drop out, so that every round costs about the same
-#: (successive halving; Karnin et al., "Almost Optimal Exploration in Multi-Armed Bandits", 2013).
+#: Runs of each setting in the first round; doubled every round, while half of the settings drop
+#: out, so that every round costs about the same (successive halving; Karnin et al., "Almost Optimal
+#: Exploration in Multi-Armed Bandits", 2013).
 FIRST_REPEATS: Final = 3
 LAST_REPEATS: Final = 48
 #: Settings that get LAST_REPEATS runs and are ranked by them.
 FINALISTS: Final = 6
-#: A setting whose first run takes this many times the best median so far is not run again: halving would drop it, and it holds up the rest.
+#: A setting whose first run takes this many times the best median so far is not run again: halving
+#: would drop it, and it holds up the rest.
 HOPELESS: Final = 3.0
 #: Times a search may end while a setting runs before that setting is held to blame.
 STRIKES: Final = 2
@@ -40,7 +43,8 @@ Parameters = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Round:
-    """One round's runs of one setting, microseconds, each with the baseline's beside it (empty without a baseline)."""
+    """One round's runs of one setting, microseconds, each with the baseline's beside it (empty
+    without a baseline)."""
 
     times_us: tuple[float, ...]
     beside_us: tuple[float, ...] = ()
@@ -48,7 +52,8 @@ class Round:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and how far it came. `warps` are those that fit on a multiprocessor; `registers` a thread, `shared` bytes a block."""
+    """One setting and how far it came. `warps` are those that fit on a multiprocessor; `registers`
+    a thread, `shared` bytes a block."""
 
     parameters: Parameters
     state: TrialState = "new"
@@ -59,10 +64,13 @@ class Trial:
     rounds: tuple[Round, ...] = ()
 
     def score(self, rounds: int | None = None) -> float:
-        """Median of time over the baseline's time beside it (of time in microseconds without a baseline) in the first `rounds`; lower is better."""
+        """Median of time over the baseline's time beside it (of time in microseconds without a
+        baseline) in the first `rounds`; lower is better."""
         used = self.rounds[:rounds]
         if any(r.beside_us for r in used):
-            return statistics.median(t / b for r in used for t, b in zip(r.times_us, r.beside_us, strict=True))
+            return statistics.median(
+                t / b for r in used for t, b in zip(r.times_us, r.beside_us, strict=True)
+            )
         return statistics.median(t for r in used for t in r.times_us)
 
     @property
@@ -79,7 +87,10 @@ class Trial:
         """The same median and score from one run in each round."""
         if not self.rounds:
             return self
-        median, beside = self.median_us, (round(self.median_us / self.score(), 4),) if self.beside_us else ()
+        median, beside = (
+            self.median_us,
+            (round(self.median_us / self.score(), 4),) if self.beside_us else (),
+        )
         return replace(self, rounds=(Round((round(median, 4),), beside),) * len(self.rounds))
 
     @property
@@ -89,7 +100,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """A search for one kernel, size, element type and GPU. `source` is the digest of the kernel's source, `invalid` what constraints forbid."""
+    """A search for one kernel, size, element type and GPU. `source` is the digest of the kernel's
+    source, `invalid` what constraints forbid."""
 
     family: str
     rung: str
@@ -118,26 +130,33 @@ class Search:
         return tuple(sorted(self.timed, key=lambda trial: (-len(trial.rounds), trial.score())))
 
     def compact(self) -> Search:
-        """The same with one run a round, its medians: enough to draw the landscape, and small enough to keep for good."""
+        """The same with one run a round, its medians: enough to draw the landscape, and small
+        enough to keep for good."""
         return replace(self, trials=tuple(trial.compact() for trial in self.trials))
 
     @property
     def own(self) -> Trial | None:
         """The header's own parameters, where they could be timed."""
-        return next((trial for trial in self.timed if dict(trial.parameters) == dict(self.default)), None)
+        return next(
+            (trial for trial in self.timed if dict(trial.parameters) == dict(self.default)), None
+        )
 
 
 class Measure(Protocol):
     def __call__(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
-        """Time one setting `repeats` times; once is enough where that run takes longer than `limit_us`.
+        """Time one setting `repeats` times; once is enough where that run takes longer than
+        `limit_us`.
 
         Raises:
             KernelProblem, UsageProblem: this setting cannot be used; the search goes on without it.
         """
 
 
-def settings(rung: Rung, most: int | None = None, seed: int = 1) -> tuple[list[dict[str, int]], int]:
-    """Every setting of the header's [search] that its constraints allow, the header's own parameters first, and how many they forbid.
+def settings(
+    rung: Rung, most: int | None = None, seed: int = 1
+) -> tuple[list[dict[str, int]], int]:
+    """Every setting of the header's [search] that its constraints allow, the header's own
+    parameters first, and how many they forbid.
 
     Args:
         rung: a kernel with a [search] table.
@@ -149,7 +168,8 @@ def settings(rung: Rung, most: int | None = None, seed: int = 1) -> tuple[list[d
     """
     if not rung.search:
         raise UsageProblem(
-            f"{rung.name} has no parameters to search", "Kernels with a [search] table in their header can be tuned: kernels/README.md"
+            f"{rung.name} has no parameters to search",
+            "Kernels with a [search] table in their header can be tuned: kernels/README.md",
         )
     own = rung.with_parameters()
     allowed, forbidden = [], 0
@@ -164,11 +184,14 @@ def settings(rung: Rung, most: int | None = None, seed: int = 1) -> tuple[list[d
     return [own, *others], forbidden
 
 
-def prune(cc: tuple[int, int], resources: Mapping[str, Resources], launches: Sequence[LaunchGeometry]) -> tuple[str, Trial]:
-    """Why a compiled setting is not worth running, "" where it is, and a trial that holds its resources (with no parameters yet).
+def prune(
+    cc: tuple[int, int], resources: Mapping[str, Resources], launches: Sequence[LaunchGeometry]
+) -> tuple[str, Trial]:
+    """Why a compiled setting is not worth running, "" where it is, and a trial that holds its
+    resources (with no parameters yet).
 
-    Spills, more registers or shared memory than a block may have, or no block on a multiprocessor, in any of its kernels.
-    """
+    Spills, more registers or shared memory than a block may have, or no block on a multiprocessor,
+    in any of its kernels."""
     registers = shared = 0
     warps = 10**9
     reason = ""
@@ -176,8 +199,20 @@ def prune(cc: tuple[int, int], resources: Mapping[str, Resources], launches: Seq
         used = resources.get(launch.kernel)
         if used is None:
             return f"the compiled code has no kernel {launch.kernel}", Trial({})
-        fill = occupancy(cc, launch.threads, used.registers, used.shared, launch.shared, None, max(1, used.barriers))
-        registers, shared, warps = max(registers, used.registers), max(shared, fill.shared), min(warps, fill.active_warps)
+        fill = occupancy(
+            cc,
+            launch.threads,
+            used.registers,
+            used.shared,
+            launch.shared,
+            None,
+            max(1, used.barriers),
+        )
+        registers, shared, warps = (
+            max(registers, used.registers),
+            max(shared, fill.shared),
+            min(warps, fill.active_warps),
+        )
         if used.spills:
             reason = f"spills {used.spill_stores + used.spill_loads} bytes"
         elif fill.shared > limits_of(cc).shared_per_block:
@@ -190,10 +225,17 @@ def prune(cc: tuple[int, int], resources: Mapping[str, Resources], launches: Seq
 
 
 class Searcher:
-    """Runs a search, keeping `search` up to date after every step, so that whoever holds it can save at any time."""
+    """Runs a search, keeping `search` up to date after every step, so that whoever holds it can
+    save at any time."""
 
-    def __init__(self, search: Search, saved: Callable[[Search], None], running: Callable[[Parameters, bool], None] = lambda _, __: None) -> None:
-        """`saved` is told of every new state; `running` of each setting before it is run (True) and after (False)."""
+    def __init__(
+        self,
+        search: Search,
+        saved: Callable[[Search], None],
+        running: Callable[[Parameters, bool], None] = lambda _, __: None,
+    ) -> None:
+        """`saved` is told of every new state; `running` of each setting before it is run (True) and
+        after (False)."""
         self.search, self._saved, self._running = search, saved, running
 
     def _set(self, index: int, trial: Trial) -> None:
@@ -202,14 +244,21 @@ class Searcher:
         self.search = replace(self.search, trials=tuple(trials))
         self._saved(self.search)
 
-    def run(self, measure: Measure, told: Callable[[int, int, Trial], None] = lambda level, left, trial: None) -> Search:
-        """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. What an earlier, interrupted call measured is not measured again.
+    def run(
+        self,
+        measure: Measure,
+        told: Callable[[int, int, Trial], None] = lambda level, left, trial: None,
+    ) -> Search:
+        """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. What an earlier,
+        interrupted call measured is not measured again.
 
-        Settings that are not compiled yet ("new") are left out; the search is finished only where there are none.
+        Settings that are not compiled yet ("new") are left out; the search is finished only where
+        there are none.
 
         Args:
-            measure: times a setting; anything but KernelProblem and UsageProblem that it raises ends the search, with its state kept.
-            told: called with (round, settings left in it, trial) after each.
+            measure: times a setting; anything but KernelProblem and UsageProblem that it raises
+                ends the search, with its state kept. told: called with (round, settings left in it,
+                trial) after each.
 
         Raises:
             KernelProblem: no setting could be timed.
@@ -233,7 +282,8 @@ class Searcher:
         finished = all(trial.state != "new" for trial in self.search.trials)
         if finished and not self.search.timed:
             raise KernelProblem(
-                nothing_left(self.search), "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`"
+                nothing_left(self.search),
+                "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`",
             )
         self.search = replace(self.search, finished=finished)
         self._saved(self.search)
@@ -244,7 +294,11 @@ class Searcher:
         best = min((other.median_us for other in self.search.timed), default=None)
         self._running(trial.parameters, True)
         try:
-            taken = measure(trial.parameters, repeats, HOPELESS * best if best is not None and level == 0 else None)
+            taken = measure(
+                trial.parameters,
+                repeats,
+                HOPELESS * best if best is not None and level == 0 else None,
+            )
             found = replace(trial, rounds=(*trial.rounds, taken))
         except (KernelProblem, UsageProblem) as error:
             found = replace(trial, state="failed", reason=error.message)
@@ -253,17 +307,25 @@ class Searcher:
         self._set(index, found)
 
     def _better_half(self, alive: list[int], level: int) -> list[int]:
-        """The faster half by what was measured up to this round; the header's own parameters stay, so that the gain over them is known."""
+        """The faster half by what was measured up to this round; the header's own parameters stay,
+        so that the gain over them is known."""
         ranked = sorted(alive, key=lambda i: self.search.trials[i].score(level + 1))
         kept = ranked[: max(1, (len(ranked) + 1) // 2)]
-        return kept + [i for i in ranked if i not in kept and dict(self.search.trials[i].parameters) == dict(self.search.default)]
+        return kept + [
+            i
+            for i in ranked
+            if i not in kept and dict(self.search.trials[i].parameters) == dict(self.search.default)
+        ]
 
 
 def nothing_left(search: Search) -> str:
     """Why a search has nothing to time, in words: how many settings fell for which reason."""
     reasons = fallen(search)
     listed = "; ".join(f"{n} x {reason}" for reason, n in list(reasons.items())[:3])
-    return f"none of {len(search.trials)} settings of {search.rung} can be used at {search.size}" + (f": {listed}" if listed else "")
+    return (
+        f"none of {len(search.trials)} settings of {search.rung} can be used at {search.size}"
+        + (f": {listed}" if listed else "")
+    )
 
 
 def fallen(search: Search) -> dict[str, int]:
@@ -271,7 +333,10 @@ def fallen(search: Search) -> dict[str, int]:
     counts: dict[str, int] = {}
     for trial in search.trials:
         if trial.state in ("pruned", "failed"):
-            words = " ".join("N" if word.strip(",;:()[]").lstrip("-").isdigit() else word for word in trial.reason.split())
+            words = " ".join(
+                "N" if word.strip(",;:()[]").lstrip("-").isdigit() else word
+                for word in trial.reason.split()
+            )
             counts[words] = counts.get(words, 0) + 1
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
@@ -283,15 +348,23 @@ def save(search: Search) -> None:
         EnvironmentProblem: the folder cannot be written.
     """
     try:
-        replace_file(search.path, json.dumps(document(KIND, search), separators=(",", ":"), ensure_ascii=False).encode())
+        replace_file(
+            search.path,
+            json.dumps(document(KIND, search), separators=(",", ":"), ensure_ascii=False).encode(),
+        )
     except OSError as error:
-        raise EnvironmentProblem(f"'{search.path}' cannot be written: {error.strerror}", "Free some space, or set NCU_TOOLKIT_CACHE") from error
+        raise EnvironmentProblem(
+            f"'{search.path}' cannot be written: {error.strerror}",
+            "Free some space, or set NCU_TOOLKIT_CACHE",
+        ) from error
 
 
 def resume(fresh: Search) -> Search:
-    """The saved state of the same search, or `fresh` where there is none, or where it is of another set of settings.
+    """The saved state of the same search, or `fresh` where there is none, or where it is of another
+    set of settings.
 
-    A setting that was running when the program ended STRIKES times is taken as failed: it may have hung or broken the GPU's context.
+    A setting that was running when the program ended STRIKES times is taken as failed: it may have
+    hung or broken the GPU's context.
 
     Raises:
         InputProblem: the state is damaged.
@@ -301,9 +374,13 @@ def resume(fresh: Search) -> Search:
     except FileNotFoundError:
         return _struck(fresh)
     except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputProblem(f"'{fresh.path}' cannot be read: {error}", "Start over with --restart") from error
+        raise InputProblem(
+            f"'{fresh.path}' cannot be read: {error}", "Start over with --restart"
+        ) from error
     saved = from_plain(Search, open_document(KIND, data, str(fresh.path)), fresh.path.name)
-    if [dict(t.parameters) for t in saved.trials] != [dict(t.parameters) for t in fresh.trials] or saved.default != fresh.default:
+    if [dict(t.parameters) for t in saved.trials] != [
+        dict(t.parameters) for t in fresh.trials
+    ] or saved.default != fresh.default:
         return fresh
     return _struck(saved)
 
@@ -320,7 +397,8 @@ def marker(search: Search) -> Path:
 
 
 def mark(search: Search, parameters: Parameters, running: bool) -> None:
-    """Note that a setting is about to run, or that it is done. A setting has a line for each time the program was killed while it ran."""
+    """Note that a setting is about to run, or that it is done. A setting has a line for each time
+    the program was killed while it ran."""
     path, line = marker(search), json.dumps(dict(parameters))
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     lines = [*lines, line] if running else [each for each in lines if each != line]
@@ -330,7 +408,10 @@ def mark(search: Search, parameters: Parameters, running: bool) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be written: {error.strerror}", "Free some space, or set NCU_TOOLKIT_CACHE") from error
+        raise EnvironmentProblem(
+            f"'{path}' cannot be written: {error.strerror}",
+            "Free some space, or set NCU_TOOLKIT_CACHE",
+        ) from error
 
 
 def _struck(search: Search) -> Search:
@@ -340,6 +421,9 @@ def _struck(search: Search) -> Search:
         return search
     guilty = {line for line in lines if lines.count(line) >= STRIKES}
     trials: Iterable[Trial] = (
-        replace(t, state="failed", reason="the program ended while it ran") if json.dumps(dict(t.parameters)) in guilty else t for t in search.trials
+        replace(t, state="failed", reason="the program ended while it ran")
+        if json.dumps(dict(t.parameters)) in guilty
+        else t
+        for t in search.trials
     )
     return replace(search, trials=tuple(trials))

@@ -1,4 +1,5 @@
-"""Problems by family, discovered: a module here that defines a `Problem` subclass named in `PROBLEM` is a family's problem."""
+"""Problems by family, discovered: a module here that defines a `Problem` subclass named in
+`PROBLEM` is a family's problem."""
 
 from __future__ import annotations
 
@@ -18,12 +19,29 @@ from ncu_toolkit.ladder.problems.base import (
     compare,
 )
 
-__all__ = ["ArraySpec", "Case", "Expected", "Problem", "Scalar", "Size", "Verdict", "compare", "families", "problem_for"]
+__all__ = [
+    "ArraySpec",
+    "Case",
+    "Expected",
+    "Problem",
+    "Scalar",
+    "Size",
+    "Verdict",
+    "compare",
+    "families",
+    "problem_for",
+]
 
 
 @cache
 def _modules() -> tuple[str, ...]:
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "base" and not m.name.startswith("_")))
+    return tuple(
+        sorted(
+            m.name
+            for m in pkgutil.iter_modules(__path__)
+            if m.name != "base" and not m.name.startswith("_")
+        )
+    )
 
 
 def families() -> tuple[str, ...]:
@@ -39,7 +57,9 @@ def problem_for(family: str) -> Problem:
         UsageProblem: no such module.
     """
     if family not in _modules():
-        raise UsageProblem(f"no problem module for family '{family}'", f"Known families: {', '.join(_modules())}")
+        raise UsageProblem(
+            f"no problem module for family '{family}'", f"Known families: {', '.join(_modules())}"
+        )
     module = importlib.import_module(f"ncu_toolkit.ladder.problems.{family}")
     problem = module.PROBLEM
     assert isinstance(problem, Problem)

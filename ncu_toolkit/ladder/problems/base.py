@@ -1,7 +1,8 @@
-"""What a family computes: its sizes, inputs, reference, tolerance, useful work. One module a family; nothing here touches a GPU by itself.
+"""What a family computes: its sizes, inputs, reference, tolerance, useful work. One module a
+family; nothing here touches a GPU by itself.
 
-Array code takes the array module `xp` (CuPy on a GPU, NumPy in tests), so references and verification are tested without a GPU.
-"""
+Array code takes the array module `xp` (CuPy on a GPU, NumPy in tests), so references and
+verification are tested without a GPU."""
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ class Size:
 class ArraySpec:
     """One array a kernel may name in `args`.
 
-    `role`: input (random), derived (made from inputs, e.g. a transposed copy), output (poisoned before each verified run).
-    `dtype` is a NumPy dtype name, or "bfloat16", which is carried as uint16 bit patterns.
-    """
+    `role`: input (random), derived (made from inputs, e.g. a transposed copy), output (poisoned
+    before each verified run). `dtype` is a NumPy dtype name, or "bfloat16", which is carried as
+    uint16 bit patterns."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -68,7 +69,8 @@ ITEMSIZE: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar kernel argument with its C type as a NumPy dtype name (`int32`, `int64`, `float32`)."""
+    """A scalar kernel argument with its C type as a NumPy dtype name (`int32`, `int64`,
+    `float32`)."""
 
     value: float
     dtype: str = "int32"
@@ -78,9 +80,9 @@ class Scalar:
 class Expected:
     """What an output must be.
 
-    `values` in float64 (or an exact integer type), `bound` the largest absolute difference allowed, elementwise or one number;
-    0 asks for equality. `why` says where the bound comes from, for the failure message.
-    """
+    `values` in float64 (or an exact integer type), `bound` the largest absolute difference allowed,
+    elementwise or one number; 0 asks for equality. `why` says where the bound comes from, for the
+    failure message."""
 
     values: Array
     bound: Any
@@ -89,7 +91,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one verification: `worst` is max |out - ref| / bound (<= 1 passes; inf where not finite or bound 0 is missed)."""
+    """The outcome of one verification: `worst` is max |out - ref| / bound (<= 1 passes; inf where
+    not finite or bound 0 is missed)."""
 
     output: str
     passed: bool
@@ -112,7 +115,8 @@ class Problem(ABC):
     rate: ClassVar[Literal["flop", "byte"]]
     #: Name of the baseline rung.
     baseline: ClassVar[str]
-    #: Which roof of the device bounds the family: `fp32`, `tensor`, or `copy` (measured device copy).
+    #: Which roof of the device bounds the family: `fp32`, `tensor`, or `copy` (measured device
+    #: copy).
     roof: ClassVar[Literal["fp32", "tensor", "copy"]]
     bench_sizes: ClassVar[tuple[str, ...]]
     #: Sizes that `record` profiles.
@@ -121,7 +125,8 @@ class Problem(ABC):
     test_sizes: ClassVar[tuple[str, ...]]
     #: Further ones by rung, at which it takes paths that those do not reach.
     further_sizes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    #: Sizes at which `record` also profiles the library baselines, to show which kernels the library picks; none for most families.
+    #: Sizes at which `record` also profiles the library baselines, to show which kernels the
+    #: library picks; none for most families.
     library_sizes: ClassVar[tuple[str, ...]] = ()
     minimum_extent: ClassVar[int] = 1
 
@@ -134,21 +139,29 @@ class Problem(ABC):
         parts = text.strip().lower().split("x")
         names = "x".join(self.dimensions)
         if not all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts):
-            raise UsageProblem(f"size '{text}' is not a number", f"Give {self.family} a size such as {self.bench_sizes[0]}, or {names}")
+            raise UsageProblem(
+                f"size '{text}' is not a number",
+                f"Give {self.family} a size such as {self.bench_sizes[0]}, or {names}",
+            )
         extents = [int(part) for part in parts]
         if len(extents) == 1:
             extents = extents * len(self.dimensions)
         if len(extents) != len(self.dimensions):
             raise UsageProblem(
-                f"size '{text}' has {len(extents)} extents, {self.family} takes {len(self.dimensions)}", f"Write one number, or {names}"
+                f"size '{text}' has {len(extents)} extents, {self.family} takes {len(self.dimensions)}",
+                f"Write one number, or {names}",
             )
         for name, extent in zip(self.dimensions, extents, strict=True):
             if extent < self.minimum_extent:
                 raise UsageProblem(
-                    f"size '{text}': {name} = {extent} is too small for {self.family}", f"The smallest {name} is {self.minimum_extent}"
+                    f"size '{text}': {name} = {extent} is too small for {self.family}",
+                    f"The smallest {name} is {self.minimum_extent}",
                 )
             if extent > self.largest_extent:
-                raise UsageProblem(f"size '{text}': {name} = {extent} is too large for {self.family}", f"The largest {name} is {self.largest_extent}")
+                raise UsageProblem(
+                    f"size '{text}': {name} = {extent} is too large for {self.family}",
+                    f"The largest {name} is {self.largest_extent}",
+                )
         return Size(tuple(zip(self.dimensions, extents, strict=True)))
 
     @property
@@ -160,7 +173,9 @@ class Problem(ABC):
         if name is None:
             return self.dtypes[0]
         if name not in self.dtypes:
-            raise UsageProblem(f"{self.family} has no dtype '{name}'", f"It takes {', '.join(self.dtypes)}")
+            raise UsageProblem(
+                f"{self.family} has no dtype '{name}'", f"It takes {', '.join(self.dtypes)}"
+            )
         return name
 
     def macros(self, dtype: str) -> Mapping[str, str]:
@@ -173,15 +188,21 @@ class Problem(ABC):
 
     @abstractmethod
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        """Scalar arguments by name; dimensions among them are also visible to header expressions."""
+        """Scalar arguments by name; dimensions among them are also visible to header
+        expressions."""
 
     @abstractmethod
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
+    def make_inputs(
+        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
+    ) -> dict[str, Array]:
         """Random inputs and derived arrays among `names`, the same for the same seed."""
 
     @abstractmethod
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
-        """What each output must be, from higher precision or an exact library result, with its tolerance."""
+    def reference(
+        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
+    ) -> dict[str, Expected]:
+        """What each output must be, from higher precision or an exact library result, with its
+        tolerance."""
 
     @abstractmethod
     def flops(self, size: Size, options: Options) -> float:
@@ -192,15 +213,26 @@ class Problem(ABC):
         """Fewest bytes through device memory: each input read once, each output written once."""
 
     def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        """Extra device memory the reference needs, in bytes, so that a launch that cannot be verified is refused beforehand."""
+        """Extra device memory the reference needs, in bytes, so that a launch that cannot be
+        verified is refused beforehand."""
         return 0.0
 
     def decode(self, xp: Any, name: str, array: Array, dtype: str) -> Array:
-        """The output `name` as numbers that `compare` can subtract. Types that the array library lacks are carried as bits and converted here."""
+        """The output `name` as numbers that `compare` can subtract. Types that the array library
+        lacks are carried as bits and converted here."""
         return array
 
-    def library(self, xp: Any, name: str, arrays: Mapping[str, Array], size: Size, dtype: str, options: Options) -> Callable[[], None]:
-        """A callable that runs the library baseline `name` once into the output arrays, allocating nothing when called.
+    def library(
+        self,
+        xp: Any,
+        name: str,
+        arrays: Mapping[str, Array],
+        size: Size,
+        dtype: str,
+        options: Options,
+    ) -> Callable[[], None]:
+        """A callable that runs the library baseline `name` once into the output arrays, allocating
+        nothing when called.
 
         Raises:
             UsageProblem: the family has no such library baseline.
@@ -209,16 +241,23 @@ class Problem(ABC):
 
 
 def compare(xp: Any, output: str, got: Array, expected: Expected) -> Verdict:
-    """Hold an output against its reference. NaN, infinity and unwritten (poisoned) elements fail."""
+    """Hold an output against its reference. NaN, infinity and unwritten (poisoned) elements
+    fail."""
     if got.size == 0 and expected.values.size == 0:
         return Verdict(output, True, 0.0, 0.0)
     exact = expected.values.dtype.kind in "iu"
     if exact:
-        difference = xp.abs(got.astype(xp.int64) - expected.values.astype(xp.int64)).astype(xp.float64)
+        difference = xp.abs(got.astype(xp.int64) - expected.values.astype(xp.int64)).astype(
+            xp.float64
+        )
     else:
         difference = xp.abs(got.astype(xp.float64) - expected.values)
     bound = xp.asarray(expected.bound, dtype=xp.float64)
-    ratio = xp.where(difference == 0, 0.0, xp.where(bound > 0, difference / xp.where(bound > 0, bound, 1.0), xp.inf))
+    ratio = xp.where(
+        difference == 0,
+        0.0,
+        xp.where(bound > 0, difference / xp.where(bound > 0, bound, 1.0), xp.inf),
+    )
     ratio = xp.where(xp.isnan(difference), xp.inf, ratio)
     worst = float(ratio.max())
     wrong = int((ratio > 1).sum())

@@ -1,4 +1,5 @@
-"""The elementwise family: GELU in its tanh form (float32), and interleaved RGB to gray (uint8). A rung's [problem] op says which."""
+"""The elementwise family: GELU in its tanh form (float32), and interleaved RGB to gray (uint8). A
+rung's [problem] op says which."""
 
 from __future__ import annotations
 
@@ -33,12 +34,16 @@ def operation(options: Options) -> str:
     """
     op = str(options.get("op", "gelu"))
     if op not in _OPERATIONS:
-        raise UsageProblem(f"elementwise has no operation '{op}'", f"[problem] op is one of {', '.join(_OPERATIONS)}")
+        raise UsageProblem(
+            f"elementwise has no operation '{op}'",
+            f"[problem] op is one of {', '.join(_OPERATIONS)}",
+        )
     return op
 
 
 class Elementwise(Problem):
-    """gelu: y = gelu(x), both (rows, cols). rgb_to_gray: rgb (rows, cols, 3) to gray (rows, cols), bytes."""
+    """gelu: y = gelu(x), both (rows, cols). rgb_to_gray: rgb (rows, cols, 3) to gray (rows, cols),
+    bytes."""
 
     family = "elementwise"
     title = "Elementwise: GELU and RGB to gray"
@@ -64,14 +69,24 @@ class Elementwise(Problem):
 
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
         """rows and cols, and `count` = rows * cols."""
-        return {"rows": Scalar(size["rows"]), "cols": Scalar(size["cols"]), "count": Scalar(size["rows"] * size["cols"], "int64")}
+        return {
+            "rows": Scalar(size["rows"]),
+            "cols": Scalar(size["cols"]),
+            "count": Scalar(size["rows"] * size["cols"], "int64"),
+        }
 
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
+    def make_inputs(
+        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
+    ) -> dict[str, Array]:
         """x uniform in [-6, 6), where GELU goes from 0 to x; rgb uniform bytes."""
         rng = xp.random.default_rng(seed)
         shape = (size["rows"], size["cols"])
         if operation(options) == "rgb_to_gray":
-            return {"rgb": rng.integers(0, 256, size=(*shape, 3), dtype=xp.uint8)} if "rgb" in names else {}
+            return (
+                {"rgb": rng.integers(0, 256, size=(*shape, 3), dtype=xp.uint8)}
+                if "rgb" in names
+                else {}
+            )
         if "x" not in names:
             return {}
         x = rng.random(shape, dtype=xp.float32)
@@ -79,13 +94,16 @@ class Elementwise(Problem):
         x -= xp.float32(6)
         return {"x": x}
 
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
+    def reference(
+        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
+    ) -> dict[str, Expected]:
         """gelu from float64; gray exactly, in integers.
 
-        The bound of gelu, u = 2^-24: the argument v of tanh carries at most 5 roundings, which move tanh by at most 5 u max |v| sech^2 v < 2.3 u;
-        tanhf itself is within 2 ulp <= 4 u (CUDA C++ Programming Guide, mathematical functions), and so are the approximate exponential and
-        division of the logistic form; 1 + tanh and the products round three times more. In all below 16 u |x| / 2.
-        """
+        The bound of gelu, u = 2^-24: the argument v of tanh carries at most 5 roundings, which move
+        tanh by at most 5 u max |v| sech^2 v < 2.3 u; tanhf itself is within 2 ulp <= 4 u (CUDA C++
+        Programming Guide, mathematical functions), and so are the approximate exponential and
+        division of the logistic form; 1 + tanh and the products round three times more. In all
+        below 16 u |x| / 2."""
         if operation(options) == "rgb_to_gray":
             rgb = inputs["rgb"]
             total = xp.full(rgb.shape[:2], 128, dtype=xp.int32)
@@ -108,8 +126,17 @@ class Elementwise(Problem):
         """gelu: five float64 arrays at a time; gray: three of int32."""
         return (40.0 if operation(options) == "gelu" else 12.0) * size["rows"] * size["cols"]
 
-    def library(self, xp: Any, name: str, arrays: Mapping[str, Array], size: Size, dtype: str, options: Options) -> Callable[[], None]:
-        """`cupy_gelu`, `cupy_rgb_to_gray`: the operation as a CuPy elementwise kernel, compiled on the first call.
+    def library(
+        self,
+        xp: Any,
+        name: str,
+        arrays: Mapping[str, Array],
+        size: Size,
+        dtype: str,
+        options: Options,
+    ) -> Callable[[], None]:
+        """`cupy_gelu`, `cupy_rgb_to_gray`: the operation as a CuPy elementwise kernel, compiled on
+        the first call.
 
         Raises:
             UsageProblem: another name.

@@ -1,7 +1,8 @@
-"""The gemm_tensor family: C = A * B in bfloat16 or float16 with float32 accumulation, as tensor cores compute it.
+"""The gemm_tensor family: C = A * B in bfloat16 or float16 with float32 accumulation, as tensor
+cores compute it.
 
-NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns; `to_bits` and `from_bits` convert.
-"""
+NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns; `to_bits` and `from_bits`
+convert."""
 
 from __future__ import annotations
 
@@ -23,24 +24,29 @@ from ncu_toolkit.ladder.problems.base import (
     Size,
 )
 
-#: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver API, cuTensorMapEncodeTiled).
+#: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
+#: API, cuTensorMapEncodeTiled).
 PITCH_ELEMENTS = 8
-#: Unit roundoff of the output: half a unit in the last of 8 (bfloat16) or 11 (float16) significant bits, relative to the value.
+#: Unit roundoff of the output: half a unit in the last of 8 (bfloat16) or 11 (float16) significant
+#: bits, relative to the value.
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
-#: Largest rounding error where the output is subnormal: half of the smallest subnormal. bfloat16 has float32's range: negligible.
+#: Largest rounding error where the output is subnormal: half of the smallest subnormal. bfloat16
+#: has float32's range: negligible.
 SUBNORMAL = {"bfloat16": 2.0**-134, "float16": 2.0**-25}
-#: Probability, over all random inputs, that some partial sum passes `partial_sum_bound` and a right result might be called wrong.
+#: Probability, over all random inputs, that some partial sum passes `partial_sum_bound` and a right
+#: result might be called wrong.
 _RISK = 1e-6
-#: Fewest products that a tensor core adds in one step (Volta's 4; later ones add 8 or 16, so take fewer steps).
+#: Fewest products that a tensor core adds in one step (Volta's 4; later ones add 8 or 16, so take
+#: fewer steps).
 _PRODUCTS_PER_STEP = 4
 
 
 class GemmTensor(Problem):
     """C = A * B. A is M x K, B is K x N, C is M x N, all row-major and of the case's dtype.
 
-    For copies that need rows at multiples of 16 bytes there are `A_pitched` (M x K') and `B_t` (N x K', B transposed), where K' is K rounded
-    up to a multiple of 8 and the columns past K are zero. Where K is such a multiple, `A_pitched` is A itself.
-    """
+    For copies that need rows at multiples of 16 bytes there are `A_pitched` (M x K') and `B_t` (N x
+    K', B transposed), where K' is K rounded up to a multiple of 8 and the columns past K are zero.
+    Where K is such a multiple, `A_pitched` is A itself."""
 
     family = "gemm_tensor"
     title = "Matrix product on tensor cores"
@@ -55,12 +61,38 @@ class GemmTensor(Problem):
     roof = "tensor"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
     record_sizes = ("4096", "8192")
-    library_sizes = ("128", "256", "512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
-    test_sizes = ("1", "7", "127", "129", "1000", "1023x517x2049", "517x1023x2056", "1x8192x64", "8192x1x65", "1024", "4096")
+    library_sizes = (
+        "128",
+        "256",
+        "512",
+        "1024",
+        "2048",
+        "3072",
+        "4096",
+        "5120",
+        "6144",
+        "7168",
+        "8192",
+    )
+    test_sizes = (
+        "1",
+        "7",
+        "127",
+        "129",
+        "1000",
+        "1023x517x2049",
+        "517x1023x2056",
+        "1x8192x64",
+        "8192x1x65",
+        "1024",
+        "4096",
+    )
 
     @property
     def largest_extent(self) -> int:
-        return MAX_DIMENSION - 2**16  # kernels round an extent up to whole tiles, and copy a few tiles ahead, in int32
+        return (
+            MAX_DIMENSION - 2**16
+        )  # kernels round an extent up to whole tiles, and copy a few tiles ahead, in int32
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         m, n, k = size["M"], size["N"], size["K"]
@@ -76,8 +108,11 @@ class GemmTensor(Problem):
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
         return {name: Scalar(size[name]) for name in self.dimensions}
 
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
-        """Uniform in [-1, 1), rounded to the dtype. Each matrix has its own stream, so it does not depend on which others are asked for."""
+    def make_inputs(
+        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
+    ) -> dict[str, Array]:
+        """Uniform in [-1, 1), rounded to the dtype. Each matrix has its own stream, so it does not
+        depend on which others are asked for."""
         made: dict[str, Array] = {}
         k = size["K"]
         if "A" in names or "A_pitched" in names:
@@ -92,7 +127,9 @@ class GemmTensor(Problem):
                 made["B_t"] = _pad_rows(xp, b.T)
         return {name: array for name, array in made.items() if name in names}
 
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
+    def reference(
+        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
+    ) -> dict[str, Expected]:
         """The float64 product of the rounded inputs; the bound is `rounding_bound`."""
         a = from_bits(xp, inputs["A"], dtype).astype(xp.float64)
         b = from_bits(xp, inputs["B"], dtype).astype(xp.float64)
@@ -117,12 +154,22 @@ class GemmTensor(Problem):
         return 2.0 * (m * k + k * n + m * n)
 
     def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        """float64 and float32 copies of both inputs, and of C: reference, bound, decoded output and four float64 temporaries of `compare`."""
+        """float64 and float32 copies of both inputs, and of C: reference, bound, decoded output and
+        four float64 temporaries of `compare`."""
         m, n, k = size["M"], size["N"], size["K"]
         return 12.0 * (m * k + k * n) + (2 * 8 + 4 + 4 * 8) * float(m * n)
 
-    def library(self, xp: Any, name: str, arrays: Mapping[str, Array], size: Size, dtype: str, options: Options) -> Callable[[], None]:
-        """`cublas`: cublasGemmEx on A and B as they lie. Its column-major view of the three arrays is C^T = B^T * A^T.
+    def library(
+        self,
+        xp: Any,
+        name: str,
+        arrays: Mapping[str, Array],
+        size: Size,
+        dtype: str,
+        options: Options,
+    ) -> Callable[[], None]:
+        """`cublas`: cublasGemmEx on A and B as they lie. Its column-major view of the three arrays
+        is C^T = B^T * A^T.
 
         Raises:
             UsageProblem: another name.
@@ -135,7 +182,10 @@ class GemmTensor(Problem):
         m, n, k = size["M"], size["N"], size["K"]
         a, b, c = arrays["A"], arrays["B"], arrays["C"]
         handle = xp.cuda.device.get_cublas_handle()
-        one, zero = numpy.ones(1, numpy.float32), numpy.zeros(1, numpy.float32)  # read by the host in every call: the closure keeps them
+        one, zero = (
+            numpy.ones(1, numpy.float32),
+            numpy.zeros(1, numpy.float32),
+        )  # read by the host in every call: the closure keeps them
 
         def call() -> None:
             cublas.gemmEx(
@@ -153,18 +203,21 @@ def padded(k: int) -> int:
 
 
 def to_bits(xp: Any, values: Array, dtype: str) -> Array:
-    """float32 values as stored: float16, or the uint16 bit patterns of bfloat16, rounded to nearest even.
+    """float32 values as stored: float16, or the uint16 bit patterns of bfloat16, rounded to nearest
+    even.
 
-    bfloat16 is the upper half of a float32. Adding 0x7FFF, and 1 more where the upper half is odd, carries into it exactly when the
-    lower half is above its middle, or at it and the upper half is odd. A NaN keeps its upper half with the quiet bit set, since
-    the addition could carry it into infinity or past the sign.
-    """
+    bfloat16 is the upper half of a float32. Adding 0x7FFF, and 1 more where the upper half is odd,
+    carries into it exactly when the lower half is above its middle, or at it and the upper half is
+    odd. A NaN keeps its upper half with the quiet bit set, since the addition could carry it into
+    infinity or past the sign."""
     if dtype == "float16":
         return values.astype(xp.float16)
     bits = values.astype(xp.float32, copy=False).view(xp.uint32)
     odd = (bits >> xp.uint32(16)) & xp.uint32(1)
     rounded = (bits + xp.uint32(0x7FFF) + odd) >> xp.uint32(16)
-    return xp.where(xp.isnan(values), (bits >> xp.uint32(16)) | xp.uint32(0x0040), rounded).astype(xp.uint16)
+    return xp.where(xp.isnan(values), (bits >> xp.uint32(16)) | xp.uint32(0x0040), rounded).astype(
+        xp.uint16
+    )
 
 
 def from_bits(xp: Any, stored: Array, dtype: str) -> Array:
@@ -177,10 +230,10 @@ def from_bits(xp: Any, stored: Array, dtype: str) -> Array:
 def partial_sum_bound(m: int, n: int, k: int) -> float:
     """What the magnitude of no partial sum of any element of C passes, but with probability 1e-6.
 
-    Products of independent inputs uniform in [-1, 1) have mean 0, variance 1/9 and magnitude at most 1, so Bernstein's inequality gives
-    P(|sum| > t) <= 2 exp(-t^2 / (2 (k/9 + t/3))) for each of the m n k partial sums (one order of summation an element). With
-    L = ln(2 m n k / 1e-6), t = sqrt(2 L k/9) + 2 L/3 makes their total at most 1e-6. And k products never exceed k.
-    """
+    Products of independent inputs uniform in [-1, 1) have mean 0, variance 1/9 and magnitude at
+    most 1, so Bernstein's inequality gives P(|sum| > t) <= 2 exp(-t^2 / (2 (k/9 + t/3))) for each
+    of the m n k partial sums (one order of summation an element). With L = ln(2 m n k / 1e-6), t =
+    sqrt(2 L k/9) + 2 L/3 makes their total at most 1e-6. And k products never exceed k."""
     log = math.log(2.0 * m * n * k / _RISK)
     return min(float(k), math.sqrt(2.0 * log * k / 9.0) + 2.0 * log / 3.0)
 
@@ -188,12 +241,13 @@ def partial_sum_bound(m: int, n: int, k: int) -> float:
 def accumulation_bound(m: int, n: int, k: int) -> float:
     """Largest absolute error of a k-term dot product accumulated in float32 by tensor cores.
 
-    Products of two 16-bit values are exact in float32 (at most 22 significant bits). In one step a tensor core aligns the accumulator and
-    p products to the largest of them, cuts each to 24 bits, adds, and cuts the sum to float32: p + 2 cuts (Fasi, Higham, Mikaitis and Pranesh,
-    Numerical behavior of NVIDIA tensor cores, 2021), each below 2^-23 of the largest, which `partial_sum_bound` limits (1 at least).
-    k terms take ceil(k / p) steps. p = 4 gives the most; that current tensor cores take p = 8 or 16 leaves room for a split along k,
-    whose parts are added afterwards.
-    """
+    Products of two 16-bit values are exact in float32 (at most 22 significant bits). In one step a
+    tensor core aligns the accumulator and p products to the largest of them, cuts each to 24 bits,
+    adds, and cuts the sum to float32: p + 2 cuts (Fasi, Higham, Mikaitis and Pranesh, Numerical
+    behavior of NVIDIA tensor cores, 2021), each below 2^-23 of the largest, which
+    `partial_sum_bound` limits (1 at least). k terms take ceil(k / p) steps. p = 4 gives the most;
+    that current tensor cores take p = 8 or 16 leaves room for a split along k, whose parts are
+    added afterwards."""
     steps = -(-k // _PRODUCTS_PER_STEP)
     return steps * (_PRODUCTS_PER_STEP + 2) * 2.0**-23 * max(1.0, partial_sum_bound(m, n, k))
 
@@ -206,7 +260,8 @@ def _uniform(xp: Any, seed: int, shape: tuple[int, int]) -> Array:
 
 
 def _pad_rows(xp: Any, matrix: Array) -> Array:
-    """The matrix, contiguous, with zero columns up to a multiple of 16 bytes; itself where there is nothing to do."""
+    """The matrix, contiguous, with zero columns up to a multiple of 16 bytes; itself where there is
+    nothing to do."""
     rows, columns = matrix.shape
     if columns == padded(columns):
         return xp.ascontiguousarray(matrix)

@@ -1,8 +1,9 @@
-"""The pathology family: small operations that pairs of kernels compute, one of each pair with a planted defect.
+"""The pathology family: small operations that pairs of kernels compute, one of each pair with a
+planted defect.
 
-A rung's [problem] table names its operation with `reference` and gives its sizes; the operations are in the modules beside this one.
-The arrays follow from n and these options: `scale` times n elements, or n over `divide`, padded where the operation works on whole tiles.
-"""
+A rung's [problem] table names its operation with `reference` and gives its sizes; the operations
+are in the modules beside this one. The arrays follow from n and these options: `scale` times n
+elements, or n over `divide`, padded where the operation works on whole tiles."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ OPERATIONS: Mapping[str, Operation] = {
 
 
 class Pathology(Problem):
-    """Chooses the operation by options["reference"]. Useful bytes are every input and output once, whatever a defect moves."""
+    """Chooses the operation by options["reference"]. Useful bytes are every input and output once,
+    whatever a defect moves."""
 
     family = "pathology"
     title = "Planted defects"
@@ -62,19 +64,34 @@ class Pathology(Problem):
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
         wide = ("first", "d0", "d1", "d2")
         values = {"n": size["n"], **_operation(options).scalars(size["n"], options)}
-        return {name: Scalar(value, "int64" if name in wide else "int32") for name, value in values.items()}
+        return {
+            name: Scalar(value, "int64" if name in wide else "int32")
+            for name, value in values.items()
+        }
 
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
+    def make_inputs(
+        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
+    ) -> dict[str, Array]:
         operation, n = _operation(options), size["n"]
         made = {}
         for place, (name, spec) in enumerate(operation.arrays(n, options).items()):
-            if name in names and spec.role == "input":  # a generator for each array: the same numbers whichever are asked for
-                made[name] = operation.fill(xp, xp.random.default_rng(16 * seed + place), name, spec, n, options)
+            if (
+                name in names and spec.role == "input"
+            ):  # a generator for each array: the same numbers whichever are asked for
+                made[name] = operation.fill(
+                    xp, xp.random.default_rng(16 * seed + place), name, spec, n, options
+                )
         return made
 
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
+    def reference(
+        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
+    ) -> dict[str, Expected]:
         operation = _operation(options)
-        output = next(name for name, spec in operation.arrays(size["n"], options).items() if spec.role == "output")
+        output = next(
+            name
+            for name, spec in operation.arrays(size["n"], options).items()
+            if spec.role == "output"
+        )
         return {output: operation.expected(xp, inputs, size["n"], options)}
 
     def flops(self, size: Size, options: Options) -> float:
@@ -84,15 +101,22 @@ class Pathology(Problem):
         return float(sum(spec.nbytes for spec in self.arrays(size, dtype, options).values()))
 
     def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        """Half a dozen float64 or int64 temporaries of the largest array's size, in reference and comparison."""
-        return 48.0 * max(spec.nbytes // ITEMSIZE[spec.dtype] for spec in self.arrays(size, dtype, options).values())
+        """Half a dozen float64 or int64 temporaries of the largest array's size, in reference and
+        comparison."""
+        return 48.0 * max(
+            spec.nbytes // ITEMSIZE[spec.dtype]
+            for spec in self.arrays(size, dtype, options).values()
+        )
 
 
 def _operation(options: Options) -> Operation:
     """Raises UsageProblem where the header names no operation that exists."""
     name = str(options.get("reference", ""))
     if name not in OPERATIONS:
-        raise UsageProblem(f"pathology has no reference '{name}'", f"[problem] reference is one of {', '.join(OPERATIONS)}")
+        raise UsageProblem(
+            f"pathology has no reference '{name}'",
+            f"[problem] reference is one of {', '.join(OPERATIONS)}",
+        )
     return OPERATIONS[name]
 
 

@@ -22,11 +22,13 @@ from ncu_toolkit.ladder.problems.base import (
 
 #: float32 unit roundoff.
 _UNIT = 2.0**-24
-#: Threads that share the elements on the smallest GPU considered: no thread adds more than n / _THREADS elements one after the other.
+#: Threads that share the elements on the smallest GPU considered: no thread adds more than n /
+#: _THREADS elements one after the other.
 _THREADS = 2**14
 #: Standard deviations allowed between the computed and the exact sum.
 _SIGMAS = 8.0
-#: CuPy's compiled entry to cub::DeviceReduce: void cub_device_reduce(void*, size_t&, void*, void*, int, cudaStream_t, int, int).
+#: CuPy's compiled entry to cub::DeviceReduce: void cub_device_reduce(void*, size_t&, void*, void*,
+#: int, cudaStream_t, int, int).
 _CUB_SYMBOL = "_Z17cub_device_reducePvRmS_S_iP11CUstream_stii"
 
 
@@ -50,7 +52,8 @@ class Reduction(Problem):
     minimum_extent = 0
 
     def parse_size(self, text: str) -> Size:
-        """A count, also as a power of two: `1000`, `2^22`, `2**22`. Raises UsageProblem as `Problem.parse_size` does."""
+        """A count, also as a power of two: `1000`, `2^22`, `2**22`. Raises UsageProblem as
+        `Problem.parse_size` does."""
         power = re.fullmatch(r"\s*2\s*(?:\^|\*\*)\s*(\d{1,3})\s*", text)
         return super().parse_size(str(2 ** int(power[1])) if power else text)
 
@@ -60,8 +63,11 @@ class Reduction(Problem):
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
         return {"n": Scalar(size["n"], "int64")}
 
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
-        """x: all int32 bit patterns alike, so that the sum wraps around; or float32 uniform in [-1, 1)."""
+    def make_inputs(
+        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
+    ) -> dict[str, Array]:
+        """x: all int32 bit patterns alike, so that the sum wraps around; or float32 uniform in [-1,
+        1)."""
         if "x" not in names:
             return {}
         n = size["n"]
@@ -75,17 +81,26 @@ class Reduction(Problem):
         x -= xp.float32(1)
         return {"x": x}
 
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
-        """int32: the sum modulo 2^32, exactly. float32: the float64 sum with the bound of `rounding_bound`."""
+    def reference(
+        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
+    ) -> dict[str, Expected]:
+        """int32: the sum modulo 2^32, exactly. float32: the float64 sum with the bound of
+        `rounding_bound`."""
         x = inputs["x"]
         if dtype == "int32":
             total = int(xp.sum(x, dtype=xp.int64))
             wrapped = (total + 2**31) % 2**32 - 2**31
-            return {"y": Expected(xp.asarray([wrapped], dtype=xp.int64), 0, "integer sums are exact modulo 2^32")}
+            return {
+                "y": Expected(
+                    xp.asarray([wrapped], dtype=xp.int64), 0, "integer sums are exact modulo 2^32"
+                )
+            }
         n = size["n"]
         largest = max(float(x.max()), -float(x.min())) if n else 0.0
         why = f"{_SIGMAS:g} standard deviations of the rounding error of {n} additions"
-        return {"y": Expected(xp.sum(x, dtype=xp.float64).reshape(1), rounding_bound(n, largest), why)}
+        return {
+            "y": Expected(xp.sum(x, dtype=xp.float64).reshape(1), rounding_bound(n, largest), why)
+        }
 
     def flops(self, size: Size, options: Options) -> float:
         return float(max(size["n"] - 1, 0))
@@ -93,10 +108,20 @@ class Reduction(Problem):
     def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
         return 4.0 * size["n"] + 4.0
 
-    def library(self, xp: Any, name: str, arrays: Mapping[str, Array], size: Size, dtype: str, options: Options) -> Callable[[], None]:
-        """`cub`: cub::DeviceReduce::Sum, straight into y, with the workspace allocated here and not when called.
+    def library(
+        self,
+        xp: Any,
+        name: str,
+        arrays: Mapping[str, Array],
+        size: Size,
+        dtype: str,
+        options: Options,
+    ) -> Callable[[], None]:
+        """`cub`: cub::DeviceReduce::Sum, straight into y, with the workspace allocated here and not
+        when called.
 
-        CuPy's Python entry allocates its result and copies it to `out`; the compiled function under it takes both pointers.
+        CuPy's Python entry allocates its result and copies it to `out`; the compiled function under
+        it takes both pointers.
 
         Raises:
             UsageProblem: another name.
@@ -109,10 +134,21 @@ class Reduction(Problem):
             device_reduce = ctypes.CDLL(str(cub.__file__))[_CUB_SYMBOL]
         except (OSError, AttributeError) as error:
             remedy = "The cub baseline needs CuPy 14: pip install cupy-cuda13x"
-            raise EnvironmentProblem(f"this CuPy does not export cub_device_reduce ({error})", remedy) from error
+            raise EnvironmentProblem(
+                f"this CuPy does not export cub_device_reduce ({error})", remedy
+            ) from error
         device_reduce.restype = None
         pointer, integer = ctypes.c_void_p, ctypes.c_int
-        device_reduce.argtypes = [pointer, ctypes.POINTER(ctypes.c_size_t), pointer, pointer, integer, pointer, integer, integer]
+        device_reduce.argtypes = [
+            pointer,
+            ctypes.POINTER(ctypes.c_size_t),
+            pointer,
+            pointer,
+            integer,
+            pointer,
+            integer,
+            integer,
+        ]
         x, y = arrays["x"], arrays["y"]
         operation = int(cub.CUPY_CUB_SUM)
         type_id = int(importlib.import_module("cupy.cuda.common")._get_dtype_id(x.dtype))
@@ -120,7 +156,16 @@ class Reduction(Problem):
 
         def call(workspace: int | None) -> None:
             stream = xp.cuda.get_current_stream().ptr
-            device_reduce(workspace, ctypes.byref(nbytes), x.data.ptr, y.data.ptr, size["n"], stream, operation, type_id)
+            device_reduce(
+                workspace,
+                ctypes.byref(nbytes),
+                x.data.ptr,
+                y.data.ptr,
+                size["n"],
+                stream,
+                operation,
+                type_id,
+            )
 
         call(None)  # without a workspace it only says how large one must be
         workspace = xp.empty(max(nbytes.value, 1), dtype=xp.uint8)
@@ -128,11 +173,13 @@ class Reduction(Problem):
 
 
 def rounding_bound(n: int, largest: float) -> float:
-    """Allowed |computed - exact| of a float32 sum of n independent zero-mean values of magnitude up to `largest`.
+    """Allowed |computed - exact| of a float32 sum of n independent zero-mean values of magnitude up
+    to `largest`.
 
-    Each addition rounds its partial sum s by at most u |s|, u = 2^-24, with independent signs (the model of Higham and Mary, A New Approach
-    to Probabilistic Rounding Error Analysis, 2019), so the error has a standard deviation of at most u sqrt(sum of s^2). A partial sum of k
-    values has s^2 <= k largest^2 on average: chains of length L contribute n L / 2 in all, each level of a tree n.
+    Each addition rounds its partial sum s by at most u |s|, u = 2^-24, with independent signs (the
+    model of Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019), so the
+    error has a standard deviation of at most u sqrt(sum of s^2). A partial sum of k values has s^2
+    <= k largest^2 on average: chains of length L contribute n L / 2 in all, each level of a tree n.
     """
     if n == 0:
         return 0.0

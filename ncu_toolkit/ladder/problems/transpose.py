@@ -1,4 +1,5 @@
-"""The transpose family: y = x transposed, float32; the roof rung copies instead ([problem] op = "copy")."""
+"""The transpose family: y = x transposed, float32; the roof rung copies instead ([problem] op =
+"copy")."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from ncu_toolkit.ladder.problems.base import (
 def _copies(options: Options) -> bool:
     op = str(options.get("op", "transpose"))
     if op not in ("transpose", "copy"):
-        raise UsageProblem(f"transpose has no operation '{op}'", "[problem] op is transpose or copy")
+        raise UsageProblem(
+            f"transpose has no operation '{op}'", "[problem] op is transpose or copy"
+        )
     return op == "copy"
 
 
@@ -48,19 +51,32 @@ class Transpose(Problem):
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         rows, cols = size["rows"], size["cols"]
-        return {"x": ArraySpec((rows, cols), dtype), "y": ArraySpec((rows, cols) if _copies(options) else (cols, rows), dtype, "output")}
+        return {
+            "x": ArraySpec((rows, cols), dtype),
+            "y": ArraySpec((rows, cols) if _copies(options) else (cols, rows), dtype, "output"),
+        }
 
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
         """rows and cols, and `count` = rows * cols."""
-        return {"rows": Scalar(size["rows"]), "cols": Scalar(size["cols"]), "count": Scalar(size["rows"] * size["cols"], "int64")}
+        return {
+            "rows": Scalar(size["rows"]),
+            "cols": Scalar(size["cols"]),
+            "count": Scalar(size["rows"] * size["cols"], "int64"),
+        }
 
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
+    def make_inputs(
+        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
+    ) -> dict[str, Array]:
         """x uniform in [0, 1)."""
         if "x" not in names:
             return {}
-        return {"x": xp.random.default_rng(seed).random((size["rows"], size["cols"]), dtype=xp.float32)}
+        return {
+            "x": xp.random.default_rng(seed).random((size["rows"], size["cols"]), dtype=xp.float32)
+        }
 
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
+    def reference(
+        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
+    ) -> dict[str, Expected]:
         """A view of x: moving data rounds nothing."""
         x = inputs["x"]
         return {"y": Expected(x if _copies(options) else x.T, 0, "moved data is unchanged")}

@@ -1,9 +1,11 @@
-"""The fourth held-out set: 16 pairs and two kernels at a roof, each pair with one planted cause that its twin lacks.
+"""The fourth held-out set: 16 pairs and two kernels at a roof, each pair with one planted cause
+that its twin lacks.
 
-The kernels were written blind, by somebody who knew no rule of the toolkit, and scored before anybody who writes rules had seen a source, a report
-or truth.json. That holds no longer: see ../README.md. Each function below says what its kernels compute and what is planted in `pNN_a`;
-truth.json says why, and what else would be a fair answer. `../harness.py` says how to run it. At most 6 GB of GPU memory; no cuBLAS or cuRAND.
-"""
+The kernels were written blind, by somebody who knew no rule of the toolkit, and scored before
+anybody who writes rules had seen a source, a report or truth.json. That holds no longer: see
+../README.md. Each function below says what its kernels compute and what is planted in `pNN_a`;
+truth.json says why, and what else would be a fair answer. `../harness.py` says how to run it. At
+most 6 GB of GPU memory; no cuBLAS or cuRAND."""
 
 import sys
 from pathlib import Path
@@ -21,7 +23,8 @@ pair = bench.pair
 
 @bench.case(1)
 def p01() -> None:
-    """Expert layer in decoding, 8 tokens, weights through shared memory by cp.async in two stages: async-copy-wait."""
+    """Expert layer in decoding, 8 tokens, weights through shared memory by cp.async in two stages:
+    async-copy-wait."""
     k, n = 4096, 132 * 128
     w, x = small(k * n, 4), small(k * 8, 4)
     stage = 8 * 128 * 4 + 8 * 8 * 4
@@ -43,7 +46,8 @@ def p01() -> None:
 
 @bench.case(2)
 def p02() -> None:
-    """Monte-Carlo paths of the Heston model, one after another in a thread: instruction-dependency."""
+    """Monte-Carlo paths of the Heston model, one after another in a thread:
+    instruction-dependency."""
     blocks, steps, dt, xi = 264, 1024, 0.005, 0.02
 
     def ref():
@@ -60,12 +64,20 @@ def p02() -> None:
             total += s
         return cp.asarray((total / steps).astype(F))
 
-    pair(2, [(blocks, 128)] * 2, lambda y, _: (y, I(steps), F(dt), F(xi)), two(4 * blocks * 128), 2e-3, expect=ref)
+    pair(
+        2,
+        [(blocks, 128)] * 2,
+        lambda y, _: (y, I(steps), F(dt), F(xi)),
+        two(4 * blocks * 128),
+        2e-3,
+        expect=ref,
+    )
 
 
 @bench.case(3)
 def p03() -> None:
-    """Lattice Boltzmann D2Q9, the nine values of a cell one after another: uncoalesced-global-access."""
+    """Lattice Boltzmann D2Q9, the nine values of a cell one after another:
+    uncoalesced-global-access."""
     w = h = 2048
     n, omega = w * h, 1.2
     ex, ey = [0, 1, 0, -1, 0, 1, -1, -1, 1], [0, 0, 1, 0, -1, 1, 1, -1, -1]
@@ -107,12 +119,20 @@ def p04() -> None:
         p, q = a[: 1 << 22].astype(I), b[: 1 << 22].astype(I)
         return cp.clip((p * I(ma) + q * I(mb) + I(8192)) >> I(14), -128, 127).astype(np.int8)
 
-    pair(4, [(n // 256, 256), (n // 4096, 256)], lambda y, _: (a, b, y, I(ma), I(mb), I(n)), two(n, np.int8), 0, expect=ref)
+    pair(
+        4,
+        [(n // 256, 256), (n // 4096, 256)],
+        lambda y, _: (a, b, y, I(ma), I(mb), I(n)),
+        two(n, np.int8),
+        0,
+        expect=ref,
+    )
 
 
 @bench.case(5)
 def p05() -> None:
-    """Luminance after a tone curve for each channel, curves in constant memory: constant-cache-divergence."""
+    """Luminance after a tone curve for each channel, curves in constant memory:
+    constant-cache-divergence."""
     n = 1 << 24
     px = spread(RNG.integers(0, 1 << 32, 1 << 22, dtype=U), n)
     t = np.arange(256) / 255
@@ -121,7 +141,11 @@ def p05() -> None:
 
     def ref():
         c = px[: 1 << 20].view(np.uint8).reshape(-1, 4).astype(I)
-        return F(0.2126) * tone[c[:, 0]] + F(0.7152) * tone[256 + c[:, 1]] + F(0.0722) * tone[512 + c[:, 2]]
+        return (
+            F(0.2126) * tone[c[:, 0]]
+            + F(0.7152) * tone[256 + c[:, 1]]
+            + F(0.0722) * tone[512 + c[:, 2]]
+        )
 
     pair(5, [(n // 4096, 256)] * 2, lambda y, _: (px, y, tone), two(n), 1e-5, expect=ref)
 
@@ -136,7 +160,10 @@ def p06() -> None:
 
     def cnd(d):
         k = 1 / (1 + 0.2316419 * np.abs(d))
-        poly = k * (0.319381530 + k * (-0.356563782 + k * (1.781477937 + k * (-1.821255978 + k * 1.330274429))))
+        poly = k * (
+            0.319381530
+            + k * (-0.356563782 + k * (1.781477937 + k * (-1.821255978 + k * 1.330274429)))
+        )
         c = 0.3989422804 * np.exp(-0.5 * d * d) * poly
         return np.where(d > 0, 1 - c, c)
 
@@ -144,7 +171,14 @@ def p06() -> None:
     d1 = (np.log(s / x) + (rate + 0.5 * v * v) * t) / (v * np.sqrt(t))
     price = (s * cnd(d1) - x * np.exp(-rate * t) * cnd(d1 - v * np.sqrt(t))).astype(F)
     inputs = [spread(each, n) for each in (spot, strike, years, price)]
-    pair(6, [(n // 256, 256)] * 2, lambda y, _: (*inputs, y, F(rate)), two(n), 2e-3, expect=lambda: cp.asarray(vol))
+    pair(
+        6,
+        [(n // 256, 256)] * 2,
+        lambda y, _: (*inputs, y, F(rate)),
+        two(n),
+        2e-3,
+        expect=lambda: cp.asarray(vol),
+    )
 
 
 @bench.case(7)
@@ -159,9 +193,17 @@ def p07() -> None:
         low = np.uint64(0xFFFFFFFF)
         c0, c1, c2, c3 = site, np.full_like(site, step), np.zeros_like(site), np.zeros_like(site)
         for r in range(10):
-            k0, k1 = np.uint64((seed + r * 0x9E3779B9) & 0xFFFFFFFF), np.uint64((0xCAFE + r * 0xBB67AE85) & 0xFFFFFFFF)
+            k0, k1 = (
+                np.uint64((seed + r * 0x9E3779B9) & 0xFFFFFFFF),
+                np.uint64((0xCAFE + r * 0xBB67AE85) & 0xFFFFFFFF),
+            )
             p, q = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
-            c0, c1, c2, c3 = (q >> np.uint64(32)) ^ c1 ^ k0, q & low, (p >> np.uint64(32)) ^ c3 ^ k1, p & low
+            c0, c1, c2, c3 = (
+                (q >> np.uint64(32)) ^ c1 ^ k0,
+                q & low,
+                (p >> np.uint64(32)) ^ c3 ^ k1,
+                p & low,
+            )
         u = (c0 >> np.uint64(8)).astype(F).reshape(rows, w) / F(1 << 24)
         grid = spins.reshape(h, w)
         s = cp.asnumpy(cp.concatenate([grid[-1:], grid[: rows + 1]])).astype(I)
@@ -183,13 +225,18 @@ def p07() -> None:
 
 @bench.case(8)
 def p08() -> None:
-    """Cholesky factors of 32 x 32 matrices, a lane a row, rows 32 floats apart in shared memory: shared-bank-conflict."""
+    """Cholesky factors of 32 x 32 matrices, a lane a row, rows 32 floats apart in shared memory:
+    shared-bank-conflict."""
     n = 16384
     r = uniform(n * 1024, -1, 1).reshape(n, 32, 32)
     a = ((r + r.transpose(0, 2, 1)) * F(0.5) + 24 * cp.eye(32, dtype=F)[None]).ravel()
 
     def ref():
-        return cp.asarray(np.linalg.cholesky(cp.asnumpy(a[: 256 * 1024]).reshape(256, 32, 32).astype(np.float64)).astype(F)).ravel()
+        return cp.asarray(
+            np.linalg.cholesky(
+                cp.asnumpy(a[: 256 * 1024]).reshape(256, 32, 32).astype(np.float64)
+            ).astype(F)
+        ).ravel()
 
     pair(8, [(n // 4, 128)] * 2, lambda y, _: (a, y), two(n * 1024), 1e-4, expect=ref)
 
@@ -202,15 +249,30 @@ def p09() -> None:
 
     def ref():
         rows = 16
-        top = np.pad(cp.asnumpy(img[: (rows + 2) * w]).reshape(rows + 2, w), ((2, 0), (2, 2)), mode="edge")
-        return cp.asarray(np.median(np.stack([top[dy : dy + rows, dx : dx + w] for dy in range(5) for dx in range(5)]), axis=0)).ravel()
+        top = np.pad(
+            cp.asnumpy(img[: (rows + 2) * w]).reshape(rows + 2, w), ((2, 0), (2, 2)), mode="edge"
+        )
+        return cp.asarray(
+            np.median(
+                np.stack([top[dy : dy + rows, dx : dx + w] for dy in range(5) for dx in range(5)]),
+                axis=0,
+            )
+        ).ravel()
 
-    pair(9, [((w // 32, h // 8), 256)] * 2, lambda y, _: (img, y, I(w), I(h), I(5)), two(w * h), 0, expect=ref)
+    pair(
+        9,
+        [((w // 32, h // 8), 256)] * 2,
+        lambda y, _: (img, y, I(w), I(h), I(5)),
+        two(w * h),
+        0,
+        expect=ref,
+    )
 
 
 @bench.case(10)
 def p10() -> None:
-    """Merge of two sorted arrays by binary search, 100 KB of shared memory a block where 4 KB are used: low-occupancy."""
+    """Merge of two sorted arrays by binary search, 100 KB of shared memory a block where 4 KB are
+    used: low-occupancy."""
     n, chunks, each = 1 << 22, 1024, 16
     p, q = (np.sort(RNG.random(n, dtype=F)) for _ in "pq")
     step = n // chunks
@@ -243,7 +305,9 @@ def p11() -> None:
     def ref():  # of sums, as a ray that just touches a sphere may be counted either way
         i = np.arange(8 * 4096)
         px, py = (i % w + 0.5) / w * 2 - 1, (i // w + 0.5) / h * 2 - 1
-        d = cp.asarray(np.column_stack([px, py, np.ones_like(px)]) / np.sqrt(px * px + py * py + 1)[:, None])
+        d = cp.asarray(
+            np.column_stack([px, py, np.ones_like(px)]) / np.sqrt(px * px + py * py + 1)[:, None]
+        )
         s = balls.astype(cp.float64)
         best = cp.full(i.size, 100.0)
         for j in range(1024):
@@ -266,14 +330,25 @@ def p12() -> None:
 
     def ref():
         cell, part = (pos >> U(23)).astype(I), (pos >> U(15) & U(255)).astype(cp.float64)
-        return cp.bincount(cell, weights=256 - part, minlength=513) + cp.bincount(cell + 1, weights=part, minlength=513)
+        return cp.bincount(cell, weights=256 - part, minlength=513) + cp.bincount(
+            cell + 1, weights=part, minlength=513
+        )
 
-    pair(12, [(n // 8192, 256)] * 2, lambda y, _: (pos, y), two(513, U), 0, reset=(True, True), expect=ref)
+    pair(
+        12,
+        [(n // 8192, 256)] * 2,
+        lambda y, _: (pos, y),
+        two(513, U),
+        0,
+        reset=(True, True),
+        expect=ref,
+    )
 
 
 @bench.case(13)
 def p13() -> None:
-    """Exponential moving average along time, one load under way a thread, as the store before might change it: memory-latency."""
+    """Exponential moving average along time, one load under way a thread, as the store before might
+    change it: memory-latency."""
     channels, steps, alpha = 98304, 256, 0.1
     x = uniform(channels * steps, -1, 1)
 
@@ -284,7 +359,14 @@ def p13() -> None:
             out.append(v)
         return cp.concatenate(out)
 
-    pair(13, [(channels // 128, 128)] * 2, lambda y, _: (x, y, I(channels), I(steps), F(alpha)), two(channels * steps), 1e-5, expect=ref)
+    pair(
+        13,
+        [(channels // 128, 128)] * 2,
+        lambda y, _: (x, y, I(channels), I(steps), F(alpha)),
+        two(channels * steps),
+        1e-5,
+        expect=ref,
+    )
 
 
 @bench.case(14)
@@ -303,7 +385,9 @@ def p14() -> None:
 
         s = c[0] * at(0, 0, 0)
         for k in range(1, 5):
-            s = s + c[k] * (at(0, 0, -k) + at(0, 0, k) + at(0, -k, 0) + at(0, k, 0) + at(-k, 0, 0) + at(k, 0, 0))
+            s = s + c[k] * (
+                at(0, 0, -k) + at(0, 0, k) + at(0, -k, 0) + at(0, k, 0) + at(-k, 0, 0) + at(k, 0, 0)
+            )
         return s.ravel()
 
     pair(
@@ -318,7 +402,8 @@ def p14() -> None:
 
 @bench.case(15)
 def p15() -> None:
-    """Products of many pairs of 32 x 32 matrices, a thread a result, two loads of 4 bytes for a multiply-add: global-instruction-pressure."""
+    """Products of many pairs of 32 x 32 matrices, a thread a result, two loads of 4 bytes for a
+    multiply-add: global-instruction-pressure."""
     n = 16384
     a, b = small(n * 1024, 4), small(n * 1024, 5)
 
@@ -331,7 +416,8 @@ def p15() -> None:
 
 @bench.case(16)
 def p16() -> None:
-    """Rates of 2048 reactions from generated straight-line code, other code in each warp of a block: instruction-cache."""
+    """Rates of 2048 reactions from generated straight-line code, other code in each warp of a
+    block: instruction-cache."""
     cells = 264 * 64 * 16
     x = uniform(cells, -1, 1)
     h = np.arange(16384, dtype=U)
@@ -352,7 +438,15 @@ def p16() -> None:
             total += cp.exp2(v)
         return total
 
-    pair(16, [(264, 512)] * 2, lambda y, _: (x, y, table, I(cells)), two(16 * cells), 1e-5, dynamic=(0, 65536), expect=ref)
+    pair(
+        16,
+        [(264, 512)] * 2,
+        lambda y, _: (x, y, table, I(cells)),
+        two(16 * cells),
+        1e-5,
+        dynamic=(0, 65536),
+        expect=ref,
+    )
 
 
 @bench.case(17)
@@ -369,7 +463,14 @@ def p17() -> None:
         c = sigmoid(f) * before + sigmoid(i) * cp.tanh(g)
         return cp.concatenate([c, sigmoid(o) * cp.tanh(c)])
 
-    pair(17, [(n // 1024, 256)], lambda y, _: (gates, before, y, I(n // 4)), (cp.zeros(2 * n, F),), 1e-4, expect=ref)
+    pair(
+        17,
+        [(n // 1024, 256)],
+        lambda y, _: (gates, before, y, I(n // 4)),
+        (cp.zeros(2 * n, F),),
+        1e-4,
+        expect=ref,
+    )
 
 
 @bench.case(18)
@@ -377,7 +478,9 @@ def p18() -> None:
     """A bank of damped oscillators in coupled form, 1024 steps: fp32-pipe (a roof)."""
     n, steps = 132 * 16 * 256, 1024
     angle, damp = RNG.uniform(0.01, 1.5, 1 << 20), RNG.uniform(0.9985, 0.9999, 1 << 20)
-    turn = spread(np.column_stack([damp * np.cos(angle), damp * np.sin(angle)]).astype(F).ravel(), 8 * n)
+    turn = spread(
+        np.column_stack([damp * np.cos(angle), damp * np.sin(angle)]).astype(F).ravel(), 8 * n
+    )
     begin = uniform(8 * n, -1, 1)
 
     def ref():
@@ -388,7 +491,14 @@ def p18() -> None:
         z = z * w
         return z.real + z.imag
 
-    pair(18, [(n // 256, 256)], lambda y, _: (turn, begin, y, I(steps), I(n)), (cp.zeros(4 * n, F),), 1e-3, expect=ref)
+    pair(
+        18,
+        [(n // 256, 256)],
+        lambda y, _: (turn, begin, y, I(steps), I(n)),
+        (cp.zeros(4 * n, F),),
+        1e-3,
+        expect=ref,
+    )
 
 
 if __name__ == "__main__":

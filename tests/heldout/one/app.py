@@ -1,10 +1,12 @@
-"""The first held-out set: 31 pairs and four kernels at a roof, each pair with one planted cause that its twin lacks.
+"""The first held-out set: 31 pairs and four kernels at a roof, each pair with one planted cause
+that its twin lacks.
 
-The kernels were written blind, by somebody who knew no rule of the toolkit, and scored before anybody who writes rules had seen a source, a
-report or truth.json. That holds no longer: see ../README.md for what the set is good for now, and how to write one that is unseen. Each function
-below says what its kernels compute and what is planted in `kNN_a`; truth.json says why, and what else would be a fair answer. `../harness.py`
-says how to run it. About 16 GB of GPU memory; no cuBLAS or cuRAND.
-"""
+The kernels were written blind, by somebody who knew no rule of the toolkit, and scored before
+anybody who writes rules had seen a source, a report or truth.json. That holds no longer: see
+../README.md for what the set is good for now, and how to write one that is unseen. Each function
+below says what its kernels compute and what is planted in `kNN_a`; truth.json says why, and what
+else would be a fair answer. `../harness.py` says how to run it. About 16 GB of GPU memory; no
+cuBLAS or cuRAND."""
 
 import sys
 from pathlib import Path
@@ -20,9 +22,19 @@ bench = Bench(HERE, arch="sm_90", letter="k")
 
 
 def pair(number, a, b, args, outs, tol, dynamic=0, reset=(False, False), expect=None):
-    """a, b: (grid, block), b None at a roof. args: arguments for an output. reset: whether a, b add to their outputs. See Check for the rest."""
+    """a, b: (grid, block), b None at a roof. args: arguments for an output. reset: whether a, b add
+    to their outputs. See Check for the rest."""
     shapes = [shape for shape in (a, b) if shape is not None]
-    bench.pair(number, shapes, lambda out, _: args(out), outs[: len(shapes)], tol, (dynamic, dynamic), reset, expect)
+    bench.pair(
+        number,
+        shapes,
+        lambda out, _: args(out),
+        outs[: len(shapes)],
+        tol,
+        (dynamic, dynamic),
+        reset,
+        expect,
+    )
 
 
 @bench.case(1)
@@ -32,7 +44,15 @@ def k01() -> None:
     x = uniform(rows * cols, -4, 4)
     outs = two(rows * cols)
     e = cp.exp(x.reshape(rows, cols) - x.reshape(rows, cols).max(1, keepdims=True))
-    pair(1, (rows // 256, 256), (rows // 8, 256), lambda y: (x, y, I(rows), I(cols)), outs, 1e-4, expect=(e / e.sum(1, keepdims=True)).ravel())
+    pair(
+        1,
+        (rows // 256, 256),
+        (rows // 8, 256),
+        lambda y: (x, y, I(rows), I(cols)),
+        outs,
+        1e-4,
+        expect=(e / e.sum(1, keepdims=True)).ravel(),
+    )
     del e
 
 
@@ -53,7 +73,16 @@ def k03() -> None:
     bins = np.where(RNG.random(1 << 22) < 0.75, 0, RNG.integers(0, 16, 1 << 22))
     data = spread((bins + 16 * RNG.integers(0, 16, 1 << 22)).astype(np.uint8), 4 * n)
     ref = cp.bincount(data & 15, weights=(data >> 4).astype(cp.float64), minlength=16).astype(U)
-    pair(3, (1056, 256), (1056, 256), lambda y: (data, y, I(n)), two(16, U), 0, reset=(True, True), expect=ref)
+    pair(
+        3,
+        (1056, 256),
+        (1056, 256),
+        lambda y: (data, y, I(n)),
+        two(16, U),
+        0,
+        reset=(True, True),
+        expect=ref,
+    )
 
 
 @bench.case(4)
@@ -66,7 +95,15 @@ def k04() -> None:
     val, vec = uniform(n * 32), uniform(n)
     ref = (val.reshape(n, 32) * vec[col]).sum(1)
     col = col.ravel()
-    pair(4, (n // 256, 256), (n // 8, 256), lambda y: (ptr, col, val, vec, y, I(n)), two(n), 1e-4, expect=ref)
+    pair(
+        4,
+        (n // 256, 256),
+        (n // 8, 256),
+        lambda y: (ptr, col, val, vec, y, I(n)),
+        two(n),
+        1e-4,
+        expect=ref,
+    )
 
 
 @bench.case(5)
@@ -76,12 +113,22 @@ def k05() -> None:
     x, y5 = uniform(n), uniform(n)
     ref = (x.astype(cp.float64) * y5).sum().astype(F).reshape(1)
     # Two million additions to one float: each partial sum is rounded to a unit of 0.25 to 0.5.
-    pair(5, (n // 2048, 256), (n // 2048, 256), lambda y: (x, y5, y), two(1), 1e-3, reset=(True, True), expect=ref)
+    pair(
+        5,
+        (n // 2048, 256),
+        (n // 2048, 256),
+        lambda y: (x, y5, y),
+        two(1),
+        1e-3,
+        reset=(True, True),
+        expect=ref,
+    )
 
 
 @bench.case(6)
 def k06() -> None:
-    """Star stencil of radius 4 in three dimensions, 64 planes a block; n is the inner extent, the arrays are n + 8 wide: missing-data-reuse."""
+    """Star stencil of radius 4 in three dimensions, 64 planes a block; n is the inner extent, the
+    arrays are n + 8 wide: missing-data-reuse."""
     n, p = 384, 392
     x = uniform(p**3)
     grid = (n // 32, n // 8, n // 64)
@@ -95,7 +142,15 @@ def k06() -> None:
             acc += F(w) * (c[moved, inner, inner] + c[inner, moved, inner] + c[inner, inner, moved])
     ref[inner, inner, inner] = acc
     del acc
-    pair(6, (grid, (32, 8)), (grid, (32, 8)), lambda y: (x, y, I(n)), two(p**3), 1e-4, expect=ref.ravel())
+    pair(
+        6,
+        (grid, (32, 8)),
+        (grid, (32, 8)),
+        lambda y: (x, y, I(n)),
+        two(p**3),
+        1e-4,
+        expect=ref.ravel(),
+    )
 
 
 @bench.case(7)
@@ -109,7 +164,15 @@ def k07() -> None:
     for dy in range(9):
         for dx in range(9):
             ref += F(filt[dy * 9 + dx]) * img[dy : dy + n, dx : dx + n]
-    pair(7, ((128, 64), (32, 8)), ((128, 64), (32, 8)), lambda y: (x, f, y, I(n)), two(n * n), 1e-4, expect=ref.ravel())
+    pair(
+        7,
+        ((128, 64), (32, 8)),
+        ((128, 64), (32, 8)),
+        lambda y: (x, f, y, I(n)),
+        two(n * n),
+        1e-4,
+        expect=ref.ravel(),
+    )
 
 
 @bench.case(8)
@@ -117,7 +180,15 @@ def k08() -> None:
     """Inclusive scan of segments of 8192, a run of 32 a thread: shared-bank-conflict."""
     n = 1 << 25
     x = small(n, 8)
-    pair(8, (n // 8192, 256), (n // 8192, 256), lambda y: (x, y), two(n), 0, expect=cp.cumsum(x.reshape(-1, 8192), axis=1).ravel())
+    pair(
+        8,
+        (n // 8192, 256),
+        (n // 8192, 256),
+        lambda y: (x, y),
+        two(n),
+        0,
+        expect=cp.cumsum(x.reshape(-1, 8192), axis=1).ravel(),
+    )
 
 
 @bench.case(9)
@@ -125,7 +196,15 @@ def k09() -> None:
     """Gravity among n bodies: grid-too-small."""
     n = 8192
     body = uniform(n * 4)
-    pair(9, (n // 256, 256), ((n // 256, 16), 256), lambda y: (body, y, I(n)), two(3 * n), 2e-3, reset=(False, True))
+    pair(
+        9,
+        (n // 256, 256),
+        ((n // 256, 16), 256),
+        lambda y: (body, y, I(n)),
+        two(3 * n),
+        2e-3,
+        reset=(False, True),
+    )
 
 
 @bench.case(10)
@@ -140,16 +219,31 @@ def k11() -> None:
     n = 1 << 20
     x = whole(n * 32, 1 << 30)
     ref = cp.sort(x.reshape(32, n), axis=0).ravel()
-    pair(11, (n // 256, 256), (n // 256, 256), lambda y: (x, y, I(n)), two(n * 32, I), 0, expect=ref)
+    pair(
+        11, (n // 256, 256), (n // 256, 256), lambda y: (x, y, I(n)), two(n * 32, I), 0, expect=ref
+    )
 
 
 @bench.case(12)
 def k12() -> None:
-    """Highest attention score of each query; heads x seq x 64 in half precision: tensor-core-unused."""
+    """Highest attention score of each query; heads x seq x 64 in half precision:
+    tensor-core-unused."""
     heads, seq = 32, 2048
     q, k = (uniform(heads * seq * 64, -1, 1).astype(cp.float16) for _ in range(2))
-    a0 = (q[: 256 * 64].reshape(256, 1, 64).astype(F) * k[: seq * 64].reshape(1, seq, 64).astype(F)).sum(2).max(1)
-    pair(12, ((seq // 64, heads), 128), ((seq // 64, heads), 128), lambda y: (q, k, y, I(seq)), two(heads * seq), 1e-3, expect=a0)
+    a0 = (
+        (q[: 256 * 64].reshape(256, 1, 64).astype(F) * k[: seq * 64].reshape(1, seq, 64).astype(F))
+        .sum(2)
+        .max(1)
+    )
+    pair(
+        12,
+        ((seq // 64, heads), 128),
+        ((seq // 64, heads), 128),
+        lambda y: (q, k, y, I(seq)),
+        two(heads * seq),
+        1e-3,
+        expect=a0,
+    )
 
 
 @bench.case(13)
@@ -159,12 +253,21 @@ def k13() -> None:
     x = cp.tile(small(cols, 4), rows)
     x.reshape(rows, cols)[rows - 1] = -1
     ref = x.reshape(rows, cols)[: rows - 1].sum(0)
-    pair(13, (cols // 256, 256), (cols // 256, 256), lambda y: (x, y, I(cols), I(rows - 1)), two(cols), 0, expect=ref)
+    pair(
+        13,
+        (cols // 256, 256),
+        (cols // 256, 256),
+        lambda y: (x, y, I(cols), I(rows - 1)),
+        two(cols),
+        0,
+        expect=ref,
+    )
 
 
 @bench.case(14)
 def k14() -> None:
-    """Sums over linked lists; a node is 31 numbers and the place of the next node: memory-latency."""
+    """Sums over linked lists; a node is 31 numbers and the place of the next node:
+    memory-latency."""
     lists, hops = 8448, 256
     order = cp.asarray(RNG.permutation(lists * hops).astype(I))
     node = whole(lists * hops * 32, 100).reshape(-1, 32)
@@ -173,7 +276,15 @@ def k14() -> None:
     ref = node[order].reshape(lists, hops, 32).sum(1, dtype=I)
     ref[:, 31] = 0
     node = node.ravel()
-    pair(14, (lists // 4, 128), (lists // 4, 128), lambda y: (node, order, y, I(hops)), two(lists * 32, I), 0, expect=ref.ravel())
+    pair(
+        14,
+        (lists // 4, 128),
+        (lists // 4, 128),
+        lambda y: (node, order, y, I(hops)),
+        two(lists * 32, I),
+        0,
+        expect=ref.ravel(),
+    )
 
 
 @bench.case(15)
@@ -181,13 +292,16 @@ def k15() -> None:
     """A mixture of eight logistic curves: double-precision."""
     n = 1 << 23
     x = uniform(n, -4, 4)
-    ref = sum(0.125 / (1 + cp.exp(-1.7 * (x.astype(cp.float64) - (0.5 * j - 2)))) for j in range(8)).astype(F)
+    ref = sum(
+        0.125 / (1 + cp.exp(-1.7 * (x.astype(cp.float64) - (0.5 * j - 2)))) for j in range(8)
+    ).astype(F)
     pair(15, (n // 256, 256), (n // 256, 256), lambda y: (x, y), two(n), 1e-4, expect=ref)
 
 
 @bench.case(16)
 def k16() -> None:
-    """Eight rounds of hashing into buckets whose number is known at run time: integer-arithmetic."""
+    """Eight rounds of hashing into buckets whose number is known at run time:
+    integer-arithmetic."""
     n = 1 << 24
     x = whole(n, 1 << 31, U)
     primes = [1000003, 999983, 786433, 1299709, 611953, 104729, 15485863, 2750159]
@@ -195,7 +309,15 @@ def k16() -> None:
     ref = x.copy()
     for j, p in enumerate(primes):
         ref = (ref * U(2654435761) + U(j)) % U(p)
-    pair(16, (n // 256, 256), (n // 256, 256), lambda y: (x, p16, m, y), two(n, U), 0, expect=ref.astype(U))
+    pair(
+        16,
+        (n // 256, 256),
+        (n // 256, 256),
+        lambda y: (x, p16, m, y),
+        two(n, U),
+        0,
+        expect=ref.astype(U),
+    )
 
 
 @bench.case(17)
@@ -248,13 +370,27 @@ def k22() -> None:
     ends = np.cumsum(counts)
     x = small(int(ends[-1]), 4)
     uncut = (ends - counts, ends, np.arange(16384))
-    cut = [(s, min(s + 4096, e), g) for s0, e, g in zip(*uncut, strict=True) for s in range(s0, e, 4096)]
-    lists = [[cp.asarray(np.asarray(v, dtype=I)) for v in one] for one in (uncut, tuple(zip(*cut, strict=True)))]
+    cut = [
+        (s, min(s + 4096, e), g)
+        for s0, e, g in zip(*uncut, strict=True)
+        for s in range(s0, e, 4096)
+    ]
+    lists = [
+        [cp.asarray(np.asarray(v, dtype=I)) for v in one]
+        for one in (uncut, tuple(zip(*cut, strict=True)))
+    ]
     outs = two(16384)
     bench.launch("k22_a", 16384, 256, (x, *lists[0], outs[0]), outs[0])
     bench.launch("k22_b", len(cut), 256, (x, *lists[1], outs[1]), outs[1], 0, True)
     run = cp.concatenate([cp.zeros(1, cp.float64), cp.cumsum(x, dtype=cp.float64)])
-    bench.check(Check(("k22_a", "k22_b"), outs, 0, (run[cp.asarray(ends)] - run[cp.asarray(ends - counts)]).astype(F)))
+    bench.check(
+        Check(
+            ("k22_a", "k22_b"),
+            outs,
+            0,
+            (run[cp.asarray(ends)] - run[cp.asarray(ends - counts)]).astype(F),
+        )
+    )
 
 
 @bench.case(23)
@@ -264,16 +400,33 @@ def k23() -> None:
     x = whole(n * 4, 256, np.uint8)
     table = cp.power(cp.arange(256, dtype=F) / 255, F(2.2)).astype(F)
     bench.constant("c_gamma", table)
-    pair(23, (n // 256, 256), (n // 256, 256), lambda y: (x, table, y), two(n * 4), 0, expect=table[x])
+    pair(
+        23,
+        (n // 256, 256),
+        (n // 256, 256),
+        lambda y: (x, table, y),
+        two(n * 4),
+        0,
+        expect=table[x],
+    )
 
 
 @bench.case(24)
 def k24() -> None:
-    """C = A B^T in half precision on tensor cores, n x n, tiles of 64 x 64 x 64: shared-bank-conflict."""
+    """C = A B^T in half precision on tensor cores, n x n, tiles of 64 x 64 x 64:
+    shared-bank-conflict."""
     n = 2048
     a, b = (uniform(n * n, -1, 1).astype(cp.float16) for _ in range(2))
     ref = (a[: 16 * n].reshape(16, 1, n).astype(F) * b.reshape(1, n, n).astype(F)).sum(2).ravel()
-    pair(24, ((32, 32), 128), ((32, 32), 128), lambda y: (a, b, y, I(n)), two(n * n), 1e-3, expect=ref)
+    pair(
+        24,
+        ((32, 32), 128),
+        ((32, 32), 128),
+        lambda y: (a, b, y, I(n)),
+        two(n * n),
+        1e-3,
+        expect=ref,
+    )
 
 
 @bench.case(25)
@@ -294,11 +447,21 @@ def k26() -> None:
 
 @bench.case(27)
 def k27() -> None:
-    """Squared distances of a query to many vectors of 128 numbers, tiles of 16 vectors through a ring of 16 buffers: async-copy-wait."""
+    """Squared distances of a query to many vectors of 128 numbers, tiles of 16 vectors through a
+    ring of 16 buffers: async-copy-wait."""
     vectors = 1 << 19
     data, query = uniform(vectors * 128), uniform(128)
     ref = ((data.reshape(-1, 128) - query) ** 2).sum(1)
-    pair(27, (132, 128), (132, 128), lambda y: (data, query, y, I(vectors // 16)), two(vectors), 1e-4, dynamic=16 * 8192, expect=ref)
+    pair(
+        27,
+        (132, 128),
+        (132, 128),
+        lambda y: (data, query, y, I(vectors // 16)),
+        two(vectors),
+        1e-4,
+        dynamic=16 * 8192,
+        expect=ref,
+    )
 
 
 @bench.case(28)
@@ -308,7 +471,15 @@ def k28() -> None:
     parts = uniform(n * 16)
     fields = [cp.ascontiguousarray(parts.reshape(-1, 16)[:, j]) for j in (0, 5, 9, 13)]
     ref = F(0.5) * fields[0] * (fields[1] ** 2 + fields[2] ** 2 + fields[3] ** 2)
-    pair(28, (n // 256, 256), (n // 256, 256), lambda y: (parts, *fields, y), two(n), 1e-5, expect=ref)
+    pair(
+        28,
+        (n // 256, 256),
+        (n // 256, 256),
+        lambda y: (parts, *fields, y),
+        two(n),
+        1e-5,
+        expect=ref,
+    )
 
 
 @bench.case(29)
@@ -316,7 +487,9 @@ def k29() -> None:
     """A stream with a rare exception that needs many values at once: low-occupancy."""
     n = 1 << 25
     x, aux = uniform(n), uniform(168 * 256)
-    pair(29, (n // 256, 256), (n // 256, 256), lambda y: (x, aux, y), two(n), 1e-6, expect=2 * x + 1)
+    pair(
+        29, (n // 256, 256), (n // 256, 256), lambda y: (x, aux, y), two(n), 1e-6, expect=2 * x + 1
+    )
 
 
 @bench.case(30)
@@ -324,7 +497,16 @@ def k30() -> None:
     """Values looked up in a table of 24576 in shared memory: low-occupancy."""
     n = 1 << 25
     x, tab = whole(n, 24576), uniform(24576)
-    pair(30, (264, 128), (264, 1024), lambda y: (x, tab, y, I(n)), two(n), 0, dynamic=24576 * 4, expect=tab[x])
+    pair(
+        30,
+        (264, 128),
+        (264, 1024),
+        lambda y: (x, tab, y, I(n)),
+        two(n),
+        0,
+        dynamic=24576 * 4,
+        expect=tab[x],
+    )
 
 
 @bench.case(31)
@@ -334,7 +516,15 @@ def k31() -> None:
     x = uniform(n, -1, 1).astype(cp.float16)
     y31 = uniform(n, -1, 1).astype(cp.float16)
     ref = (x[: 1 << 20].astype(F) * F(0.75) + y31[: 1 << 20].astype(F)).astype(cp.float16)
-    pair(31, (n // 256, 256), (n // 2048, 256), lambda y: (x, y31, y), two(n, cp.float16), 1e-3, expect=ref)
+    pair(
+        31,
+        (n // 256, 256),
+        (n // 2048, 256),
+        lambda y: (x, y31, y),
+        two(n, cp.float16),
+        1e-3,
+        expect=ref,
+    )
 
 
 @bench.case(32)
@@ -356,10 +546,13 @@ def k33() -> None:
 
 @bench.case(34)
 def k34() -> None:
-    """Sums over a buffer that fits the L2, each SM passing over all of it in an order of its own: l2-bandwidth (a roof)."""
+    """Sums over a buffer that fits the L2, each SM passing over all of it in an order of its own:
+    l2-bandwidth (a roof)."""
     n = 1 << 20
     x = small(n * 4, 4)
-    pair(34, (1056, 256), None, lambda y: (x, y, I(n), I(160)), (cp.zeros(1056 * 256, F), None), 1e-6)
+    pair(
+        34, (1056, 256), None, lambda y: (x, y, I(n), I(160)), (cp.zeros(1056 * 256, F), None), 1e-6
+    )
 
 
 @bench.case(35)

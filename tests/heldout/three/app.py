@@ -1,9 +1,11 @@
-"""The third held-out set: 16 pairs and two kernels at a roof, each pair with one planted cause that its twin lacks.
+"""The third held-out set: 16 pairs and two kernels at a roof, each pair with one planted cause that
+its twin lacks.
 
-The kernels were written blind, by somebody who knew no rule of the toolkit, and scored before anybody who writes rules had seen a source, a report
-or truth.json. That holds no longer: see ../README.md. Each function below says what its kernels compute and what is planted in `nNN_a`;
-truth.json says why, and what else would be a fair answer. `../harness.py` says how to run it. At most 6 GB of GPU memory; no cuBLAS or cuRAND.
-"""
+The kernels were written blind, by somebody who knew no rule of the toolkit, and scored before
+anybody who writes rules had seen a source, a report or truth.json. That holds no longer: see
+../README.md. Each function below says what its kernels compute and what is planted in `nNN_a`;
+truth.json says why, and what else would be a fair answer. `../harness.py` says how to run it. At
+most 6 GB of GPU memory; no cuBLAS or cuRAND."""
 
 import sys
 from pathlib import Path
@@ -27,7 +29,14 @@ def n01() -> None:
     col = cp.concatenate([cp.asarray((block + k * (1 << 17)) % rows).astype(I) for k in range(4)])
     val, x = small(rows * 32, 4).reshape(rows, 32), small(rows, 4)
     forms = [(col, val), (cp.ascontiguousarray(col.T), cp.ascontiguousarray(val.T))]
-    pair(1, [(rows // 256, 256)] * 2, lambda y, k: (*forms[k], x, y, I(rows)), two(rows), 0, expect=lambda: (val * x[col]).sum(1))
+    pair(
+        1,
+        [(rows // 256, 256)] * 2,
+        lambda y, k: (*forms[k], x, y, I(rows)),
+        two(rows),
+        0,
+        expect=lambda: (val * x[col]).sum(1),
+    )
 
 
 @bench.case(2)
@@ -39,7 +48,14 @@ def n02() -> None:
     def ref2():
         v = u[: 8 * ny * nz].reshape(8, ny, nz)
         out = v.copy()
-        near = v[1:-1, 1:-1, :-2] + v[1:-1, 1:-1, 2:] + v[1:-1, :-2, 1:-1] + v[1:-1, 2:, 1:-1] + v[:-2, 1:-1, 1:-1] + v[2:, 1:-1, 1:-1]
+        near = (
+            v[1:-1, 1:-1, :-2]
+            + v[1:-1, 1:-1, 2:]
+            + v[1:-1, :-2, 1:-1]
+            + v[1:-1, 2:, 1:-1]
+            + v[:-2, 1:-1, 1:-1]
+            + v[2:, 1:-1, 1:-1]
+        )
         out[1:-1, 1:-1, 1:-1] = F(0.4) * v[1:-1, 1:-1, 1:-1] + F(0.1) * near
         return out[:7].ravel()
 
@@ -64,7 +80,9 @@ def n03() -> None:
         lambda y, k: (before, now, y, I(n)),
         two(n, np.uint8),
         0,
-        expect=lambda: ((3 * before[: 1 << 22].astype(I) + now[: 1 << 22].astype(I) + 2) >> 2).astype(np.uint8),
+        expect=lambda: (
+            (3 * before[: 1 << 22].astype(I) + now[: 1 << 22].astype(I) + 2) >> 2
+        ).astype(np.uint8),
     )
 
 
@@ -78,18 +96,31 @@ def n04() -> None:
         image, out = x[: wi * wi * ch].reshape(wi, wi, ch), cp.zeros((wo, wo, ch), F)
         for ky in range(7):
             for kx in range(7):
-                out += image[ky : ky + wo, kx : kx + wo] * w[(ky * 7 + kx) * ch : (ky * 7 + kx + 1) * ch]
+                out += (
+                    image[ky : ky + wo, kx : kx + wo]
+                    * w[(ky * 7 + kx) * ch : (ky * 7 + kx + 1) * ch]
+                )
         return out.ravel()
 
-    pair(4, [((wo, wo, n), ch), ((wo // 7, wo, n), ch)], lambda y, k: (x, w, y), two(n * wo * wo * ch), 1e-5, expect=ref4)
+    pair(
+        4,
+        [((wo, wo, n), ch), ((wo // 7, wo, n), ch)],
+        lambda y, k: (x, w, y),
+        two(n * wo * wo * ch),
+        1e-5,
+        expect=ref4,
+    )
 
 
 @bench.case(5)
 def n05() -> None:
-    """Scores of attention decoding, 4 query heads a key head, each query head reads the keys again: missing-data-reuse."""
+    """Scores of attention decoding, 4 query heads a key head, each query head reads the keys again:
+    missing-data-reuse."""
     batch, length = 16, 32768
     q = uniform(batch * 8 * 128, -1, 1).astype(np.float16)
-    keys = spread((RNG.random(4000037, dtype=F) * F(2) - F(1)).astype(np.float16), batch * 2 * length * 128)
+    keys = spread(
+        (RNG.random(4000037, dtype=F) * F(2) - F(1)).astype(np.float16), batch * 2 * length * 128
+    )
 
     def ref5():  # all of the first 8 heads' scores
         heads = []
@@ -118,27 +149,45 @@ def n06() -> None:
         rows = 4 * 32
         return x[: rows * width].reshape(4, 32, width // 32, 32).cumsum(1).cumsum(3).ravel()
 
-    pair(6, [((width // 256, height // 32), 256)] * 2, lambda y, k: (x, y, I(width)), two(width * height), 0, expect=ref6)
+    pair(
+        6,
+        [((width // 256, height // 32), 256)] * 2,
+        lambda y, k: (x, y, I(width)),
+        two(width * height),
+        0,
+        expect=ref6,
+    )
 
 
 @bench.case(7)
 def n07() -> None:
-    """Squared distances, a thread a distance, two loads from shared memory for each difference: shared-instruction-pressure."""
+    """Squared distances, a thread a distance, two loads from shared memory for each difference:
+    shared-instruction-pressure."""
     n = 4096
     q, p = uniform(n * 64), uniform(n * 64)
 
     def ref7():
         return ((q[: 16 * 64].reshape(16, 1, 64) - p.reshape(1, n, 64)) ** 2).sum(2).ravel()
 
-    pair(7, [((n // 16, n // 16), 256), ((n // 64, n // 64), 256)], lambda y, k: (q, p, y, I(n)), two(n * n), 1e-5, expect=ref7)
+    pair(
+        7,
+        [((n // 16, n // 16), 256), ((n // 64, n // 64), 256)],
+        lambda y, k: (q, p, y, I(n)),
+        two(n * n),
+        1e-5,
+        expect=ref7,
+    )
 
 
-ZIGZAG = sorted(range(64), key=lambda i: (i // 8 + i % 8, i // 8 if (i // 8 + i % 8) % 2 else i % 8))
+ZIGZAG = sorted(
+    range(64), key=lambda i: (i // 8 + i % 8, i // 8 if (i // 8 + i % 8) % 2 else i % 8)
+)
 
 
 @bench.case(8)
 def n08() -> None:
-    """DCT of 8 x 8 blocks in a thread's arrays with indices of loops and of a zigzag table: local-memory-traffic."""
+    """DCT of 8 x 8 blocks in a thread's arrays with indices of loops and of a zigzag table:
+    local-memory-traffic."""
     side = 4096
     blocks = side * side // 64
     u, y = np.arange(8)[:, None], np.arange(8)[None, :]
@@ -154,9 +203,18 @@ def n08() -> None:
         v = image.reshape(side // 8, 8, side // 8, 8).transpose(0, 2, 1, 3).reshape(blocks, 8, 8)
         t = sum(c[None, :, k, None] * v[:, k, None, :] for k in range(8))
         w = sum(t[:, :, k, None] * c[None, None, :, k] for k in range(8))
-        return (w.reshape(blocks, 64)[:, cp.asarray(np.array(ZIGZAG))] * cp.asarray(quant)).T.ravel()
+        return (
+            w.reshape(blocks, 64)[:, cp.asarray(np.array(ZIGZAG))] * cp.asarray(quant)
+        ).T.ravel()
 
-    pair(8, [(blocks // 128, 128)] * 2, lambda y, k: (image, y, I(side // 8), I(blocks)), two(side * side), 1e-5, expect=ref8)
+    pair(
+        8,
+        [(blocks // 128, 128)] * 2,
+        lambda y, k: (image, y, I(side // 8), I(blocks)),
+        two(side * side),
+        1e-5,
+        expect=ref8,
+    )
 
 
 @bench.case(9)
@@ -174,7 +232,14 @@ def n09() -> None:
             through -= through * a
         return light
 
-    pair(9, [(plane // 256, 256)] * 2, lambda y, k: (volume, y, I(plane), I(depth), F(0.012)), two(plane), 1e-4, expect=ref9)
+    pair(
+        9,
+        [(plane // 256, 256)] * 2,
+        lambda y, k: (volume, y, I(plane), I(depth), F(0.012)),
+        two(plane),
+        1e-4,
+        expect=ref9,
+    )
 
 
 @bench.case(10)
@@ -189,7 +254,9 @@ def n10() -> None:
 
     def ref10():
         rows = table.reshape(vectors, 128)
-        return cp.concatenate([rows[index[int(offset[b]) : int(offset[b + 1])]].sum(0) for b in range(64)])
+        return cp.concatenate(
+            [rows[index[int(offset[b]) : int(offset[b + 1])]].sum(0) for b in range(64)]
+        )
 
     longest = (12288, 64)
     pair(
@@ -208,13 +275,21 @@ def n11() -> None:
     """Mandelbrot counts, a band of the picture a block, a block an SM: load-imbalance."""
     width, height, most = 1920, 1056, 3000
     step = F(5.6 / width)
-    args = (I(width), I(width * height // 1024), F(-3.5), F(-0.5 * height * 5.6 / width), step, I(most))
+    args = (
+        I(width),
+        I(width * height // 1024),
+        F(-3.5),
+        F(-0.5 * height * 5.6 / width),
+        step,
+        I(most),
+    )
     pair(11, [(132, 1024)] * 2, lambda y, k: (y, *args), two(width * height, I), 0)
 
 
 @bench.case(12)
 def n12() -> None:
-    """Photons until they are absorbed, lanes wait for the longest path of the warp: warp-divergence."""
+    """Photons until they are absorbed, lanes wait for the longest path of the warp:
+    warp-divergence."""
     blocks = 528
     pair(12, [(blocks, 256)] * 2, lambda y, k: (y, U(1)), two(blocks * 256 * 16), 1e-6)
 
@@ -250,7 +325,8 @@ def n13() -> None:
 
 @bench.case(14)
 def n14() -> None:
-    """Bilateral filter in linear light, every power and exponential for every tap: special-function-pressure."""
+    """Bilateral filter in linear light, every power and exponential for every tap:
+    special-function-pressure."""
     width, height, radius, kspace, krange = 2048, 1024, 4, F(-0.09), F(-16)
     image = spread(RNG.random(1000003, dtype=F) * F(0.9) + F(0.1), width * height)
 
@@ -279,10 +355,15 @@ def n14() -> None:
 
 @bench.case(15)
 def n15() -> None:
-    """Second half of a group norm, channels last, indices by 64-bit divisions: integer-arithmetic."""
+    """Second half of a group norm, channels last, indices by 64-bit divisions:
+    integer-arithmetic."""
     samples, pixels, channels, groups, first = 32, 4096, 256, 32, 6000
     n = samples * pixels * channels
-    x, stats, affine = spread(RNG.random(4000037, dtype=F), n), uniform(2 * samples * groups, 0.5, 1.5), uniform(2 * channels, -1, 1)
+    x, stats, affine = (
+        spread(RNG.random(4000037, dtype=F), n),
+        uniform(2 * samples * groups, 0.5, 1.5),
+        uniform(2 * channels, -1, 1),
+    )
     i64 = np.int64
 
     def ref15():
@@ -293,7 +374,14 @@ def n15() -> None:
         return ((v - s[..., 0]) * s[..., 1] * a[..., 0] + a[..., 1]).ravel()
 
     scalars = [(i64(first), i64(pixels), i64(channels), i64(groups)), (I(3), I(groups))]
-    pair(15, [(n // 256, 256), ((pixels, samples), 256)], lambda y, k: (x, stats, affine, y, *scalars[k]), two(n), 1e-5, expect=ref15)
+    pair(
+        15,
+        [(n // 256, 256), ((pixels, samples), 256)],
+        lambda y, k: (x, stats, affine, y, *scalars[k]),
+        two(n),
+        1e-5,
+        expect=ref15,
+    )
 
 
 def aligned(query, subject, match, miss, gap):
@@ -304,15 +392,21 @@ def aligned(query, subject, match, miss, gap):
         i = np.arange(max(0, d - n + 1), min(m - 1, d) + 1)
         j = d - i
         same = np.where(query[i] == subject[j], match, -miss)
-        h[i + 1, j + 1] = np.maximum(np.maximum(h[i, j] + same, 0), np.maximum(h[i, j + 1], h[i + 1, j]) - gap)
+        h[i + 1, j + 1] = np.maximum(
+            np.maximum(h[i, j] + same, 0), np.maximum(h[i, j + 1], h[i + 1, j]) - gap
+        )
     return int(h.max())
 
 
 @bench.case(16)
 def n16() -> None:
-    """Smith-Waterman scores by anti-diagonals, thread 0 looks for the best of each while its siblings wait: barrier-imbalance."""
+    """Smith-Waterman scores by anti-diagonals, thread 0 looks for the best of each while its
+    siblings wait: barrier-imbalance."""
     pairs = 528
-    query, subject = RNG.integers(0, 4, (pairs, 256)).astype(np.uint8), RNG.integers(0, 4, (pairs, 512)).astype(np.uint8)
+    query, subject = (
+        RNG.integers(0, 4, (pairs, 256)).astype(np.uint8),
+        RNG.integers(0, 4, (pairs, 512)).astype(np.uint8),
+    )
     for k in range(pairs):  # a common part of another length in each
         length = 8 + 5 * k % 200
         subject[k, 100 : 100 + length] = query[k, 20 : 20 + length]
@@ -323,7 +417,9 @@ def n16() -> None:
         lambda y, k: (q, s, y, I(3), I(3), I(4)),
         two(pairs, I),
         0,
-        expect=lambda: cp.asarray(np.array([aligned(query[k], subject[k], 3, 3, 4) for k in range(24)], I)),
+        expect=lambda: cp.asarray(
+            np.array([aligned(query[k], subject[k], 3, 3, 4) for k in range(24)], I)
+        ),
     )
 
 
@@ -337,7 +433,14 @@ def n17() -> None:
     m1 = b1 * m[:some] + (F(1) - b1) * g[:some]
     v1 = b2 * v[:some] + (F(1) - b2) * g[:some] ** 2
     expected = p[:some] - rate * (m1 * c1) / (cp.sqrt(v1 * c2) + eps)
-    pair(17, [(n // 1024, 256)], lambda y, k: (y, g, m, v, I(n), rate, b1, b2, eps, c1, c2), (p,), 1e-5, expect=expected)
+    pair(
+        17,
+        [(n // 1024, 256)],
+        lambda y, k: (y, g, m, v, I(n), rate, b1, b2, eps, c1, c2),
+        (p,),
+        1e-5,
+        expect=expected,
+    )
 
 
 @bench.case(18)
@@ -352,7 +455,14 @@ def n18() -> None:
         r2 = (d * d).sum(2) + 0.01
         return (b[None, : n // parts, 3] * d[:, :, 0] / (r2 * cp.sqrt(r2))).sum(1).astype(F)
 
-    pair(18, [((n // 256, parts), 128)], lambda y, k: (body, y, I(n), soft), (cp.zeros(parts * 3 * n, F),), 1e-4, expect=ref18)
+    pair(
+        18,
+        [((n // 256, parts), 128)],
+        lambda y, k: (body, y, I(n), soft),
+        (cp.zeros(parts * 3 * n, F),),
+        1e-4,
+        expect=ref18,
+    )
 
 
 if __name__ == "__main__":

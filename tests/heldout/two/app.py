@@ -1,10 +1,11 @@
-"""The second held-out set: 26 pairs and four kernels at a roof, each pair with one planted cause that its twin lacks.
+"""The second held-out set: 26 pairs and four kernels at a roof, each pair with one planted cause
+that its twin lacks.
 
-The kernels were written blind, by somebody else who knew no rule of the toolkit either, after what the first set showed had been mended, and
-scored before anybody who writes rules had seen a source, a report or truth.json. That holds no longer: see ../README.md. Each function below says
-what its kernels compute and what is planted in `mNN_a`; truth.json says why, and what else would be a fair answer. `../harness.py` says how to
-run it. At most 6 GB of GPU memory; no cuBLAS or cuRAND.
-"""
+The kernels were written blind, by somebody else who knew no rule of the toolkit either, after what
+the first set showed had been mended, and scored before anybody who writes rules had seen a source,
+a report or truth.json. That holds no longer: see ../README.md. Each function below says what its
+kernels compute and what is planted in `mNN_a`; truth.json says why, and what else would be a fair
+answer. `../harness.py` says how to run it. At most 6 GB of GPU memory; no cuBLAS or cuRAND."""
 
 import sys
 from pathlib import Path
@@ -51,9 +52,12 @@ def tables_by_key(table):
 
 @bench.case(1)
 def m01() -> None:
-    """Sums by key in an open-addressing hash table (2^18 slots of key+1 and sum); half of the keys are one key: atomic-contention."""
+    """Sums by key in an open-addressing hash table (2^18 slots of key+1 and sum); half of the keys
+    are one key: atomic-contention."""
     n = 1 << 23
-    keys = spread(np.where(RNG.random(1 << 22) < 0.5, 12345, RNG.integers(0, 65536, 1 << 22)).astype(U), n)
+    keys = spread(
+        np.where(RNG.random(1 << 22) < 0.5, 12345, RNG.integers(0, 65536, 1 << 22)).astype(U), n
+    )
     w = small(n, 4)
     pair(
         1,
@@ -63,7 +67,9 @@ def m01() -> None:
         0,
         reset=(True, True),
         post=(tables_by_key,) * 2,
-        expect=lambda: cp.bincount(keys.astype(I), weights=w.astype(cp.float64), minlength=65536).astype(F),
+        expect=lambda: cp.bincount(
+            keys.astype(I), weights=w.astype(cp.float64), minlength=65536
+        ).astype(F),
     )
 
 
@@ -77,7 +83,8 @@ def m02() -> None:
 
 @bench.case(3)
 def m03() -> None:
-    """Digit counts of a radix sort, 16384 keys a block, counters of each thread in shared memory: shared-bank-conflict."""
+    """Digit counts of a radix sort, 16384 keys a block, counters of each thread in shared memory:
+    shared-bank-conflict."""
     n = 1 << 25
     raw = RNG.integers(0, 1 << 32, 1 << 22, dtype=U)
     keys = spread(np.where(RNG.random(1 << 22) < 0.9, raw & U(0xFFFF), raw).astype(U), n)
@@ -86,7 +93,9 @@ def m03() -> None:
         d = ((keys >> U(16)) & U(15)).reshape(-1, 16384)
         return cp.stack([(d == U(j)).sum(1) for j in range(16)], axis=1).ravel().astype(U)
 
-    pair(3, [(n // 16384, 256)] * 2, lambda y, k: (keys, y, I(16)), two(n // 1024, U), 0, expect=ref3)
+    pair(
+        3, [(n // 16384, 256)] * 2, lambda y, k: (keys, y, I(16)), two(n // 1024, U), 0, expect=ref3
+    )
 
 
 @bench.case(4)
@@ -127,18 +136,26 @@ def m06() -> None:
     lens[1000] = 131072
     ends = np.cumsum(lens)
     starts, ids = ends - lens, np.arange(lens.size)
-    col = cp.asarray(((np.repeat(8 * ids - starts, lens) + np.arange(ends[-1])) & ((1 << 20) - 1)).astype(I))
+    col = cp.asarray(
+        ((np.repeat(8 * ids - starts, lens) + np.arange(ends[-1])) & ((1 << 20) - 1)).astype(I)
+    )
     val, x = small(int(ends[-1]), 4), small(1 << 20, 4)
     head, tail = slice(0, 1000), slice(1001, None)
     cuts = np.arange(starts[1000], ends[1000], 512)
     cut = [
         np.concatenate(v)
-        for v in ((starts[head], cuts, starts[tail]), (ends[head], cuts + 512, ends[tail]), (ids[head], np.full(cuts.size, 1000), ids[tail]))
+        for v in (
+            (starts[head], cuts, starts[tail]),
+            (ends[head], cuts + 512, ends[tail]),
+            (ids[head], np.full(cuts.size, 1000), ids[tail]),
+        )
     ]
     pieces = [[cp.asarray(v.astype(I)) for v in one] for one in ((starts, ends, ids), cut)]
 
     def ref6():
-        run = cp.concatenate([cp.zeros(1, cp.float64), cp.cumsum((val * x[col]).astype(cp.float64))])
+        run = cp.concatenate(
+            [cp.zeros(1, cp.float64), cp.cumsum((val * x[col]).astype(cp.float64))]
+        )
         return (run[cp.asarray(ends)] - run[cp.asarray(starts)]).astype(F)
 
     pair(
@@ -157,17 +174,30 @@ def m07() -> None:
     """Sum over all j <= i of (x_i - x_j)^4: a triangle of work: load-imbalance."""
     n = 132 * 512
     x = uniform(n, -1, 1)
-    pair(7, [(132, 512)] * 2, lambda y, k: (x, y), two(n), 1e-4, expect=lambda: cp.tril((x[:1024, None] - x[None, :1024]) ** 4).sum(1))
+    pair(
+        7,
+        [(132, 512)] * 2,
+        lambda y, k: (x, y),
+        two(n),
+        1e-4,
+        expect=lambda: cp.tril((x[:1024, None] - x[None, :1024]) ** 4).sum(1),
+    )
 
 
 @bench.case(8)
 def m08() -> None:
-    """Eight materials, a formula for each; `order` says which element a thread takes: warp-divergence."""
+    """Eight materials, a formula for each; `order` says which element a thread takes:
+    warp-divergence."""
     n = 1 << 23
     x, kind = uniform(n), whole(n, 8)
     block = cp.asnumpy(kind[: 1 << 22]).reshape(-1, 2048)
-    by_kind = (np.argsort(block, axis=1, kind="stable") + np.arange(block.shape[0])[:, None] * 2048).ravel()
-    orders = cp.arange(n, dtype=I), cp.concatenate([cp.asarray(by_kind.astype(I)) + I(k << 22) for k in range(n >> 22)])
+    by_kind = (
+        np.argsort(block, axis=1, kind="stable") + np.arange(block.shape[0])[:, None] * 2048
+    ).ravel()
+    orders = (
+        cp.arange(n, dtype=I),
+        cp.concatenate([cp.asarray(by_kind.astype(I)) + I(k << 22) for k in range(n >> 22)]),
+    )
     pair(8, [(n // 2048, 256)] * 2, lambda y, k: (x, kind, orders[k], y), two(n), 0)
 
 
@@ -183,7 +213,9 @@ def m09() -> None:
         for c in poly.tolist():
             w = w * u + c
         w = w.reshape(64, 256)
-        return (x.reshape(528, 64, 256) * (w + 0.5 * cp.roll(w, -1, axis=1))[None]).ravel().astype(F)
+        return (
+            (x.reshape(528, 64, 256) * (w + 0.5 * cp.roll(w, -1, axis=1))[None]).ravel().astype(F)
+        )
 
     pair(9, [(528, 256)] * 2, lambda y, k: (x, y, I(64)), two(n), 1e-4, expect=ref9)
 
@@ -192,7 +224,14 @@ def m09() -> None:
 def m10() -> None:
     """Single-precision matrix product, 8 x 8 a thread: local-memory-traffic."""
     a, b = uniform(1 << 22, -1, 1), uniform(1 << 22, -1, 1)
-    pair(10, [((16, 16), 256)] * 2, lambda y, k: (a, b, y, I(2048)), two(1 << 22), 1e-4, expect=lambda: product(a, b, 2048))
+    pair(
+        10,
+        [((16, 16), 256)] * 2,
+        lambda y, k: (a, b, y, I(2048)),
+        two(1 << 22),
+        1e-4,
+        expect=lambda: product(a, b, 2048),
+    )
 
 
 @bench.case(11)
@@ -253,7 +292,9 @@ def m14() -> None:
         lambda y, k: (x, y, L(128), L(128), L(64)),
         two(n),
         0,
-        expect=lambda: cp.ascontiguousarray(x.reshape(16, 128, 128, 64).transpose(0, 2, 1, 3)).ravel(),
+        expect=lambda: cp.ascontiguousarray(
+            x.reshape(16, 128, 128, 64).transpose(0, 2, 1, 3)
+        ).ravel(),
     )
 
 
@@ -272,7 +313,9 @@ def m15() -> None:
         crc = cp.full(n, 0xFFFFFFFF, U)
         for k in range(16):
             for e in range(4):
-                crc = t[((crc ^ (x[k * n : (k + 1) * n] >> U(8 * e))) & U(255)).astype(I)] ^ (crc >> U(8))
+                crc = t[((crc ^ (x[k * n : (k + 1) * n] >> U(8 * e))) & U(255)).astype(I)] ^ (
+                    crc >> U(8)
+                )
         return ~crc
 
     pair(15, [(n // 256, 256)] * 2, lambda y, k: (x, t, y, I(n)), two(n, U), 0, expect=ref15)
@@ -290,7 +333,9 @@ def m16() -> None:
         lambda y, k: (x, y),
         two(n),
         1e-3,
-        expect=lambda: sum(a * cp.cos(j * x[: 1 << 20].astype(cp.float64)) for j, a in enumerate(amp.tolist())).astype(F),
+        expect=lambda: sum(
+            a * cp.cos(j * x[: 1 << 20].astype(cp.float64)) for j, a in enumerate(amp.tolist())
+        ).astype(F),
     )
 
 
@@ -298,18 +343,33 @@ def m16() -> None:
 def m17() -> None:
     """Bf16 matrix product: tensor-core-unused."""
     a, b = bf16(1 << 22), bf16(1 << 22)
-    pair(17, [((16, 16), 256)] * 2, lambda y, k: (a, b, y, I(2048)), two(1 << 22), 1e-3, expect=lambda: product(widen(a[: 4 * 2048]), widen(b), 2048))
+    pair(
+        17,
+        [((16, 16), 256)] * 2,
+        lambda y, k: (a, b, y, I(2048)),
+        two(1 << 22),
+        1e-3,
+        expect=lambda: product(widen(a[: 4 * 2048]), widen(b), 2048),
+    )
 
 
 @bench.case(18)
 def m18() -> None:
-    """Gather through a list of indices (whole lines of 128 bytes in another order): memory-latency."""
+    """Gather through a list of indices (whole lines of 128 bytes in another order):
+    memory-latency."""
     n = 1 << 25
     i = cp.arange(n, dtype=I)
     idx = (i & I(-2048)) | (((i >> 5) * I(29) + I(7)) & I(63)) << 5 | (i & I(31))
     del i
     x = uniform(n)
-    pair(18, [(528, 256)] * 2, lambda y, k: (idx, x, y, I(n)), two(n), 0, expect=lambda: x[idx[: 1 << 22]] * F(0.5))
+    pair(
+        18,
+        [(528, 256)] * 2,
+        lambda y, k: (idx, x, y, I(n)),
+        two(n),
+        0,
+        expect=lambda: x[idx[: 1 << 22]] * F(0.5),
+    )
 
 
 @bench.case(19)
@@ -337,7 +397,8 @@ def m20() -> None:
 
 @bench.case(21)
 def m21() -> None:
-    """An interpreter with sixteen long instructions, each warp at another one: instruction-cache."""
+    """An interpreter with sixteen long instructions, each warp at another one:
+    instruction-cache."""
     n = 1056 * 256
     x = uniform(2 * n)
     pair(21, [(1056, 256)] * 2, lambda y, k: (x, y, I(n), I(8)), two(2 * n), 0)
@@ -351,9 +412,21 @@ def m22() -> None:
 
     def ref22():
         v = x[: 1 << 22].reshape(-1, 256)
-        return (F(0.25) * (cp.concatenate([v[:, :1], v[:, :-1]], 1) + cp.concatenate([v[:, 1:], v[:, -1:]], 1)) + F(0.5) * v).ravel()
+        return (
+            F(0.25)
+            * (cp.concatenate([v[:, :1], v[:, :-1]], 1) + cp.concatenate([v[:, 1:], v[:, -1:]], 1))
+            + F(0.5) * v
+        ).ravel()
 
-    pair(22, [(n // 256, 64)] * 2, lambda y, k: (x, y), two(n), 1e-6, dynamic=(102400, 1024), expect=ref22)
+    pair(
+        22,
+        [(n // 256, 64)] * 2,
+        lambda y, k: (x, y),
+        two(n),
+        1e-6,
+        dynamic=(102400, 1024),
+        expect=ref22,
+    )
 
 
 @bench.case(23)
@@ -367,7 +440,15 @@ def m23() -> None:
         inv = 1 / cp.sqrt((d * d).sum(2) + F(0.01))
         return (s.reshape(1, -1, 4)[:, :, 3] * inv**3 * d[:, :, 0]).sum(1)
 
-    pair(23, [(160, 1024), (1280, 128)], lambda y, k: (p, s, y, I(n)), two(3 * n), 1e-3, dynamic=(131072, 0), expect=ref23)
+    pair(
+        23,
+        [(160, 1024), (1280, 128)],
+        lambda y, k: (p, s, y, I(n)),
+        two(3 * n),
+        1e-3,
+        dynamic=(131072, 0),
+        expect=ref23,
+    )
 
 
 @bench.case(24)
@@ -409,10 +490,18 @@ def m25() -> None:
 
 @bench.case(26)
 def m26() -> None:
-    """Single-precision product, one result a thread from shared memory: shared-instruction-pressure."""
+    """Single-precision product, one result a thread from shared memory:
+    shared-instruction-pressure."""
     m = 1536
     a, b = uniform(m * m, -1, 1), uniform(m * m, -1, 1)
-    pair(26, [((48, 48), 1024), ((12, 12), 256)], lambda y, k: (a, b, y, I(m)), two(m * m), 1e-4, expect=lambda: product(a, b, m))
+    pair(
+        26,
+        [((48, 48), 1024), ((12, 12), 256)],
+        lambda y, k: (a, b, y, I(m)),
+        two(m * m),
+        1e-4,
+        expect=lambda: product(a, b, m),
+    )
 
 
 @bench.case(27)
@@ -420,7 +509,14 @@ def m27() -> None:
     """Sums of 8192 floats: dram-bandwidth (a roof)."""
     n = 3 << 25
     x = small(n, 8)
-    pair(27, [(n // 8192, 256)], lambda y, k: (x, y), (cp.zeros(n // 8192, F),), 0, expect=lambda: x.reshape(-1, 8192).sum(1))
+    pair(
+        27,
+        [(n // 8192, 256)],
+        lambda y, k: (x, y),
+        (cp.zeros(n // 8192, F),),
+        0,
+        expect=lambda: x.reshape(-1, 8192).sum(1),
+    )
 
 
 @bench.case(28)
@@ -434,12 +530,15 @@ def m28() -> None:
         r = r28.astype(F).reshape(264, 64)
         return (F(32 * 512) * (r[:, g] + 2 * r[:, g + 8])).ravel().astype(F)
 
-    pair(28, [(264, 256)], lambda y, k: (r28, y, I(512)), (cp.zeros(264 * 256, F),), 0, expect=ref28)
+    pair(
+        28, [(264, 256)], lambda y, k: (r28, y, I(512)), (cp.zeros(264 * 256, F),), 0, expect=ref28
+    )
 
 
 @bench.case(29)
 def m29() -> None:
-    """Exchange between warps of a block, all of it through shared memory, 16 bytes a lane: l1-bandwidth (a roof)."""
+    """Exchange between warps of a block, all of it through shared memory, 16 bytes a lane:
+    l1-bandwidth (a roof)."""
     n = 792 * 4096
     x = uniform(n)
 
@@ -462,7 +561,10 @@ def m30() -> None:
         lambda y, k: (y, F(0.125)),
         (cp.zeros(4 * n, F),),
         0,
-        expect=lambda: ((cp.arange(1 << 20) & 0xFFFF).astype(F)[:, None] * F(0.125) + cp.asarray([0, 0.25, 0.5, 0.75], F)[None]).ravel(),
+        expect=lambda: (
+            (cp.arange(1 << 20) & 0xFFFF).astype(F)[:, None] * F(0.125)
+            + cp.asarray([0, 0.25, 0.5, 0.75], F)[None]
+        ).ravel(),
     )
 
 
