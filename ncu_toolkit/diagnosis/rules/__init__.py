@@ -2,7 +2,8 @@
 whether a profile shows it.
 
 Everything is discovered: a new module in this folder is a new bottleneck. Module names are
-bottleneck ids with underscores."""
+bottleneck ids with underscores.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ whose data are floats.
 A half is converted by `HADD2.F32`. A bfloat16 is the upper half of the float of the same value, so
 that widening it is integer work: a shift by 16 bits, a mask of the upper half, or a permutation of
 bytes with two zeros below. The same instructions serve hashes and indices; they count here only
-where they take what a load brought and give it to float arithmetic or to shared memory."""
+where they take what a load brought and give it to float arithmetic or to shared memory.
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,31 @@
 """A pipeline of asynchronous copies is too short: warps wait at the place where the copy should
 already have landed.
 
-What it is Asynchronous copies (cp.async, TMA) move tiles from global to shared memory while the
-warps compute on an earlier tile. The prefetch distance is how many tiles ahead a copy is issued. At
-distance zero the warp issues a copy and waits for it at once: a pipeline in name only.
+What it is
+Asynchronous copies (cp.async, TMA) move tiles from global to shared memory while the warps compute
+on an earlier tile. The prefetch distance is how many tiles ahead a copy is issued. At distance zero
+the warp issues a copy and waits for it at once: a pipeline in name only.
 
 Why it costs time
 Each tile then costs the full latency of memory, with the arithmetic idle meanwhile.
 
-How to confirm LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the
-wait (DEPBAR, the barrier behind it, or an mbarrier test).
+How to confirm
+LDGSTS or TMA instructions in the mix, and long scoreboard or barrier stalls at the wait (DEPBAR,
+the barrier behind it, or an mbarrier test).
 
-What to change Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group
-N-1; for TMA the mbarrier of its stage), and give each stage a buffer and barrier of its own. Check
-that buffers do not alias.
+What to change
+Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1; for TMA
+the mbarrier of its stage), and give each stage a buffer and barrier of its own. Check that buffers
+do not alias.
 
-When the advice is wrong When memory bandwidth is the limit, a deeper pipeline only queues. More
-stages take shared memory, which may cost occupancy.
+When the advice is wrong
+When memory bandwidth is the limit, a deeper pipeline only queues. More stages take shared memory,
+which may cost occupancy.
 
-Source CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "Efficient
-GEMM" (pipelining)."""
+Source
+CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "Efficient GEMM"
+(pipelining).
+"""
 
 from __future__ import annotations
 

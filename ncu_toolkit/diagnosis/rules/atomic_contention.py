@@ -1,25 +1,31 @@
 """Many threads update the same few addresses by atomic operations, which then happen one after
 another.
 
-What it is An atomic update is done in the L2 slice (or the SM's shared memory) that owns the
-address. Updates to one address are serial, however many threads ask.
+What it is
+An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates
+to one address are serial, however many threads ask.
 
-Why it costs time Thousands of threads queue for one counter: the queue to L1 fills (LG throttle),
-results come back late (long scoreboard), or, in shared memory, lanes retry in turn (short
-scoreboard, MIO throttle).
+Why it costs time
+Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back
+late (long scoreboard), or, in shared memory, lanes retry in turn (short scoreboard, MIO throttle).
 
-How to confirm ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or
-shared atomics repeat.
+How to confirm
+ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or shared atomics
+repeat.
 
-What to change Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared
-memory, and update once a block. Spread a histogram over private copies, one a block or warp, and
-add them up at the end.
+What to change
+Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and
+update once a block. Spread a histogram over private copies, one a block or warp, and add them up at
+the end.
 
-When the advice is wrong When addresses are spread, atomics run at close to the speed of stores.
-Aggregation costs instructions that a rare atomic does not repay.
+When the advice is wrong
+When addresses are spread, atomics run at close to the speed of stores. Aggregation costs
+instructions that a rare atomic does not repay.
 
-Source CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide,
-"Atomic Functions"."""
+Source
+CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide, "Atomic
+Functions".
+"""
 
 from __future__ import annotations
 

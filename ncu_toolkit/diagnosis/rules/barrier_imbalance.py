@@ -1,24 +1,28 @@
 """Warps of a block wait at a barrier for a slower sibling.
 
-What it is __syncthreads() holds every warp of the block until the last arrives. When one warp has
-more to do (a reduction's last warp, a loader warp, a serial part by thread 0), the others wait for
-it.
+What it is
+__syncthreads() holds every warp of the block until the last arrives. When one warp has more to do
+(a reduction's last warp, a loader warp, a serial part by thread 0), the others wait for it.
 
 Why it costs time
 Waiting warps issue nothing. With few blocks on the SM there is nobody else to run.
 
-How to confirm Barrier stalls are a large part of a warp's time, at particular BAR instructions, and
-what precedes them is uneven.
+How to confirm
+Barrier stalls are a large part of a warp's time, at particular BAR instructions, and what precedes
+them is uneven.
 
-What to change Fewer barriers (__syncwarp or shuffles within a warp), equal work before each,
-smaller blocks so that more of them overlap, split arrive and wait, and no serial part by one thread
-between barriers.
+What to change
+Fewer barriers (__syncwarp or shuffles within a warp), equal work before each, smaller blocks so
+that more of them overlap, split arrive and wait, and no serial part by one thread between barriers.
 
-When the advice is wrong When all warps wait for the same late load, the barrier only shows the
-latency: prefetch. When a copy's wait stands before the barrier, see async-copy-wait.
+When the advice is wrong
+When all warps wait for the same late load, the barrier only shows the latency: prefetch. When a
+copy's wait stands before the barrier, see async-copy-wait.
 
-Source Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming
-Guide, "Synchronization Functions"."""
+Source
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide,
+"Synchronization Functions".
+"""
 
 from __future__ import annotations
 

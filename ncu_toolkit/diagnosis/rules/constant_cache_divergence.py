@@ -1,24 +1,30 @@
 """The lanes of a warp read different addresses of constant memory, which the constant cache serves
 one after another.
 
-What it is The constant cache is made for broadcasts: one address for the whole warp. Each further
-address among the lanes costs another request.
+What it is
+The constant cache is made for broadcasts: one address for the whole warp. Each further address
+among the lanes costs another request.
 
-Why it costs time A table in __constant__ memory indexed by the thread takes up to 32 requests for
-one warp's load, while everything behind it queues.
+Why it costs time
+A table in __constant__ memory indexed by the thread takes up to 32 requests for one warp's load,
+while everything behind it queues.
 
-How to confirm The constant cache is busy for many cycles a load (LDC), and short scoreboard or MIO
-throttle stalls sit at LDC and its consumers.
+How to confirm
+The constant cache is busy for many cycles a load (LDC), and short scoreboard or MIO throttle stalls
+sit at LDC and its consumers.
 
-What to change Put the table into shared memory or read it through the read-only path of global
-memory (const __restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes read
-together.
+What to change
+Put the table into shared memory or read it through the read-only path of global memory (const
+__restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes read together.
 
-When the advice is wrong Kernel parameters are constants too, and are read as broadcasts; short
-kernels spend a visible share on them without any defect.
+When the advice is wrong
+Kernel parameters are constants too, and are read as broadcasts; short kernels spend a visible share
+on them without any defect.
 
-Source CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profiling Guide,
-"IDC" (indexed constant cache)."""
+Source
+CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profiling Guide, "IDC"
+(indexed constant cache).
+"""
 
 from __future__ import annotations
 

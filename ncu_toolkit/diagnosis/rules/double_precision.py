@@ -1,23 +1,29 @@
 """Double-precision arithmetic limits the kernel, often by accident: a literal without f is enough.
 
-What it is FP64 runs at half of the FP32 rate on data-centre GPUs and at 1/64 on most others. A
-literal like 0.5, or a math function without its f, turns a float expression into double precision,
-with a conversion on either side.
+What it is
+FP64 runs at half of the FP32 rate on data-centre GPUs and at 1/64 on most others. A literal like
+0.5, or a math function without its f, turns a float expression into double precision, with a
+conversion on either side.
 
-Why it costs time The FP64 pipe, and the special-function pipe that converts between the types, are
-far slower than the FMA pipe. Division, roots and sines in double are long software sequences.
+Why it costs time
+The FP64 pipe, and the special-function pipe that converts between the types, are far slower than
+the FMA pipe. Division, roots and sines in double are long software sequences.
 
 How to confirm
 DFMA, DMUL or DADD in the mix, F2F conversions next to them, the FP64 or XU pipe the busiest.
 
-What to change Write 0.5f, sinf, sqrtf; compile with -Wdouble-promotion in mind; keep double for the
-few sums that need it (or use a compensated float sum).
+What to change
+Write 0.5f, sinf, sqrtf; compile with -Wdouble-promotion in mind; keep double for the few sums that
+need it (or use a compensated float sum).
 
-When the advice is wrong Where double precision is meant, this is the arithmetic roof of this GPU:
-use its FP64 tensor cores (DMMA) for matrix products where it has them.
+When the advice is wrong
+Where double precision is meant, this is the arithmetic roof of this GPU: use its FP64 tensor cores
+(DMMA) for matrix products where it has them.
 
-Source CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); CUDA C++ Best
-Practices Guide, "Promotions and Truncations"."""
+Source
+CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); CUDA C++ Best Practices
+Guide, "Promotions and Truncations".
+"""
 
 from __future__ import annotations
 

@@ -1,23 +1,29 @@
 """Device memory delivers as fast as it can.
 
-What it is The kernel moves bytes to and from device memory (HBM or GDDR) at close to the rate that
-memory can sustain, about nine tenths of its peak.
+What it is
+The kernel moves bytes to and from device memory (HBM or GDDR) at close to the rate that memory can
+sustain, about nine tenths of its peak.
 
 Why it costs time
 Time is then bytes over bandwidth. Arithmetic, latency and occupancy no longer matter.
 
-How to confirm DRAM throughput above 80% of peak. Whether that is good depends on the bytes: compare
-them with the fewest that the problem needs.
+How to confirm
+DRAM throughput above 80% of peak. Whether that is good depends on the bytes: compare them with the
+fewest that the problem needs.
 
-What to change If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours,
-use a smaller type, or leave it. If it is more: reuse through tiles, coalesce, stop spilling, keep
-what is used again in L2.
+What to change
+If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours, use a smaller
+type, or leave it. If it is more: reuse through tiles, coalesce, stop spilling, keep what is used
+again in L2.
 
-When the advice is wrong Traffic of write-backs or of a cold cache under the profiler can exceed
-what an unprofiled launch moves.
+When the advice is wrong
+Traffic of write-backs or of a cold cache under the profiler can exceed what an unprofiled launch
+moves.
 
-Source Williams et al., "Roofline: An Insightful Visual Performance Model"; Nsight Compute Kernel
-Profiling Guide, "Roofline Charts"."""
+Source
+Williams et al., "Roofline: An Insightful Visual Performance Model"; Nsight Compute Kernel Profiling
+Guide, "Roofline Charts".
+"""
 
 from __future__ import annotations
 

@@ -1,26 +1,31 @@
 """The FP32 pipe works nearly all the time: the arithmetic roof.
 
-What it is Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue
-slots that feed it) is close to as busy as well-written kernels get it.
+What it is
+Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue slots that feed
+it) is close to as busy as well-written kernels get it.
 
 Why it costs time
 Time is then operations over the pipe's rate.
 
-How to confirm The FMA pipe above 70% of its peak, most of its instructions floating-point, and all
-lanes active. The vendor's own FP32 matrix product reaches 78% on an H200.
+How to confirm
+The FMA pipe above 70% of its peak, most of its instructions floating-point, and all lanes active.
+The vendor's own FP32 matrix product reaches 78% on an H200.
 
-What to change Below 80%, what stands between the multiply-adds: other instructions, and dispatch
-stalls, in which an instruction is ready but held back, as where its operands share a register bank.
-From there on fewer operations (a better algorithm), or a type that tensor cores take, are what is
-left.
+What to change
+Below 80%, what stands between the multiply-adds: other instructions, and dispatch stalls, in which
+an instruction is ready but held back, as where its operands share a register bank. From there on
+fewer operations (a better algorithm), or a type that tensor cores take, are what is left.
 
-When the advice is wrong Busy with redundant work is not good: compare the operations executed with
-those the problem needs. Registers are assigned by the compiler: which operands share a bank can
-only be steered, by the shape of the patch, the order of the multiply-adds and the unrolling.
+When the advice is wrong
+Busy with redundant work is not good: compare the operations executed with those the problem needs.
+Registers are assigned by the compiler: which operands share a bank can only be steered, by the
+shape of the patch, the order of the multiply-adds and the unrolling.
 
-Source Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions"; Nsight
-Compute Kernel Profiling Guide, "Warp Stall Reasons" (dispatch stall); Jia et al., "Dissecting the
-NVIDIA Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cache)."""
+Source
+Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions"; Nsight Compute
+Kernel Profiling Guide, "Warp Stall Reasons" (dispatch stall); Jia et al., "Dissecting the NVIDIA
+Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cache).
+"""
 
 from __future__ import annotations
 

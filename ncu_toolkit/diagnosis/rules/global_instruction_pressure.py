@@ -1,21 +1,26 @@
 """So many global-memory instructions are issued that the queue to L1 is full.
 
-What it is Global loads and stores wait in the local/global (LG) queue of the load/store unit. When
+What it is
+Global loads and stores wait in the local/global (LG) queue of the load/store unit. When
 instructions come faster than L1 takes them, the queue fills and warps cannot even issue their next
 access.
 
-Why it costs time A warp that cannot issue its load cannot run ahead to overlap it with others;
-arithmetic behind it waits too.
+Why it costs time
+A warp that cannot issue its load cannot run ahead to overlap it with others; arithmetic behind it
+waits too.
 
-How to confirm LG throttle is a large part of a warp's time, accesses are coalesced, and local
-memory (spills) is not behind it.
+How to confirm
+LG throttle is a large part of a warp's time, accesses are coalesced, and local memory (spills) is
+not behind it.
 
-What to change Fewer and wider accesses: 16 bytes a lane; combine several elements a thread; keep
-values in registers or shared memory in place of loading them again; do not load what broadcasts or
-constants could give.
+What to change
+Fewer and wider accesses: 16 bytes a lane; combine several elements a thread; keep values in
+registers or shared memory in place of loading them again; do not load what broadcasts or constants
+could give.
 
-When the advice is wrong Where lanes are scattered, each instruction costs many lookups: coalesce
-first. Where registers spill, mend that first.
+When the advice is wrong
+Where lanes are scattered, each instruction costs many lookups: coalesce first. Where registers
+spill, mend that first.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).

@@ -1,23 +1,29 @@
 """The launch has too few blocks or threads to fill the GPU, so SMs stand idle from the start.
 
-What it is Blocks are dealt out to SMs. With fewer blocks than SMs some get none; with fewer than
-fit, each SM runs fewer warps than it could.
+What it is
+Blocks are dealt out to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM
+runs fewer warps than it could.
 
 Why it costs time
 Idle SMs do nothing, and a block on an SM of its own has few warps to hide its latencies with.
 
-How to confirm Less than one wave, blocks fewer than the SMs or few for each, low achieved occupancy
-next to the theoretical one.
+How to confirm
+Less than one wave, blocks fewer than the SMs or few for each, low achieved occupancy next to the
+theoretical one.
 
-What to change More, smaller blocks: one output element or tile a block rather than a long loop;
-split the reduction dimension (split-K, grid-stride with more blocks); process several problems in
-one launch, or run other kernels beside it in streams.
+What to change
+More, smaller blocks: one output element or tile a block rather than a long loop; split the
+reduction dimension (split-K, grid-stride with more blocks); process several problems in one launch,
+or run other kernels beside it in streams.
 
-When the advice is wrong When the problem is that small, a few microseconds of latency are all there
-is: fuse it with its neighbours or leave it.
+When the advice is wrong
+When the problem is that small, a few microseconds of latency are all there is: fuse it with its
+neighbours or leave it.
 
-Source CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's
-LaunchConfiguration rule ("Small Grid")."""
+Source
+CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's LaunchConfiguration
+rule ("Small Grid").
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,31 @@
 """Each instruction needs the result of the one before, and there are too few independent ones to
 fill the gap.
 
-What it is An arithmetic result is ready four or more cycles after issue (more for FP64, special
-functions and shuffles). A warp whose next instruction needs it waits. Other warps, or independent
-instructions of the same warp, can use the cycles.
+What it is
+An arithmetic result is ready four or more cycles after issue (more for FP64, special functions and
+shuffles). A warp whose next instruction needs it waits. Other warps, or independent instructions of
+the same warp, can use the cycles.
 
-Why it costs time With one chain of dependent operations a warp issues once in four cycles at best;
-with few warps a scheduler then idles most of the time, with no memory access to blame.
+Why it costs time
+With one chain of dependent operations a warp issues once in four cycles at best; with few warps a
+scheduler then idles most of the time, with no memory access to blame.
 
-How to confirm The wait stall (fixed-latency dependency), or short scoreboard at special functions
-or FP64, is the largest; issue slots are idle; memory is not busy.
+How to confirm
+The wait stall (fixed-latency dependency), or short scoreboard at special functions or FP64, is the
+largest; issue slots are idle; memory is not busy.
 
-What to change Keep several independent accumulators (four or more) and combine them at the end;
-interleave independent elements in one thread; unroll, so that the compiler can reorder. Or run more
-warps.
+What to change
+Keep several independent accumulators (four or more) and combine them at the end; interleave
+independent elements in one thread; unroll, so that the compiler can reorder. Or run more warps.
 
-When the advice is wrong With enough warps the chain is hidden already (issue slots are busy).
-Reordering floating-point sums changes rounding.
+When the advice is wrong
+With enough warps the chain is hidden already (issue slots are busy). Reordering floating-point sums
+changes rounding.
 
-Source CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number
-of warps needed); Volkov, "Better Performance at Lower Occupancy"."""
+Source
+CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number of
+warps needed); Volkov, "Better Performance at Lower Occupancy".
+"""
 
 from __future__ import annotations
 

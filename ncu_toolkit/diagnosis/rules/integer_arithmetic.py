@@ -1,26 +1,32 @@
 """Index arithmetic, division and modulo take more instructions than the work itself.
 
-What it is Addresses, bounds and loop counters are computed with integer instructions. Integer
-division and modulo by a value not known at compile time have no
-instruction: each is a sequence of some twenty, through the special-function pipe; 64-bit ones take
-many times that.
+What it is
+Addresses, bounds and loop counters are computed with integer instructions. Integer division and
+modulo by a value not known at compile time have no instruction: each is a sequence of some twenty,
+through the special-function pipe; 64-bit ones take many times that.
 
-Why it costs time Integer instructions take the same issue slots as useful ones, and most run on a
-pipe of half the FP32 rate.
+Why it costs time
+Integer instructions take the same issue slots as useful ones, and most run on a pipe of half the
+FP32 rate.
 
-How to confirm More than half of the executed instructions are integer ones, and issue slots or the
-integer pipe are busy, or the chain of a division is waited for. I2F, MUFU.RCP and F2I close
-together mark a division.
+How to confirm
+More than half of the executed instructions are integer ones, and issue slots or the integer pipe
+are busy, or the chain of a division is waited for. I2F, MUFU.RCP and F2I close together mark a
+division.
 
-What to change Divide by compile-time constants or powers of two (shift and mask); move index
-computation out of the loop and step addresses; use 32-bit indices; let blockIdx and threadIdx carry
-the dimensions instead of dividing a flat index; unroll, so that several elements share an address.
+What to change
+Divide by compile-time constants or powers of two (shift and mask); move index computation out of
+the loop and step addresses; use 32-bit indices; let blockIdx and threadIdx carry the dimensions
+instead of dividing a flat index; unroll, so that several elements share an address.
 
-When the advice is wrong Where integers are the work (hashing, sorting, integer sums), they are not
-overhead. A kernel at a memory roof gains nothing.
+When the advice is wrong
+Where integers are the work (hashing, sorting, integer sums), they are not overhead. A kernel at a
+memory roof gains nothing.
 
-Source CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programming Guide,
-"Arithmetic Instructions"."""
+Source
+CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programming Guide, "Arithmetic
+Instructions".
+"""
 
 from __future__ import annotations
 

@@ -1,22 +1,28 @@
 """The L1 cache or shared memory of each SM delivers as fast as it can.
 
-What it is L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage
-(a line a cycle) and one load/store pipe (an instruction a cycle) for each SM.
+What it is
+L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage (a line a
+cycle) and one load/store pipe (an instruction a cycle) for each SM.
 
 Why it costs time
 Time is then instructions, lines or wavefronts, over one a cycle.
 
-How to confirm The load/store pipe, the tag stage or the data stage is near its peak, and no bank
-conflicts, scattered accesses or narrow loads inflate the work.
+How to confirm
+The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts,
+scattered accesses or narrow loads inflate the work.
 
-What to change Keep more in registers (a larger patch of results a thread); use wider loads;
-broadcast by shuffles; on tensor cores feed operands from shared memory directly (wgmma).
+What to change
+Keep more in registers (a larger patch of results a thread); use wider loads; broadcast by shuffles;
+on tensor cores feed operands from shared memory directly (wgmma).
 
-When the advice is wrong Where wasteful accesses fill it, their own findings say more. A roof
-reached with useful wavefronts only moves by needing fewer of them.
+When the advice is wrong
+Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts
+only moves by needing fewer of them.
 
-Source Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA
-Volta GPU Architecture via Microbenchmarking"."""
+Source
+Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA Volta GPU
+Architecture via Microbenchmarking".
+"""
 
 from __future__ import annotations
 

@@ -1,22 +1,27 @@
 """The L2 cache, or the link from it to the SMs, delivers as fast as it can.
 
-What it is All SMs share L2. Data that fit into it are served from there at a few times the
-bandwidth of device memory, through a crossbar with a limit of its own.
+What it is
+All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device
+memory, through a crossbar with a limit of its own.
 
 Why it costs time
 Time is then bytes through L2 over its bandwidth.
 
-How to confirm L2 or its link near its peak while DRAM is not. Good only where those bytes are
-compulsory: data resident in L2 that each SM must see once.
+How to confirm
+L2 or its link near its peak while DRAM is not. Good only where those bytes are compulsory: data
+resident in L2 that each SM must see once.
 
-What to change Larger tiles, so that each SM fetches each byte less often; blocks that share data
-scheduled together (tile order, clusters with multicast); smaller types.
+What to change
+Larger tiles, so that each SM fetches each byte less often; blocks that share data scheduled
+together (tile order, clusters with multicast); smaller types.
 
 When the advice is wrong
 On data resident in L2 from an earlier kernel this roof is better than DRAM's.
 
-Source Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchical roofline
-(Yang et al.)."""
+Source
+Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchical roofline (Yang et
+al.).
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,32 @@
 """The launch itself costs as much as the work in it.
 
-What it is Starting a kernel takes a few microseconds on the host and one or two on the GPU:
-fetching its code and parameters, spreading blocks, waiting for the last store. A kernel that does
-microseconds of work pays as much again; a chain of small kernels pays it each time, and writes to
-memory what the next one reads back.
+What it is
+Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code
+and parameters, spreading blocks, waiting for the last store. A kernel that does microseconds of
+work pays as much again; a chain of small kernels pays it each time, and writes to memory what the
+next one reads back.
 
-Why it costs time The GPU is idle, or starting up, between pieces of work. A grid of very many short
-blocks has the same trouble inside: the GPU starts fewer than one block a cycle, and SMs whose
-blocks end sooner stay half empty.
+Why it costs time
+The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the
+same trouble inside: the GPU starts fewer than one block a cycle, and SMs whose blocks end sooner
+stay half empty.
 
-How to confirm The duration is a few microseconds, while every resource would need only a fraction
-of it; or the problem is solved by many launches.
+How to confirm
+The duration is a few microseconds, while every resource would need only a fraction of it; or the
+problem is solved by many launches.
 
-What to change Fuse neighbouring kernels; batch many small problems into one launch; capture the
-sequence in a CUDA graph; use a persistent kernel.
+What to change
+Fuse neighbouring kernels; batch many small problems into one launch; capture the sequence in a CUDA
+graph; use a persistent kernel.
 
-When the advice is wrong A single launch per request cannot be merged with anything. Look at the
-timeline (Nsight Systems) for what happens between launches: this profile sees one kernel.
+When the advice is wrong
+A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems)
+for what happens between launches: this profile sees one kernel.
 
-Source CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting
-Started with CUDA Graphs" measures 2.2 us a kernel and more without graphs."""
+Source
+CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started
+with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
+"""
 
 from __future__ import annotations
 

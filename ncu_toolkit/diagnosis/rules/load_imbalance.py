@@ -1,23 +1,29 @@
 """Some blocks or SMs work long after others have finished.
 
-What it is Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent
-iteration counts. The hardware deals out new blocks as old ones end, which evens out many small
-differences, but not a few long blocks at the end.
+What it is
+Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent iteration
+counts. The hardware deals out new blocks as old ones end, which evens out many small differences,
+but not a few long blocks at the end.
 
 Why it costs time
 The launch lasts as long as its slowest SM. Meanwhile the others stand empty.
 
-How to confirm The busiest SM is active far longer than the mean, or achieved occupancy lies far
-below the theoretical one although the waves come out even.
+How to confirm
+The busiest SM is active far longer than the mean, or achieved occupancy lies far below the
+theoretical one although the waves come out even.
 
-What to change Cut long items into pieces; start the longest first; let blocks take work from a
-queue (atomic counter); assign rows by length (one warp for short, a block for long ones).
+What to change
+Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic
+counter); assign rows by length (one warp for short, a block for long ones).
 
-When the advice is wrong When the grid is smaller than the GPU, or the last wave is partial, that is
-the cause, not the work in the blocks.
+When the advice is wrong
+When the grid is smaller than the GPU, or the last wave is partial, that is the cause, not the work
+in the blocks.
 
-Source Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best
-Practices Guide."""
+Source
+Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best
+Practices Guide.
+"""
 
 from __future__ import annotations
 

@@ -1,26 +1,33 @@
 """Too few warps are resident on each SM to hide latency, and a resource of the launch says how many
 fit.
 
-What it is An SM holds as many blocks as fit by registers, shared memory, threads (warps), block
-slots and barriers; the scarcest decides. Theoretical occupancy is that number of warps over the
-most the SM can hold.
+What it is
+An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and
+barriers; the scarcest decides. Theoretical occupancy is that number of warps over the most the SM
+can hold.
 
-Why it costs time Each waiting warp leaves the scheduler to the others. With few warps all of them
-wait at the same time, and the scheduler idles.
+Why it costs time
+Each waiting warp leaves the scheduler to the others. With few warps all of them wait at the same
+time, and the scheduler idles.
 
-How to confirm Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards,
-wait), and no unit is near its peak.
+How to confirm
+Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards, wait), and no
+unit is near its peak.
 
-What to change The limiter named: registers (smaller tile, __launch_bounds__), shared memory
-(smaller or fewer buffers), block size (more, smaller blocks, or a size that divides the SM's
-warps), block slots (larger blocks).
+What to change
+The limiter named: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer
+buffers), block size (more, smaller blocks, or a size that divides the SM's warps), block slots
+(larger blocks).
 
-When the advice is wrong High occupancy is a means. Kernels with much independent work in each warp
-run best at 12-25%: if issue slots or a pipe are busy, leave it. Cutting registers until they spill
-costs more than it brings.
+When the advice is wrong
+High occupancy is a means. Kernels with much independent work in each warp run best at 12-25%: if
+issue slots or a pipe are busy, leave it. Cutting registers until they spill costs more than it
+brings.
 
-Source CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy";
-Nsight Compute's Occupancy rules (below 80% theoretical)."""
+Source
+CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy"; Nsight
+Compute's Occupancy rules (below 80% theoretical).
+"""
 
 from __future__ import annotations
 

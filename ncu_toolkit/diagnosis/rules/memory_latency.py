@@ -1,26 +1,31 @@
 """Warps wait for loads one after another, with too few under way to cover the time that each takes.
 
-What it is A load from L2 takes some 200 to 300 cycles, from device memory 500 to 800. A warp that
-needs the value stops. The hardware hides this by running other warps, and by letting one warp issue
-several independent loads before it needs the first.
+What it is
+A load from L2 takes some 200 to 300 cycles, from device memory 500 to 800. A warp that needs the
+value stops. The hardware hides this by running other warps, and by letting one warp issue several
+independent loads before it needs the first.
 
-Why it costs time By Little's law throughput is (loads in flight) / latency. With few warps, or with
-each load waiting for the one before, neither the memory nor the arithmetic is busy: everybody
-waits.
+Why it costs time
+By Little's law throughput is (loads in flight) / latency. With few warps, or with each load waiting
+for the one before, neither the memory nor the arithmetic is busy: everybody waits.
 
-How to confirm Long scoreboard is the largest stall, issue slots are idle, and no level of memory is
-near its peak. The instructions named are the loads waited for.
+How to confirm
+Long scoreboard is the largest stall, issue slots are idle, and no level of memory is near its peak.
+The instructions named are the loads waited for.
 
-What to change Issue several independent loads before the first use (unroll, process several
-elements a thread), prefetch the next tile into registers or by asynchronous copy while computing on
-this one, and raise occupancy where it is low. Replace chains of pointers by indices that can be
-computed.
+What to change
+Issue several independent loads before the first use (unroll, process several elements a thread),
+prefetch the next tile into registers or by asynchronous copy while computing on this one, and raise
+occupancy where it is low. Replace chains of pointers by indices that can be computed.
 
-When the advice is wrong When memory is already busy, more loads in flight only wait longer: reduce
-or widen the traffic instead.
+When the advice is wrong
+When memory is already busy, more loads in flight only wait longer: reduce or widen the traffic
+instead.
 
-Source Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et al.,
-"Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", and its successors."""
+Source
+Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et al., "Dissecting
+the NVIDIA Volta GPU Architecture via Microbenchmarking", and its successors.
+"""
 
 from __future__ import annotations
 

@@ -1,27 +1,32 @@
 """The same bytes are fetched again and again from the caches or from device memory instead of being
 kept in shared memory or registers.
 
-What it is Threads of a block often need the same data: each element of a matrix tile is used by a
-whole row of results. When every thread loads its own operands from global memory, each byte is
-asked for many times, and the caches answer, at their bandwidth and with their latency.
+What it is
+Threads of a block often need the same data: each element of a matrix tile is used by a whole row of
+results. When every thread loads its own operands from global memory, each byte is asked for many
+times, and the caches answer, at their bandwidth and with their latency.
 
-Why it costs time Every repeated load takes a slot of the load/store pipe, a lookup in L1, and,
-where L1 does not hold the line, a trip to L2 or DRAM. The arithmetic waits for loads that bring
-nothing new.
+Why it costs time
+Every repeated load takes a slot of the load/store pipe, a lookup in L1, and, where L1 does not hold
+the line, a trip to L2 or DRAM. The arithmetic waits for loads that bring nothing new.
 
-How to confirm Loads ask for many times the bytes that the problem needs, accesses are coalesced,
-and a level of the memory hierarchy is busy, or the queue in front of it is full.
+How to confirm
+Loads ask for many times the bytes that the problem needs, accesses are coalesced, and a level of
+the memory hierarchy is busy, or the queue in front of it is full.
 
-What to change Stage tiles in shared memory and let each thread compute several results from
-registers, so that each loaded value is used many times. For stencils keep a column in registers;
-for small tables use shared memory. Fusing kernels reuses data across passes.
+What to change
+Stage tiles in shared memory and let each thread compute several results from registers, so that
+each loaded value is used many times. For stencils keep a column in registers; for small tables use
+shared memory. Fusing kernels reuses data across passes.
 
-When the advice is wrong When L1 serves the reuse and something else is the limit. When the working
-set of a block does not fit into shared memory. When the reuse is across launches that cannot be
-fused.
+When the advice is wrong
+When L1 serves the reuse and something else is the limit. When the working set of a block does not
+fit into shared memory. When the reuse is across launches that cannot be fused.
 
-Source CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Better
-Performance at Lower Occupancy" (reuse in registers)."""
+Source
+CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Better Performance at
+Lower Occupancy" (reuse in registers).
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 modules' docstrings and thresholds.
 
 `python -m ncu_toolkit.diagnosis.rules.reference` writes them; a test fails where they are out of
-date."""
+date.
+"""
 
 from __future__ import annotations
 

@@ -1,28 +1,34 @@
 """Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in
 several passes.
 
-What it is Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when
-its lanes use different banks or the same word; n lanes on different words of one bank take n
-passes. Wide accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
+What it is
+Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when its lanes use
+different banks or the same word; n lanes on different words of one bank take n passes. Wide
+accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
 
-Why it costs time Passes go through the one data stage that shared memory and L1 have in common, one
-a cycle. Extra passes delay the results (short scoreboard), and the instruction queue behind them
-fills (MIO throttle).
+Why it costs time
+Passes go through the one data stage that shared memory and L1 have in common, one a cycle. Extra
+passes delay the results (short scoreboard), and the instruction queue behind them fills (MIO
+throttle).
 
-How to confirm Wavefronts beyond the ideal at particular shared loads or stores. The aggregate
-conflict counter also counts arbitration, so the per-instruction ideal is the better witness.
+How to confirm
+Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter
+also counts arbitration, so the per-instruction ideal is the better witness.
 
-What to change Change which lane touches what, so that neighbouring lanes touch neighbouring words.
-Where lanes must walk down a column, each in its own row, pad the rows of the tile by one element
-(or by the vector width), or swizzle the column with the row by XOR, so that the walk touches all
-banks.
+What to change
+Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes
+must walk down a column, each in its own row, pad the rows of the tile by one element (or by the
+vector width), or swizzle the column with the row by XOR, so that the walk touches all banks.
 
-When the advice is wrong When shared memory is not what the warps wait for, conflicts cost nothing.
-Lanes that collide within one row all move by the same pad and the same XOR, so neither helps them.
-A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
+When the advice is wrong
+When shared memory is not what the warps wait for, conflicts cost nothing. Lanes that collide within
+one row all move by the same pad and the same XOR, so neither helps them. A pad can cost occupancy
+or break 16-byte alignment; a swizzle does not.
 
-Source CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide,
-"Shared Memory" table (wavefronts and their ideal)."""
+Source
+CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared
+Memory" table (wavefronts and their ideal).
+"""
 
 from __future__ import annotations
 

@@ -1,26 +1,32 @@
 """Too many shared-memory instructions for the arithmetic they feed: warps wait for the queue, for
 the results, or for issue slots.
 
-What it is Every load and store of shared memory passes through the memory input/output (MIO) queue
-and the load/store pipe, which takes at most one warp instruction a cycle for the four schedulers
-together. A kernel that loads two operands for each multiply-add asks for twice what the pipe gives.
+What it is
+Every load and store of shared memory passes through the memory input/output (MIO) queue and the
+load/store pipe, which takes at most one warp instruction a cycle for the four schedulers together.
+A kernel that loads two operands for each multiply-add asks for twice what the pipe gives.
 
-Why it costs time The arithmetic pipes could do four warp instructions a cycle; they wait until the
-queue has room (MIO throttle) and until operands arrive (short scoreboard).
+Why it costs time
+The arithmetic pipes could do four warp instructions a cycle; they wait until the queue has room
+(MIO throttle) and until operands arrive (short scoreboard).
 
-How to confirm MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts to blame,
-the load/store pipe the busiest unit.
+How to confirm
+MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts to blame, the load/store
+pipe the busiest unit.
 
-What to change Fewer, wider, or more work for each load: keep an N x M patch of results in
-registers, so that N + M loads feed N x M multiply-adds; read four floats by LDS.128; keep the
-operand that does not change in a register; use shuffles where neighbours hold the value.
+What to change
+Fewer, wider, or more work for each load: keep an N x M patch of results in registers, so that N + M
+loads feed N x M multiply-adds; read four floats by LDS.128; keep the operand that does not change
+in a register; use shuffles where neighbours hold the value.
 
-When the advice is wrong A larger register patch costs registers and so occupancy; at 8x8 and wide
-loads the pipe is no longer the limit. Wide stores that conflict are slower than narrow ones that do
-not.
+When the advice is wrong
+A larger register patch costs registers and so occupancy; at 8x8 and wide loads the pipe is no
+longer the limit. Wide stores that conflict are slower than narrow ones that do not.
 
-Source Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard);
-Volkov, "Better Performance at Lower Occupancy"."""
+Source
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard);
+Volkov, "Better Performance at Lower Occupancy".
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,31 @@
 """The special-function unit is the limit: roots, exponentials, sines, divisions or type
 conversions.
 
-What it is The XU pipe computes MUFU operations (reciprocal, square root, exp2, log2, sin, cos) and
-most conversions between number types, at 16 lanes a cycle and SM: an eighth of the FP32 rate on
-most GPUs.
+What it is
+The XU pipe computes MUFU operations (reciprocal, square root, exp2, log2, sin, cos) and most
+conversions between number types, at 16 lanes a cycle and SM: an eighth of the FP32 rate on most
+GPUs.
 
 Why it costs time
 A formula with one MUFU for every few multiply-adds is bound by that pipe while the FMA pipe idles.
 
-How to confirm The XU pipe is the busiest; MUFU, I2F, F2I or F2F in the mix; math pipe throttle,
-short scoreboard or MIO throttle at them.
+How to confirm
+The XU pipe is the busiest; MUFU, I2F, F2I or F2F in the mix; math pipe throttle, short scoreboard
+or MIO throttle at them.
 
-What to change Compute each special function once and keep it; multiply by a reciprocal instead of
-dividing; use __expf, __sinf, __fdividef or -use_fast_math where the accuracy allows; replace some
-by a polynomial on the FMA pipe; avoid conversions in the inner loop.
+What to change
+Compute each special function once and keep it; multiply by a reciprocal instead of dividing; use
+__expf, __sinf, __fdividef or -use_fast_math where the accuracy allows; replace some by a polynomial
+on the FMA pipe; avoid conversions in the inner loop.
 
-When the advice is wrong Where results must be exact to the last bits, fast variants are not an
-option. A kernel at the DRAM roof gains nothing.
+When the advice is wrong
+Where results must be exact to the last bits, fast variants are not an option. A kernel at the DRAM
+roof gains nothing.
 
-Source CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 results a cycle);
-CUDA C++ Best Practices Guide, "Math Libraries"."""
+Source
+CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 results a cycle); CUDA
+C++ Best Practices Guide, "Math Libraries".
+"""
 
 from __future__ import annotations
 

@@ -1,23 +1,30 @@
 """A matrix product in a type that tensor cores take is computed on the ordinary arithmetic pipe.
 
-What it is Tensor cores multiply small matrices of 16-bit (and other) types with one instruction, at
-4 to 16 times the rate of the FMA pipe. A product of half-precision matrices written as scalar
-multiply-adds leaves them idle.
+What it is
+Tensor cores multiply small matrices of 16-bit (and other) types with one instruction, at 4 to 16
+times the rate of the FMA pipe. A product of half-precision matrices written as scalar multiply-adds
+leaves them idle.
 
-Why it costs time One m16n8k16 matrix instruction does the 2048 multiply-adds of 64 FFMA
-instructions, and its operands need far fewer loads.
+Why it costs time
+One m16n8k16 matrix instruction does the 2048 multiply-adds of 64 FFMA instructions, and its
+operands need far fewer loads.
 
-How to confirm Multiply-adds fill the FMA or FP16 pipe, or the loads that feed them fill the
-load/store pipe; the operands are 16-bit; no HMMA, HGMMA or the like is executed.
+How to confirm
+Multiply-adds fill the FMA or FP16 pipe, or the loads that feed them fill the load/store pipe; the
+operands are 16-bit; no HMMA, HGMMA or the like is executed.
 
-What to change Use wmma or mma.sync (all GPUs since Volta), wgmma on Hopper, a library (cuBLAS,
-CUTLASS), with float accumulation.
+What to change
+Use wmma or mma.sync (all GPUs since Volta), wgmma on Hopper, a library (cuBLAS, CUTLASS), with
+float accumulation.
 
-When the advice is wrong Not every loop of multiply-adds is a matrix product. Float input would have
-to be rounded to TF32 or less. Tiny matrices do not fill a tile.
+When the advice is wrong
+Not every loop of multiply-adds is a matrix product. Float input would have to be rounded to TF32 or
+less. Tiny matrices do not fill a tile.
 
-Source CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architecture white
-papers (rates by SM)."""
+Source
+CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architecture white papers
+(rates by SM).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The tensor cores work nearly all the time: the matrix roof.
 
-What it is Matrix instructions fill the tensor pipe close to what well-written kernels reach. On
-Hopper the older warp-level instructions (mma.sync: HMMA) cannot fill it: only warpgroup
-instructions (wgmma: HGMMA) can.
+What it is
+Matrix instructions fill the tensor pipe close to what well-written kernels reach. On Hopper the
+older warp-level instructions (mma.sync: HMMA) cannot fill it: only warpgroup instructions (wgmma:
+HGMMA) can.
 
 Why it costs time
 Time is then matrix operations over the pipe's rate.
@@ -10,15 +11,18 @@ Time is then matrix operations over the pipe's rate.
 How to confirm
 The tensor pipe above 72% of peak; or, on Hopper, HMMA without HGMMA and the pipe near two thirds.
 
-What to change Nothing in the instructions where it is full; below 97%, what lies between tiles: the
-start and the end of each block, the stores of results. On Hopper move from mma.sync to wgmma with
-operands in shared memory, fed by TMA.
+What to change
+Nothing in the instructions where it is full; below 97%, what lies between tiles: the start and the
+end of each block, the stores of results. On Hopper move from mma.sync to wgmma with operands in
+shared memory, fed by TMA.
 
 When the advice is wrong
 Padding tiles count as work: compare the operations executed with those the problem needs.
 
-Source PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; measured on an H200: mma.sync
-kernels end near 65% of the peak that wgmma reaches."""
+Source
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; measured on an H200: mma.sync kernels
+end near 65% of the peak that wgmma reaches.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """No bottleneck of the list explains this launch, or the report holds too little to tell.
 
-What it is The verdict where every other rule found nothing or lacked its inputs. It says what was
-seen, and what to collect to learn more.
+What it is
+The verdict where every other rule found nothing or lacked its inputs. It says what was seen, and
+what to collect to learn more.
 
 Why it costs time
 Not known: that is the point. A guess would be worse.
@@ -12,8 +13,9 @@ Collect the full set of sections for this launch and diagnose again.
 What to change
 Nothing yet. Read the largest stalls and the busiest units listed here.
 
-When the advice is wrong A kernel may be limited by something outside this list: clocks under a
-power limit, another process on the GPU, or the profiler itself.
+When the advice is wrong
+A kernel may be limited by something outside this list: clocks under a power limit, another process
+on the GPU, or the profiler itself.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" and "Quick Reference".

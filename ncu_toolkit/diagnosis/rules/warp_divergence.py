@@ -1,24 +1,31 @@
 """The lanes of a warp take different paths, so the warp walks all of them with part of its lanes
 idle.
 
-What it is A warp executes one instruction for its 32 lanes at a time. When a branch splits them,
-the paths run one after another, each with only its own lanes active.
+What it is
+A warp executes one instruction for its 32 lanes at a time. When a branch splits them, the paths run
+one after another, each with only its own lanes active.
 
-Why it costs time Each path costs issue slots and latency as if all lanes took it. With half of the
-lanes active the warp needs twice the instructions for the same work.
+Why it costs time
+Each path costs issue slots and latency as if all lanes took it. With half of the lanes active the
+warp needs twice the instructions for the same work.
 
-How to confirm Active lanes an instruction well below 32; branches in the SASS with few lanes behind
-them; BSSY/BSYNC around them.
+How to confirm
+Active lanes an instruction well below 32; branches in the SASS with few lanes behind them;
+BSSY/BSYNC around them.
 
-What to change Branch on something that is the same for a whole warp (blocks of 32 rather than odd
-and even threads); sort or bin the data by path; compute both sides and select; compact the active
-items first.
+What to change
+Branch on something that is the same for a whole warp (blocks of 32 rather than odd and even
+threads); sort or bin the data by path; compute both sides and select; compact the active items
+first.
 
-When the advice is wrong Code that only some lanes need anyway (edges, one lane writing a result) is
-not a defect. When memory is the limit, idle lanes cost little.
+When the advice is wrong
+Code that only some lanes need anyway (edges, one lane writing a result) is not a defect. When
+memory is the limit, idle lanes cost little.
 
-Source CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule
-(below 24 of 32 lanes)."""
+Source
+CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of
+32 lanes).
+"""
 
 from __future__ import annotations
 
