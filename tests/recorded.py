@@ -23,7 +23,7 @@ from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "recorded"
-READERS = ("ncu_rep", "runs", "serialize", "store", "target")
+READERS = ("report.reader", "model.run", "model.codec", "runs.store")
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
 FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)
@@ -34,15 +34,15 @@ def _modules() -> tuple[Path, ...]:
     """READERS and every module of the package that they import, and those import, and so on."""
     waiting, found = list(READERS), set()
     while waiting:
-        path = ROOT / "ncu_toolkit" / f"{waiting.pop()}.py"
+        stem = ROOT.joinpath("ncu_toolkit", *waiting.pop().split("."))
+        path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
         if path in found or not path.is_file():
             continue
         found.add(path)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "ncu_toolkit":
-                waiting += [name.name for name in node.names]
-            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("ncu_toolkit."):
-                waiting.append(str(node.module).split(".")[1])
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ncu_toolkit."):
+                package = str(node.module).removeprefix("ncu_toolkit.")
+                waiting += [package, *(f"{package}.{name.name}" for name in node.names)]
     return tuple(found)
 
 

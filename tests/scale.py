@@ -22,7 +22,8 @@ KINDS = 400
 _CHILD = """
 import json, resource, sys, tempfile, time
 from pathlib import Path
-from ncu_toolkit import analyze, workers
+from ncu_toolkit.analysis import analyze
+from ncu_toolkit.core import workers
 from ncu_toolkit.cli.analyze import render, write_pages
 from rich.console import Console
 

@@ -257,7 +257,7 @@ class TestCompile:
     def test_two_processes_at_once(self, root: Path) -> None:
         rung_in(root)
         script = (
-            "import sys; from pathlib import Path; from ncu_toolkit import build, ladder\n"
+            "import sys; from pathlib import Path; from ncu_toolkit.build import nvcc as build; from ncu_toolkit.ladder import catalogue as ladder\n"
             "c = build.compile_rung(ladder.find_rung('a', Path(sys.argv[1])), 'sm_80'); print(c.path, c.entries['a'].registers)"
         )
         runs = [

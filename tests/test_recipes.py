@@ -97,7 +97,8 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
         copy,
         """
         import generate
-        from ncu_toolkit import ladder, selection, session
+        from ncu_toolkit.gpu import selection, session
+        from ncu_toolkit.ladder import catalogue as ladder
         assert not ladder.check_ladders(), ladder.check_ladders()
         rung = ladder.find_rung("recipe_kernel")
         (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
@@ -116,7 +117,8 @@ def test_the_kernel_of_the_recipe_compiles(copy: Path) -> None:
     python(
         copy,
         """
-        from ncu_toolkit import build, ladder
+        from ncu_toolkit.build import nvcc as build
+        from ncu_toolkit.ladder import catalogue as ladder
         cubin = build.compile_rung(ladder.find_rung("recipe_kernel"), "sm_90")
         assert set(cubin.entries) == {"recipe_kernel"}, cubin.entries
         """,
@@ -126,7 +128,7 @@ def test_the_kernel_of_the_recipe_compiles(copy: Path) -> None:
 def test_a_metric_is_one_entry(copy: Path) -> None:
     (entry,) = re.findall(r"```python\n(Metric\(.*?\))?,?\n```", RECIPES, flags=re.DOTALL)
     name, raw = re.findall(r'"([^"]+)"', entry)[:2]
-    registry = copy / "ncu_toolkit" / "metrics.py"
+    registry = copy / "ncu_toolkit" / "metrics" / "registry.py"
     text = registry.read_text(encoding="utf-8")
     start = "_MEMORY: Final[tuple[Metric, ...]] = (\n"
     assert text.count(start) == 1
@@ -136,7 +138,9 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
         f"""
         from pathlib import Path
         import diagnosis_cases, generate
-        from ncu_toolkit import derived, frames, sections
+        from ncu_toolkit.analysis import frames
+        from ncu_toolkit.diagnosis import figures as derived
+        from ncu_toolkit.metrics import sections
         sections.write(Path("sections"))
         assert 'Name: "{raw}"' in Path("sections/NcuToolkitMemory.section").read_text()
         assert "| `{name}` | L2 misses" in generate.metric_table()
@@ -178,8 +182,8 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
-from ncu_toolkit.rules._support import Threshold, abstain, ruled_out
-from ncu_toolkit.time_model import TimeModel
+from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, ruled_out
+from ncu_toolkit.diagnosis.time_model import TimeModel
 
 ID: Final = "register-moves"
 TITLE: Final = "Register moves"
@@ -207,7 +211,7 @@ CASE = {
 
 
 def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
-    (copy / "ncu_toolkit" / "rules" / "register_moves.py").write_text(
+    (copy / "ncu_toolkit" / "diagnosis" / "rules" / "register_moves.py").write_text(
         RULE.lstrip(), encoding="utf-8"
     )
     (copy / "tests" / "cases" / "register-moves.json").write_text(
@@ -217,9 +221,10 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         copy,
         """
         import diagnosis_cases, generate
-        from ncu_toolkit import ladder, rules
-        from ncu_toolkit.diagnose import diagnose
-        from ncu_toolkit.rules import reference
+        from ncu_toolkit.diagnosis import rules
+        from ncu_toolkit.ladder import catalogue as ladder
+        from ncu_toolkit.diagnosis.engine import diagnose
+        from ncu_toolkit.diagnosis.rules import reference
         assert "register-moves" in rules.bottleneck_ids()
         assert rules.title("register-moves") == "Register moves"
         assert "chosen for this test" in reference.pages()["register-moves.md"]
@@ -257,7 +262,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ncu_toolkit.problems.base import Array, ArraySpec, Expected, Options, Problem, Scalar, Size
+from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Expected, Options, Problem, Scalar, Size
 
 
 class Scale(Problem):
@@ -312,13 +317,16 @@ args = ["x", "y", "n"]
 
 def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
     add_kernel(copy, "scale", SCALE)
-    (copy / "ncu_toolkit" / "problems" / "scale.py").write_text(PROBLEM.lstrip(), encoding="utf-8")
+    (copy / "ncu_toolkit" / "ladder" / "problems" / "scale.py").write_text(
+        PROBLEM.lstrip(), encoding="utf-8"
+    )
     python(
         copy,
         """
         import numpy
-        from ncu_toolkit import ladder, selection, session
-        from ncu_toolkit.problems import compare, families, problem_for
+        from ncu_toolkit.gpu import selection, session
+        from ncu_toolkit.ladder import catalogue as ladder
+        from ncu_toolkit.ladder.problems import compare, families, problem_for
         assert "scale" in families() and "scale" in ladder.load_families()
         assert not ladder.check_ladders()
         (chosen,) = session.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)

@@ -90,7 +90,7 @@ def test_no_rule_needs_a_metric_that_is_not_there(gone: str) -> None:
 
 
 def test_rules_do_not_look_at_names() -> None:
-    for path in (ROOT / "ncu_toolkit" / "rules").glob("*.py"):
+    for path in (ROOT / "ncu_toolkit" / "diagnosis" / "rules").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         for forbidden in ("launch.kernel", "launch.function", "context.rung", "context.family"):
             assert forbidden not in text, f"{path.name} looks at {forbidden}"
