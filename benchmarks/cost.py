@@ -7,7 +7,8 @@ On the GPU: the same ladder under ncu with our set, `--set detailed` and `--set 
 drawn anew for each repeat, and the program by itself. On the CPU: reading the report of our set,
 diagnosing and rendering it, beside `ncu --import` on the same file. Writes JSON and prints
 Markdown. `--report FILE` does the CPU side alone. What the budget leaves no time for is listed, not
-guessed."""
+guessed.
+"""
 
 from __future__ import annotations
 

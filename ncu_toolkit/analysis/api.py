@@ -84,8 +84,9 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
 
     Args:
         instructions: also read per-instruction counters and source; the verdicts are surer with
-            them, and reading takes longer. allow_partial: read what is intact of a damaged file;
-            `damage` of the result says what is missing.
+            them, and reading takes longer.
+        allow_partial: read what is intact of a damaged file; `damage` of the result says what is
+            missing.
 
     Raises:
         InputProblem: the file is unreadable, no report, or damaged.

@@ -133,15 +133,19 @@ def compile_rung(
     """Compile a rung, or take it from the cache.
 
     Args:
-        rung: what to compile. arch: `sm_90` and so on, of the device it is for. parameters:
-            overrides of the rung's parameters; each is passed as -DNAME=VALUE. macros: further
-            macros, such as `Problem.macros(dtype)`. source_root: folder to copy the kernels to and
-            compile in; $NCU_TOOLKIT_SOURCE_ROOT where None; in place where that is unset.
+        rung: what to compile.
+        arch: `sm_90` and so on, of the device it is for.
+        parameters: overrides of the rung's parameters; each is passed as -DNAME=VALUE.
+        macros: further macros, such as `Problem.macros(dtype)`.
+        source_root: folder to copy the kernels to and compile in; $NCU_TOOLKIT_SOURCE_ROOT where
+            None; in place where that is unset.
 
     Raises:
         UsageProblem: a library baseline (nothing to compile), an architecture or parameters the
-            rung does not take. EnvironmentProblem: no nvcc, no host compiler, an nvcc too old for
-            the architecture, no place to write. KernelProblem: the code does not compile.
+            rung does not take.
+        EnvironmentProblem: no nvcc, no host compiler, an nvcc too old for the architecture, no
+            place to write.
+        KernelProblem: the code does not compile.
     """
     if rung.library:
         raise UsageProblem(

@@ -91,11 +91,13 @@ def check(
 
     Args:
         says: what the check means, in words. expression: as in a kernel's header
-            (kernels/README.md). subject: the rung as measured. before: the rung it is compared
-            with, None where it was not measured.
+            (kernels/README.md).
+        subject: the rung as measured. before: the rung it is compared with, None where it was not
+            measured.
 
     Never raises for what was not measured, nor for a wrong expression: both give an outcome whose
-    `passed` is None."""
+    `passed` is None.
+    """
     numbers: dict[str, Value] = {}
     functions = {**FUNCTIONS, **_functions("", subject), **_functions("prev_", before)}
     try:

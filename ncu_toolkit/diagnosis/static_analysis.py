@@ -147,10 +147,12 @@ def analyse_rung(
 
     Args:
         rung: what to analyse; a library baseline gives an analysis without kernels that says so.
-            arch: `sm_90` and so on. size: problem size for the launch's block and grid; the
-            family's first bench size where None. dtype: element type; the family's first where
-            None. parameters: overrides of the rung's parameters. sm_count: multiprocessors of the
-            GPU, for waves; not computed where None.
+        arch: `sm_90` and so on.
+        size: problem size for the launch's block and grid; the family's first bench size where
+            None.
+        dtype: element type; the family's first where None.
+        parameters: overrides of the rung's parameters.
+        sm_count: multiprocessors of the GPU, for waves; not computed where None.
 
     Raises:
         UsageProblem: an architecture, size or parameters that the rung does not take.

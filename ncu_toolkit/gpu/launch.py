@@ -89,8 +89,9 @@ class Workspace:
         """Allocate and fill the named arrays that are not there yet.
 
         Raises:
-            UsageProblem: an argument that the problem does not have. EnvironmentProblem: not enough
-                device memory for the arrays and their reference, said before anything is allocated.
+            UsageProblem: an argument that the problem does not have.
+            EnvironmentProblem: not enough device memory for the arrays and their reference, said
+                before anything is allocated.
         """
         unknown = [name for name in names if name not in self.specs]
         if unknown:

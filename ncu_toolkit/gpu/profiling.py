@@ -88,10 +88,11 @@ def profile_all(
     finished, its report written and kept.
 
     Args:
-        timeout: seconds for all parts together. part_seconds: how long a run of ncu begins new
-            cases; None for all in one run. saved: called after each part, to keep what is there so
-            far. keep_open: file descriptors that ncu inherits: a lock that holds as long as any
-            process of the run lives.
+        timeout: seconds for all parts together.
+        part_seconds: how long a run of ncu begins new cases; None for all in one run.
+        saved: called after each part, to keep what is there so far.
+        keep_open: file descriptors that ncu inherits: a lock that holds as long as any process of
+            the run lives.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.

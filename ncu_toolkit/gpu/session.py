@@ -187,9 +187,9 @@ def time_all(
     failed and never timed; the others go on.
 
     Args:
-        seconds: GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None). saved:
-            called after each group of rungs that is timed side by side, to keep what is measured so
-            far.
+        seconds: GPU time spent on one rung and size (timing.SECONDS_PER_RUNG where None).
+        saved: called after each group of rungs that is timed side by side, to keep what is measured
+            so far.
 
     Raises:
         ToolkitError: the first refusal (size, memory), where not a single case could run.

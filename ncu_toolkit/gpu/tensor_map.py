@@ -24,8 +24,9 @@ def encode(
 
     Args:
         array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16
-            bytes. box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes. promotion:
-            bytes that the L2 fetches at least when a box misses: 64, 128 or 256.
+            bytes.
+        box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes.
+        promotion: bytes that the L2 fetches at least when a box misses: 64, 128 or 256.
 
     Raises:
         EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the

@@ -171,11 +171,14 @@ def occupancy(
     """Theoretical occupancy of a kernel.
 
     Args:
-        cc: compute capability. block_threads: threads a block. registers: registers a thread, from
-            ptxas or the report. shared_static: bytes of static shared memory a block.
-            shared_dynamic: bytes of dynamic shared memory a block. shared_config: bytes of shared
-            memory the driver configured (launch__shared_mem_config_size); the largest where None.
-            barriers: named barriers a block uses.
+        cc: compute capability.
+        block_threads: threads a block.
+        registers: registers a thread, from ptxas or the report.
+        shared_static: bytes of static shared memory a block.
+        shared_dynamic: bytes of dynamic shared memory a block.
+        shared_config: bytes of shared memory the driver configured
+            (launch__shared_mem_config_size); the largest where None.
+        barriers: named barriers a block uses.
 
     Raises:
         UsageProblem: unknown compute capability, or a value that no kernel can have.

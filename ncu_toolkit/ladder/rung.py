@@ -262,7 +262,8 @@ class Rung:
 
         Raises:
             UsageProblem: a size or parameters that the rung does not take, or a launch beyond
-                CUDA's limits. InputProblem: an expression of the header is wrong.
+                CUDA's limits.
+            InputProblem: an expression of the header is wrong.
         """
         self.check_shape(scalars, parameters, sm_count)
         names = self.names(scalars, parameters, sm_count)

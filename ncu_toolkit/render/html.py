@@ -65,10 +65,10 @@ def write_run(
     page to open.
 
     Args:
-        standalone: write one file that holds everything instead, `report.html`. book: the run laid
-            out with another diagnosis or other ladders; the defaults where None. front: a front
-            page over all runs lies beside the folder, or is written next (`write_index`): the pages
-            link it.
+        standalone: write one file that holds everything instead, `report.html`.
+        book: the run laid out with another diagnosis or other ladders; the defaults where None.
+        front: a front page over all runs lies beside the folder, or is written next
+            (`write_index`): the pages link it.
 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.

@@ -70,7 +70,8 @@ def load_report(
 
     Raises:
         InputProblem: unreadable, not a report, damaged, or launches missing against what the file
-            declares. EnvironmentProblem: the `ncu_report` module cannot be imported.
+            declares.
+        EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
     if ncu_module.fits_here():
         return read_here(path, instructions, allow_partial)
@@ -122,9 +123,10 @@ def visit_report(
     not hold them all. `profiles` stays empty.
 
     Args:
-        wanted: says from a launch's name whether to read it; every launch where None. instructions,
-            allow_partial: as for `load_report`. sources: also give the embedded source text, which
-            costs as much as everything else of a launch whose SASS text was kept.
+        wanted: says from a launch's name whether to read it; every launch where None.
+        instructions, allow_partial: as for `load_report`.
+        sources: also give the embedded source text, which costs as much as everything else of a
+            launch whose SASS text was kept.
 
     Raises:
         InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been

@@ -41,9 +41,9 @@ def redact(
         names: further strings to replace wherever they stand, in kernel names too.
 
     Raises:
-        UsageProblem: the target is the source, or exists; a name is empty. InputProblem: the source
-            cannot be read, or the result would not hold the same numbers, or still holds something
-            private.
+        UsageProblem: the target is the source, or exists; a name is empty.
+        InputProblem: the source cannot be read, or the result would not hold the same numbers, or
+            still holds something private.
     """
     if os.path.lexists(target):
         raise UsageProblem(f"'{target}' exists", "Name a new file: nothing is overwritten")

@@ -177,11 +177,13 @@ def scrub(
     """Replace host names, addresses, home folders, command lines and the given names.
 
     Args:
-        data: a whole report. names: further strings to replace, in kernel names too; their length
-            in bytes stays, so mangled names stay well-formed. keep_code_of: kernel names whose SASS
-            stays, the code of modules that hold none of them is blanked; None keeps all. paths:
-            also replace the folders of every absolute path. source: also blank embedded source
-            text.
+        data: a whole report.
+        names: further strings to replace, in kernel names too; their length in bytes stays, so
+            mangled names stay well-formed.
+        keep_code_of: kernel names whose SASS stays, the code of modules that hold none of them is
+            blanked; None keeps all.
+        paths: also replace the folders of every absolute path.
+        source: also blank embedded source text.
     """
     output = bytearray(data)
     frame = framing.parse(data)

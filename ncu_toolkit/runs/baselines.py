@@ -54,9 +54,9 @@ def save(
     its checksum beside it.
 
     Raises:
-        UsageProblem: the name is taken and `replace` is not set, or it is no name. InputProblem: a
-            path holds no report, the report cannot be read, or (not with `allow_incomplete`) a
-            launch in it is incomplete.
+        UsageProblem: the name is taken and `replace` is not set, or it is no name.
+        InputProblem: a path holds no report, the report cannot be read, or (not with
+            `allow_incomplete`) a launch in it is incomplete.
     """
     target = folder_of(name)
     if target.exists() and not replace:

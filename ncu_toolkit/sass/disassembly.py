@@ -295,9 +295,10 @@ def check_signature(
     where all holds.
 
     Args:
-        expected: the header's [expect.sass]. functions: the rung's disassembly; a pattern is
-            present where any function has it, absent where none has. registers: registers per
-            thread by kernel, from ptxas.
+        expected: the header's [expect.sass].
+        functions: the rung's disassembly; a pattern is present where any function has it, absent
+            where none has.
+        registers: registers per thread by kernel, from ptxas.
     """
     counts: Counter[str] = Counter()
     for function in functions:

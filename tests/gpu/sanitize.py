@@ -4,7 +4,8 @@ sanitize`.
     python tests/gpu/sanitize.py [FAMILY | FAMILY/RUNG] ...
 
 One process a family, dtype and tool; the sanitizer names the kernel of each error. Exit code 0
-clean, 2 no such family or rung, 3 no sanitizer or GPU, 5 errors found."""
+clean, 2 no such family or rung, 3 no sanitizer or GPU, 5 errors found.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ of PM sampling. Most of a stock report is that.
     python tests/heldout/cut.py full.ncu-rep cut.ncu-rep
 
 Metrics, counts by instruction, rules with what they say, machine code and source stay. The stock
-report of the first set went through this before it was redacted and compressed."""
+report of the first set went through this before it was redacted and compressed.
+"""
 
 from __future__ import annotations
 

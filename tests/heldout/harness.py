@@ -3,12 +3,13 @@ ncu looks at. Needs CuPy and nvcc.
 
 A program names its cases, `Bench.main` does the rest:
 
-    python one/app.py            check every kernel, then launch each once between cudaProfilerStart
-    and cudaProfilerStop python one/app.py --time     check, then time each: timings.json, in
-    microseconds, beside the program or in $OUT python one/app.py k08_a      only pair 8
+    python one/app.py            check every kernel, then launch each once between cudaProfilerStart and cudaProfilerStop
+    python one/app.py --time     check, then time each: timings.json, in microseconds, beside the program or in $OUT
+    python one/app.py k08_a      only pair 8
 
 It ends with 1 where a check fails. kernels.cubin is built where it is missing or older than
-kernels.cu."""
+kernels.cu.
+"""
 
 from __future__ import annotations
 

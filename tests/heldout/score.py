@@ -1,15 +1,15 @@
 """How well the diagnosis does on the held-out kernels, whose causes were planted by somebody who
 knew no rule (README.md).
 
-    python tests/heldout/score.py                  the figures of every recorded report python
-    tests/heldout/score.py --cases          every case as well, and what is said of the faster
-    kernels python tests/heldout/score.py --truth tests/heldout/one/truth.json --timings
-    timings.json report.ncu-rep     another report
+    python tests/heldout/score.py                  the figures of every recorded report
+    python tests/heldout/score.py --cases          every case as well, and what is said of the faster kernels
+    python tests/heldout/score.py --truth tests/heldout/one/truth.json --timings timings.json report.ncu-rep     another report
 
 A case is a kernel with a planted cause, or at a roof. It is named where the verdict is its cause,
 or one of the alternatives that say the same of that kernel. What is predicted counts only where the
 cause comes first; else the prediction is 0. Achieved is what its twin saves, by the timings. A twin
-that saves less than VOID proves nothing: its case is void."""
+that saves less than VOID proves nothing: its case is void.
+"""
 
 from __future__ import annotations
 

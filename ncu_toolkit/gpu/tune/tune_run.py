@@ -58,8 +58,9 @@ def run(request: Request, reporter: Reporter) -> Search:
 
     Raises:
         UsageProblem: nothing to search, or a size or type that the kernel does not take.
-            EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context
-            (the next call goes on without it). KernelProblem: no setting can be used.
+        EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context
+            (the next call goes on without it).
+        KernelProblem: no setting can be used.
     """
     cuda.disable_tf32()
     cuda.cupy()

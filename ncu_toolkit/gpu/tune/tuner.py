@@ -257,8 +257,8 @@ class Searcher:
 
         Args:
             measure: times a setting; anything but KernelProblem and UsageProblem that it raises
-                ends the search, with its state kept. told: called with (round, settings left in it,
-                trial) after each.
+                ends the search, with its state kept.
+            told: called with (round, settings left in it, trial) after each.
 
         Raises:
             KernelProblem: no setting could be timed.

@@ -110,19 +110,19 @@ class GemmFp32(Problem):
             growth * u / (1 - growth * u) * |a|_2 * |b|_2,    growth = min(K, LAMBDA^2 / sqrt(2)).
 
         growth = K is the classical worst case, gamma_K |a|.|b| (Higham, Accuracy and Stability of
-        Numerical Algorithms, 2nd ed., section
-        3.1), with |a|.|b| <= |a|_2 |b|_2. The other is probabilistic, in the manner of Higham and
-        Mary, "Sharper Probabilistic Backward Error Analysis for Basic Linear Algebra Kernels with
-        Random Data", SIAM J. Sci. Comput. 42(5), 2020. The terms a_k b_k have random signs, so by
-        Hoeffding a partial sum of j of them is at most LAMBDA sqrt(j / K) t with t^2 = sum of (a_k
-        b_k)^2. The error is the sum of one rounding error, at most u times a partial sum, for each
-        addition, at most K of them; taken as independent of mean zero they stay below LAMBDA u
-        sqrt(sum over j <= K of LAMBDA^2 t^2 j / K) = LAMBDA^2 u t sqrt(K / 2), and t sqrt(K) is
-        |a|_2 |b|_2 where the sizes of a_k and b_k are unrelated. It relies on inputs of mean zero,
-        which is what `make_inputs` gives.
+        Numerical Algorithms, 2nd ed., section 3.1), with |a|.|b| <= |a|_2 |b|_2. The other is
+        probabilistic, in the manner of Higham and Mary, "Sharper Probabilistic Backward Error
+        Analysis for Basic Linear Algebra Kernels with Random Data", SIAM J. Sci. Comput. 42(5),
+        2020. The terms a_k b_k have random signs, so by Hoeffding a partial sum of j of them is at
+        most LAMBDA sqrt(j / K) t with t^2 = sum of (a_k b_k)^2. The error is the sum of one
+        rounding error, at most u times a partial sum, for each addition, at most K of them; taken
+        as independent of mean zero they stay below LAMBDA u sqrt(sum over j <= K of LAMBDA^2 t^2 j
+        / K) = LAMBDA^2 u t sqrt(K / 2), and t sqrt(K) is |a|_2 |b|_2 where the sizes of a_k and b_k
+        are unrelated. It relies on inputs of mean zero, which is what `make_inputs` gives.
 
         At K = 4096 the bound is 0.006, while one term a_k b_k is larger in magnitude than that 19
-        times out of 20: a single missing or doubled k is seen."""
+        times out of 20: a single missing or doubled k is seen.
+        """
         a, b = inputs["A"].astype(xp.float64), inputs["B"].astype(xp.float64)
         growth = min(float(size["K"]), LAMBDA**2 / math.sqrt(2.0))
         factor = growth * UNIT_ROUNDOFF / (1.0 - growth * UNIT_ROUNDOFF)
