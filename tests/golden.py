@@ -1,0 +1,100 @@
+"""Verdicts of every launch on record, kept as text so that a change of a rule shows what it moved.
+
+    python tests/golden.py            compare and print the difference
+    python tests/golden.py --update   write the verdicts as they are now
+
+A line a launch: place in the file, kernel, verdict, confidence, predicted speedup, runners-up,
+and the metrics that the verdict's evidence names. Recordings and the ladders of another GPU are
+read as runs, since a rung's useful work is part of its diagnosis; held-out sets, reports of other
+origins and the corpus as anybody's reports. The corpus is compared where it is there."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+if __name__ == "__main__":  # the tests' own modules and the package of this checkout
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+import recorded
+
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.model import Diagnosis, Finding, Profile
+from ncu_toolkit.report.reader import load_report
+
+FOLDER = Path(__file__).resolve().parent / "golden"
+HELDOUT = recorded.ROOT / "tests" / "heldout"
+ORIGINS = recorded.ROOT / "tests" / "origins" / "reports"
+SHARED = recorded.ROOT.parent / "shared"
+
+
+def sets() -> dict[str, list[Path]]:
+    """What each golden file holds: run folders and reports by the file's name."""
+    found = {
+        "recordings": [*recorded.FOLDERS, *sorted((HELDOUT / "ladders").iterdir())],
+        "heldout": sorted(HELDOUT.glob("*/*.ncu-rep.xz")),
+        "origins": sorted(ORIGINS.glob("*.ncu-rep.xz")),
+        "corpus": sorted([*SHARED.glob("corpus/*.ncu-rep"), *SHARED.glob("refused/*.ncu-rep")]),
+    }
+    return {name: paths for name, paths in found.items() if paths}
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The verdicts of a run folder or a report, a line a launch."""
+    profiles: Iterable[Profile]
+    if path.is_dir():
+        profiles = recorded.run_of(path).profiles
+    else:
+        profiles = load_report(path, allow_partial=True).profiles
+    for profile in profiles:
+        where = f"{path.name} {profile.origin.key}"
+        if profile.context is not None:
+            where += f" {profile.context.rung}@{profile.context.size}"
+        if not profile.launch.complete:
+            yield f"{where} {profile.launch.function}: {profile.launch.status}"
+            continue
+        yield f"{where} {profile.launch.function}: {verdict(diagnose(profile))}"
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """One diagnosis in a line."""
+    first = diagnosis.primary
+    rest = ", ".join(_short(finding) for finding in diagnosis.runners_up)
+    evidence = " ".join(sorted({each.metric for each in first.evidence}))
+    return f"{_short(first)} [{first.confidence}] then [{rest}] from [{evidence}]"
+
+
+def _short(finding: Finding) -> str:
+    gain = "good" if finding.good else f"{finding.speedup:.3g}x"
+    return f"{finding.bottleneck} {gain}"
+
+
+def difference(name: str, paths: Iterable[Path]) -> list[str]:
+    """What differs from the golden file, as a unified diff without context; empty where nothing."""
+    kept = FOLDER / f"{name}.txt"
+    before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
+    now = [line for path in paths for line in lines(path)]
+    return list(difflib.unified_diff(before, now, "golden", "now", n=0, lineterm=""))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="write the verdicts as they are now")
+    update = parser.parse_args(arguments).update
+    changed = 0
+    for name, paths in sets().items():
+        found = difference(name, paths)
+        changed += bool(found)
+        print("\n".join(found) if found else f"{name}: the same")
+        if found and update:
+            text = "\n".join(line for path in paths for line in lines(path))
+            FOLDER.mkdir(exist_ok=True)
+            (FOLDER / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
+    return 0 if update or not changed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
