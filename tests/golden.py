@@ -22,7 +22,7 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
 import recorded
 
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model import Diagnosis, Finding, Profile
+from ncu_toolkit.model import Diagnosis, Finding
 from ncu_toolkit.report.reader import load_report
 
 FOLDER = Path(__file__).resolve().parent / "golden"
@@ -44,12 +44,8 @@ def sets() -> dict[str, list[Path]]:
 
 def lines(path: Path) -> Iterator[str]:
     """The verdicts of a run folder or a report, a line a launch."""
-    profiles: Iterable[Profile]
-    if path.is_dir():
-        profiles = recorded.run_of(path).profiles
-    else:
-        profiles = load_report(path, allow_partial=True).profiles
-    for profile in profiles:
+    source = recorded.run_of(path) if path.is_dir() else load_report(path, allow_partial=True)
+    for profile in source.profiles:
         where = f"{path.name} {profile.origin.key}"
         if profile.context is not None:
             where += f" {profile.context.rung}@{profile.context.size}"
