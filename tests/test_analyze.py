@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -12,7 +13,9 @@ import resource
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -20,10 +23,18 @@ import report_files
 from click.testing import CliRunner
 
 from ncu_toolkit.analysis import analyze
-from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult, Options
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
+from ncu_toolkit.cli import analyze as analyze_command
 from ncu_toolkit.cli import main
 from ncu_toolkit.core import shares, workers
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INPUT,
+    EXIT_USAGE,
+    EnvironmentProblem,
+    InputProblem,
+    UsageProblem,
+)
 from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.model import Diagnosis, Finding
 from ncu_toolkit.render import analysis as views
@@ -579,3 +590,40 @@ def test_help_fits() -> None:
     result = CliRunner().invoke(command, ["--help"])
     assert result.exit_code == 0
     assert "--allow-partial" in result.output
+
+
+def test_nothing_in_a_folder_is_left_out_in_silence(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "two.ncu-rep").write_bytes((folder / "two.ncu-rep").read_bytes())
+    os.mkfifo(tmp_path / "fifo.ncu-rep")
+    (tmp_path / "gone.ncu-rep").symlink_to("nowhere")
+    found = analyze.analyze([tmp_path], jobs=2)
+    assert [file.status for file in found.files] == ["unreadable", "unreadable", "complete"]
+    assert "is no regular file" in str(found.files[0].error)
+
+
+def test_a_folder_without_permission_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = os.walk
+
+    def closed(path: Path, onerror: Callable[[OSError], None]) -> Iterator[Any]:
+        onerror(PermissionError(errno.EACCES, "Permission denied", "inner"))
+        yield from walk(path)
+
+    monkeypatch.setattr(os, "walk", closed)
+    files, lost = analyze.find_reports([folder])
+    assert len(files) == 3
+    assert "'inner' cannot be read: Permission denied" in str(lost[0].error)
+
+
+def test_an_expression_that_never_ends_is_a_wrong_request(tmp_path: Path) -> None:
+    path = tmp_path / "long.ncu-rep"
+    path.write_bytes(report_files.with_texts(report_files.first_launches(1), lambda _: b"a" * 60))
+    with pytest.raises(UsageProblem, match="takes more than 2 s for one name"):
+        analyze.analyze([path], Options(kernel="(a+)+b"))
+
+
+def test_what_the_machine_lacks_has_its_own_exit_code(whole: Analysis) -> None:
+    full = FileResult("x.ncu-rep", error=EnvironmentProblem("No space left on device"))
+    lost = dataclasses.replace(whole, files=(*whole.files, full))
+    assert analyze_command.exit_code(lost) == EXIT_ENVIRONMENT

@@ -8,20 +8,28 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import fake_gpu
 import pytest
 import recorded
+import report_files
 from fake_gpu import FakeCupy
 
 from ncu_toolkit.build import toolchain
 from ncu_toolkit.cli import COMMANDS, main
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_GATE,
+    EXIT_INPUT,
+    EXIT_KERNEL,
+    EXIT_OK,
+    EXIT_USAGE,
+)
 from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.runs import store
+from ncu_toolkit.runs import baselines, store
 
 
 @dataclass(frozen=True)
@@ -152,10 +160,17 @@ BAD: list[tuple[str, str, int]] = [
     ),
     ("list --family nope", "'nope'", EXIT_USAGE),
     ("record --family gemm_fp32", "--output", EXIT_USAGE),
+    ("profile --kernel register_blocked --param BM=--5", "is not NAME=INTEGER", EXIT_USAGE),
+    ("profile --kernel register_blocked --param BM=²", "is not NAME=INTEGER", EXIT_USAGE),
+    (f"build --kernel naive --param BLOCK={'9' * 5000}", "is not NAME=INTEGER", EXIT_USAGE),
+    (f"profile --kernel naive --size {'9' * 5000}", "is too large for gemm_fp32", EXIT_USAGE),
+    ("analyze x.ncu-rep -k a{99999999999999}", "is not a regular expression", EXIT_USAGE),
+    (f"analyze x.ncu-rep -k {'(' * 5000}{')' * 5000}", "is not a regular expression", EXIT_USAGE),
+    ("compare a b --fail-on change('nope')>1", "there is no function 'change'", EXIT_USAGE),
 ]
 
 
-@pytest.mark.parametrize(("line", "says", "code"), BAD, ids=[line for line, _, _ in BAD])
+@pytest.mark.parametrize(("line", "says", "code"), BAD, ids=[line[:60] for line, _, _ in BAD])
 def test_bad_input(run: Run, cupy: FakeCupy, line: str, says: str, code: int) -> None:
     ended = run(*line.split())
     assert says in ended.error
@@ -297,10 +312,12 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(
     else:
         (bad / "profile.ncu-rep").write_bytes(content)
     ended = run("report", "--output", "here")
-    assert ended.code == EXIT_OK
+    assert ended.code == EXIT_INPUT
     told = " ".join(ended.out.split())
     assert "left out 20260101-000000-bad" in told
     assert says in told or "is not what was recorded" in told
+    assert "1 run could not be read and is not in the report: 20260101-000000-bad" in ended.error
+    assert Path("here/index.html").is_file(), "all others are shown"
 
 
 def test_a_damaged_recording_is_an_input_problem(
@@ -464,19 +481,53 @@ def test_errors_of_a_whole_process_have_no_traceback() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["list --format json", "list", "doctor", "--version", "--help", "profile --help"]
+    "line", ["list --format json", "list", "--version", "--help", "profile --help"]
 )
 def test_a_closed_pipe_is_no_error(line: str) -> None:
-    path = os.pathsep.join([str(recorded.ROOT), os.environ.get("PYTHONPATH", "")])
-    ended = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {sys.executable} -m ncu_toolkit {line} | true"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    ended = in_shell(f"set -o pipefail; NT {line} | true")
     assert ended.stderr == ""
     assert ended.returncode == EXIT_OK
+
+
+@pytest.mark.parametrize("output", ["", "-o /dev/stdout"])
+def test_a_gate_fails_whether_or_not_its_table_is_read(tmp_path: Path, output: str) -> None:
+    report = tmp_path / "r.ncu-rep"
+    report.write_bytes(report_files.first_launches(1))
+    ended = in_shell(
+        f"NT compare {report} {report} --fail-on 'time>=0' {output} | true; exit ${{PIPESTATUS[0]}}"
+    )
+    assert ended.returncode == EXIT_GATE
+    assert ended.stderr.startswith("error: ")
+
+
+def test_messages_that_nobody_can_be_told_change_no_exit_code() -> None:
+    assert in_shell("NT lst 2> /dev/full").returncode == EXIT_USAGE
+    assert in_shell("NT lst 2> >(true)").returncode == EXIT_USAGE
+    ended = in_shell("NT list > /dev/full")
+    assert ended.returncode == EXIT_ENVIRONMENT, "results are lost, and that is said"
+    assert ended.stderr.startswith("error: No space left on device")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1:strict", "utf-8:strict"])
+def test_any_encoding_of_the_output_will_do(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "na\udcffme.ncu-rep").write_bytes(report_files.first_launches(1))
+    for form in ("text", "brief", "markdown"):
+        line = f"PYTHONIOENCODING={encoding} NT analyze {tmp_path} --format {form}"
+        ended = in_shell(f"{line} | iconv -c -t ascii; exit ${{PIPESTATUS[0]}}")
+        assert (ended.returncode, ended.stderr) == (EXIT_OK, "")
+        assert "naive" in ended.stdout
+
+
+def test_sigterm_ends_a_command_in_order() -> None:
+    """As CI and schedulers end what takes too long."""
+    code = (
+        "import os, signal, sys; from ncu_toolkit import cli; import ncu_toolkit.cli.list as l; "
+        "l.load_families = lambda: os.kill(os.getpid(), signal.SIGTERM); cli.main(['list'])"
+    )
+    ended = child("-c", code)
+    assert ended.returncode == 130
+    assert ended.stderr.strip() == "error: interrupted; what was finished is kept"
 
 
 def in_shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -750,3 +801,75 @@ def test_a_refused_bench_leaves_no_folder(
     cupy.free = 1000
     assert run("bench", "--kernel", "naive", "--size", "64").code == EXIT_ENVIRONMENT
     assert not Path("reports").exists()
+
+
+def test_one_file_without_permission_hides_no_other(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To click a file that may not be read is a wrong request, whatever else was asked for."""
+    (tmp_path / "r.ncu-rep").write_bytes(report_files.first_launches(1))
+    monkeypatch.setattr("click.types.os.access", lambda *_: False)
+    ended = run("analyze", "r.ncu-rep", "--format", "brief")
+    assert ended.code == EXIT_OK, ended.err
+    assert "1 launch of 1 kind" in ended.out
+
+
+def test_folders_that_cannot_be_read_are_named(run: Run, one_recording: Path) -> None:
+    Path("here").mkdir()
+    Path("here/round").symlink_to("round")
+    ended = run("report", "--output", "here")
+    assert ended.code == EXIT_INPUT
+    assert "round: 'here/round' cannot be read: Too many levels" in ended.error
+
+
+def test_names_in_runs_and_baselines_do_not_act_in_a_terminal(
+    run: Run, one_recording: Path, tmp_path: Path
+) -> None:
+    evil = "\x1b]0;x\x07\u202egnp"
+    manifest = store.load_manifest(one_recording)
+    store.write_json(one_recording / "run.json", "run", replace(manifest, title=evil))
+    ended = run("report", "--output", "here")
+    assert "\\x1b]0;x\\x07\\u202egnp" in ended.out
+    assert not set("\x1b\x07\u202e") & set(ended.out + ended.err)
+    folder = tmp_path / ".ncu-toolkit" / "baselines" / "b"
+    folder.mkdir(parents=True)
+    kept = baselines.Baseline(evil, "2026-01-01T00:00:00Z", (evil,))
+    store.write_json(folder / "baseline.json", "baseline", kept)
+    ended = run("baseline", "list")
+    assert ended.code == EXIT_OK
+    assert not set("\x1b\x07\u202e") & set(ended.out)
+    assert "\\x1b" in ended.out
+
+
+def test_a_broken_baseline_hides_no_other(run: Run, tmp_path: Path) -> None:
+    for name in ("good", "deep", "fifo"):
+        folder = tmp_path / ".ncu-toolkit" / "baselines" / name
+        folder.mkdir(parents=True)
+        store.write_json(
+            folder / "baseline.json", "baseline", baselines.Baseline(name, "2026-01-01", ())
+        )
+    root = tmp_path / ".ncu-toolkit" / "baselines"
+    (root / "deep" / "baseline.json").write_text("[" * 100_000)
+    (root / "fifo" / "baseline.json").unlink()
+    os.mkfifo(root / "fifo" / "baseline.json")
+    ended = run("baseline", "list")
+    assert ended.code == EXIT_INPUT
+    assert ended.out.startswith("good ")
+    assert "2 baselines cannot be read" in ended.error
+    assert "nested too deeply" in ended.error
+
+
+def test_without_a_home_only_what_needs_one_fails(
+    run: Run, one_recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's user without HOME and without an entry of its own."""
+
+    def nobody(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    for name in ("NCU_TOOLKIT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert run("report", "--output", "here").code == EXIT_OK
+    ended = run("tune", "--kernel", "autotuned", "--size", "1024")
+    assert ended.code == EXIT_ENVIRONMENT

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import recorded
+import report_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
-from ncu_toolkit.report import framing
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, UsageProblem
+from ncu_toolkit.report import framing, reader
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +126,55 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     with pytest.raises(InputProblem, match="no regular file"):
         framing.read_bytes(fifo)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_strangers_are_refused_by_their_first_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    """However much follows: 440 KB of xz held 9 GB, and a sparse file is as large as one likes."""
+    path = tmp_path / "zeros.ncu-rep"
+    if packed:
+        path.write_bytes(lzma.compress(bytes(64 << 20), preset=0))
+    else:
+        with path.open("wb") as sink:
+            sink.truncate(64 << 20)
+    monkeypatch.setenv(files.LIMIT_VARIABLE, str(8 << 20))  # what is read further, fails otherwise
+    with pytest.raises(InputProblem, match="does not start with a report's signature"):
+        framing.read_bytes(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_no_more_is_read_than_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    data = framing.MAGIC + bytes(4 << 20)
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(lzma.compress(data, preset=0) if packed else data)
+    assert framing.read_bytes(path) == data
+    monkeypatch.setenv(files.LIMIT_VARIABLE, str(1 << 20))
+    with pytest.raises(InputProblem, match="holds more than 1048576 bytes") as refused:
+        framing.read_bytes(path)
+    assert files.LIMIT_VARIABLE in refused.value.remedy
+    monkeypatch.setenv(files.LIMIT_VARIABLE, "1G")
+    with pytest.raises(UsageProblem, match="not a number of bytes"):
+        framing.read_bytes(path)
+
+
+def test_several_streams_of_xz_and_their_padding(tmp_path: Path) -> None:
+    first, second = framing.MAGIC + bytes(100), bytes(range(256)) * 5000
+    path = tmp_path / "a.ncu-rep.xz"
+    whole = lzma.compress(first) + bytes(8) + lzma.compress(second) + bytes(4)
+    path.write_bytes(whole)
+    assert framing.read_bytes(path) == first + second
+    for junk in (b"junk", b"\xfd7zXY\x00", lzma.compress(b"x")[:20]):
+        path.write_bytes(whole + junk)
+        with pytest.raises(InputProblem, match="is a damaged xz file"):
+            framing.read_bytes(path)
+
+
+def test_xz_is_unpacked_whatever_the_name(tmp_path: Path) -> None:
+    """Without that the profiler's module found nothing in it, which read as 'upgrade'."""
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(lzma.compress(report_files.first_launches(2), preset=0))
+    assert len(reader.load_profiles(path)) == 2

@@ -10,6 +10,7 @@ import json
 import random
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report_files
@@ -17,7 +18,14 @@ import report_files
 from ncu_toolkit.analysis import analyze, gate
 from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import EXIT_GATE, EXIT_INPUT, EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.core.errors import (
+    EXIT_GATE,
+    EXIT_INPUT,
+    EXIT_USAGE,
+    EnvironmentProblem,
+    InputProblem,
+    UsageProblem,
+)
 from ncu_toolkit.runs import baselines
 
 
@@ -87,7 +95,8 @@ def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
     ("text", "said"),
     [
         ("tme>5%", "did you mean 'time'"), ("time", "compares nothing"), ("5%>time", "goes after the number"), ("time>5%%", "%"), ("", ""),
-        ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "compares nothing"),
+        ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "no function"),
+        ("change('nope')>1 or time>1", "no function 'change'"),
     ],
 )  # fmt: skip
 def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: str) -> None:
@@ -375,3 +384,43 @@ def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:
     assert len(only.times_us) == 4
     assert only.values("registers_per_thread") == (only.values("registers_per_thread")[0],) * 4
     assert statistics.median(only.times_us) == only.values("time")[1]
+
+
+def test_a_baseline_stays_until_the_new_one_is_there(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    baselines.save("main", [reports[0]])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("ncu_toolkit.core.files.exchange", full)
+        with pytest.raises(EnvironmentProblem, match="No space left"):
+            baselines.save("main", [reports[1]], replace=True)
+    (kept,), _ = baselines.saved()
+    assert kept.files == ("old.ncu-rep",)
+    assert (tmp_path / "kept" / "main" / "old.ncu-rep").is_file()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["main"]
+    baselines.save("main", [reports[1]], replace=True)
+    assert baselines.saved()[0][0].files == ("new.ncu-rep",)
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["main"]
+
+
+def test_of_several_saves_at_once_one_gets_the_name(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    read = analyze.analyze
+
+    def overtaken(*arguments: Any, **options: Any) -> analyze.Analysis:
+        """Another save of that name is done while ours still reads."""
+        monkeypatch.setattr(analyze, "analyze", read)
+        baselines.save("main", [reports[0]])
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(analyze, "analyze", overtaken)
+    with pytest.raises(UsageProblem, match="there is a baseline 'main' already"):
+        baselines.save("main", [reports[1]])
+    assert baselines.saved()[0][0].files == ("old.ncu-rep",)

@@ -185,3 +185,13 @@ def test_hostile_command_lines_stay_on_one_line() -> None:
         main(["analyze", "/no/such\x1b[31m\nfile.ncu-rep", "--format", "json"])
     assert len(err.getvalue().splitlines()) == 1
     harmless(err.getvalue())
+
+
+def test_a_long_plain_name_is_not_repeated_in_full(analysis: Analysis) -> None:
+    """The command to go on with names the kernel, unless it would be as long as the report."""
+    base = analysis.files[0].launches[0]
+    long = replace(base, function="n" * 8_000_000, status="complete")
+    only = replace(analysis, files=(FileResult("a.ncu-rep", (long,), "2025.3.1", 1, 1),))
+    text = views.brief(only)
+    assert len(text) < 4000
+    assert "--top 1 --format html" in text

@@ -6,9 +6,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import random
+import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import mutation
@@ -213,6 +216,58 @@ def test_manifests_carry_checksums(small: Path, tmp_path: Path) -> None:
     assert checksums.verify(tmp_path / "profile.ncu-rep").source == "run.json"
     (tmp_path / "profile.ncu-rep").write_bytes(small.read_bytes() + b"\0")
     assert "run.json" in checksums.verify(tmp_path / "profile.ncu-rep").problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text[:20],
+        lambda text: "",
+        lambda text: re.sub(r'": "[0-9a-f]{64}"', '": 5', text),
+        lambda text: re.sub(r'": "[0-9a-f]{64}"', '": "0"', text),
+        lambda text: re.sub(r'"checksums": \{[^}]*\}', '"checksums": []', text),
+    ],
+)
+def test_a_broken_manifest_does_not_switch_its_checksums_off(
+    small: Path, tmp_path: Path, change: Callable[[str], str]
+) -> None:
+    path = tmp_path / "profile.ncu-rep"
+    shutil.copyfile(small, path)
+    manifest = store.Manifest("id", "t", "2025-01-01", "0", None, {}, report_files=(path.name,))
+    store.save(tmp_path, manifest, ())
+    text = (tmp_path / "run.json").read_text()
+    assert change(text) != text
+    (tmp_path / "run.json").write_text(change(text))
+    assert "run.json" in checksums.verify(path).problem
+    with pytest.raises(InputProblem, match=r"run\.json"):
+        reader.load_report(path)
+
+
+@pytest.mark.parametrize("text", ["not JSON", '{"name": "other"}', "[1, 2", "\x00\x01"])
+def test_the_run_json_of_other_programs_is_no_concern(
+    small: Path, tmp_path: Path, text: str
+) -> None:
+    shutil.copyfile(small, tmp_path / "r.ncu-rep")
+    (tmp_path / "run.json").write_text(text)
+    assert checksums.verify(tmp_path / "r.ncu-rep") == checksums.Verdict()
+
+
+@pytest.mark.parametrize("name", ["run.json", "r.ncu-rep.sha256"])
+def test_sums_are_read_from_files_alone(small: Path, tmp_path: Path, name: str) -> None:
+    shutil.copyfile(small, tmp_path / "r.ncu-rep")
+    os.mkfifo(tmp_path / name)
+    assert f"{name}' is no regular file" in checksums.verify(tmp_path / "r.ncu-rep").problem
+    (tmp_path / name).unlink()
+    (tmp_path / "r.ncu-rep.sha256").write_bytes(bytes(2 << 20))
+    assert "holds more than 1048576 bytes" in checksums.verify(tmp_path / "r.ncu-rep").problem
+
+
+def test_a_sum_beside_a_name_that_is_no_text(small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "na\udcffme.ncu-rep"
+    shutil.copyfile(small, path)
+    checksums.write(path)
+    assert checksums.verify(path).source == "na\udcffme.ncu-rep.sha256"
 
 
 # ---- mutations

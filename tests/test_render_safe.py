@@ -34,7 +34,24 @@ def test_long_text_is_cut_and_says_so() -> None:
     assert shown.endswith("… (100000 characters)")
 
 
-@pytest.mark.parametrize("formula", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "=1+1",
+        "+1",
+        "-1+2",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "＝1+1",
+        "－1",
+        "＋1",
+        "＠x",
+        " =1",
+        "\u2009=1",
+        "\xa0 +1",
+    ],
+)
 def test_spreadsheets_run_nothing(formula: str) -> None:
     (row,) = csv.reader(io.StringIO(safe.csv_rows([[formula]])))
     assert row[0][0] == "'"
@@ -73,7 +90,8 @@ def test_slugs_name_nothing_but_a_file_here(text: str) -> None:
 )
 def test_markdown_is_not_markup(text: str) -> None:
     escaped = safe.markdown(text)
-    assert re.sub(r"\\([\\`*_\[\]<>#|~&$.-]|\d)", r"\1", escaped) == text
+    plain = escaped.replace("\u2060", "")
+    assert re.sub(r"\\([\\`*_\[\]<>#|~&$.-]|\d)", r"\1", plain) == text
     assert not re.search(r"(?<!\\)[|<>\[\]*`]", escaped)
     assert not re.match(r"[-#]|\d+\.", escaped)
 
@@ -92,3 +110,18 @@ def test_markdown_code_holds_backticks(text: str) -> None:
 
 def test_plot_labels_hold_no_tags() -> None:
     assert safe.plot_text('<a href="x">&') == '&lt;a href="x"&gt;&amp;'
+
+
+def test_other_csv_text_is_left_alone() -> None:
+    (row,) = csv.reader(io.StringIO(safe.csv_rows([["x", "", "a=1", " blank"]])))
+    assert row == ["x", "", "a=1", " blank"]
+
+
+@pytest.mark.parametrize(
+    "text", ["see https://evil.example/x", "HTTP://x", "www.evil.example", "mailto:a@b.example"]
+)
+def test_markdown_makes_no_links_of_bare_addresses(text: str) -> None:
+    """As GitHub's extension does: https://github.github.com/gfm/#autolinks-extension-"""
+    escaped = safe.markdown(text)
+    assert not re.search(r"(?i)https?://|www\.|mailto:\w|@\w", escaped)
+    assert escaped.replace("\u2060", "") == text

@@ -3,12 +3,14 @@ are not believed blindly."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pty
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -347,3 +349,93 @@ def test_what_is_written_is_plain_json(tmp_path: Path) -> None:
 
 def test_recordings_are_found_by_their_manifest() -> None:
     assert all((folder / store.MANIFEST).is_file() for folder in recorded.FOLDERS)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: "[" * 200_000, "nested too deeply"),
+        (lambda text: text.replace('"a title"', "[" * 900 + "]" * 900), "of type list"),
+        (lambda text: text.replace('"version": 1', f'"version": {"9" * 6000}'), "is not JSON"),
+        (lambda text: text.replace('"M": 64', f'"M": {"9" * 4000}'), "is too large"),
+        (lambda text: text.replace("100.0", "9" * 4000), "is too large"),
+        (lambda text: text.replace('"report_files": []', '"report_files": ["a\\u0000b"]'), "outside"),
+        (lambda text: text.replace('"report_files": []', '"report_files": ["\\ud800"]'), "outside"),
+        (
+            lambda text: text.replace('"report_files": []', f'"report_files": ["{"a" * 300}"]'),
+            "outside",
+        ),
+    ],
+)  # fmt: skip
+def test_hostile_manifests_are_input_problems(
+    tmp_path: Path, change: Callable[[str], str], says: str
+) -> None:
+    store.save(tmp_path, MANIFEST, [TIMING])
+    whole = (tmp_path / store.MANIFEST).read_text()
+    text = change(whole)
+    assert text != whole
+    (tmp_path / store.MANIFEST).write_text(text)
+    with pytest.raises(InputProblem, match=says) as refused:
+        store.load_manifest(tmp_path)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("name", [store.MANIFEST, store.TIMINGS, store.RULES])
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    store.save(tmp_path, MANIFEST, [TIMING])
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputProblem, match=f"{name}' is no regular file"):
+        store.load_run(tmp_path, live=False)
+
+
+@pytest.mark.parametrize("data", [5, {"a": 1}, [[]]])
+def test_documents_of_another_shape(tmp_path: Path, data: object) -> None:
+    store.save(tmp_path, MANIFEST, [TIMING])
+    for kind in ("timings", "rules"):
+        store.write_json(tmp_path / f"{kind}.json", kind, data)
+        with pytest.raises(InputProblem, match=f"{kind}.json"):
+            store.load_run(tmp_path, live=False)
+        (tmp_path / f"{kind}.json").unlink()
+
+
+@pytest.mark.parametrize("times", [(), (float("nan"),), (1.0, -1.0), (0.0,)])
+def test_impossible_times(tmp_path: Path, times: tuple[float, ...]) -> None:
+    store.save(tmp_path, MANIFEST, [replace(TIMING, times_us=times)])
+    with pytest.raises(InputProblem, match="no times or impossible ones"):
+        store.load_timings(tmp_path)
+
+
+def test_names_that_are_no_text_come_back(tmp_path: Path) -> None:
+    """A path that is not UTF-8 is a string with surrogates to Python."""
+    odd = replace(MANIFEST, commands=("./na\udcffme",), title="a\ud800b")
+    store.save(tmp_path, odd, ())
+    assert store.load_manifest(tmp_path) == odd
+
+
+def test_gzip_is_unpacked_no_further_than_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(4 << 20)))
+    assert files.read_gzip(tmp_path / "a.gz") == bytes(4 << 20)
+    monkeypatch.setenv(files.LIMIT_VARIABLE, str(1 << 20))
+    with pytest.raises(InputProblem, match="holds more than 1048576 bytes"):
+        files.read_gzip(tmp_path / "a.gz")
+    os.mkfifo(tmp_path / "fifo.gz")
+    with pytest.raises(InputProblem, match="no regular file"):
+        files.read_gzip(tmp_path / "fifo.gz")
+
+
+@pytest.mark.parametrize("system", [True, False])
+def test_folders_change_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: bool
+) -> None:
+    if not system:
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    files.exchange(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old" / "new").exists()
+    assert (tmp_path / "new" / "old").exists()
+    assert len(list(tmp_path.iterdir())) == 2

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import recorded
 
 from ncu_toolkit.core import workers
-from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +92,12 @@ def whoami(how: str = "") -> tuple[int, str]:
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "files":
         return os.getpid(), ",".join(sorted(os.listdir("/proc/self/fd")))
+    if how == "full":
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+    if how == "memory":
+        raise MemoryError
+    if how == "hang":
+        time.sleep(600)
     if how == "print":
         os.write(1, b"native chatter")
     return os.getpid(), PREPARED[-1] if PREPARED else ""
@@ -175,3 +186,56 @@ def test_meanwhile_is_called_once() -> None:
     )
     assert len(done) == 3
     assert called == [1]
+
+
+def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:
+    done = crew(2, ["full", "memory"], 2)
+    for each, says in zip(done, ("No space left on device: /tmp/x", "out of memory"), strict=True):
+        assert isinstance(each.error, EnvironmentProblem)
+        assert says in str(each.error)
+        assert "Please report" not in str(each.error)
+
+
+_MAKER = """
+import sys, threading
+sys.path[:0] = [{tests!r}, {root!r}]
+from ncu_toolkit.core import workers
+with workers.Crew("test_workers:whoami", 600, str) as made:
+    if {fork}:
+        made.fork(1)
+    threading.Timer(1.0, lambda: print(*[w.pid for w in made._all], flush=True)).start()
+    list(made.run([("hang",)], 1))
+"""
+
+
+@pytest.mark.parametrize("fork", [True, False])
+def test_a_worker_does_not_outlive_a_maker_that_is_killed(fork: bool) -> None:
+    code = _MAKER.format(tests=str(recorded.ROOT / "tests"), root=str(recorded.ROOT), fork=fork)
+    maker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert maker.stdout is not None
+    (worker,) = map(int, maker.stdout.readline().split())
+    maker.kill()
+    maker.wait()
+    for _ in range(100):
+        if _ended(worker):
+            return
+        time.sleep(0.05)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("it works on, with nobody to answer to")
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def test_a_time_limit_ends_what_hangs_and_nothing_else() -> None:
+    late = UsageProblem("too long")
+    with workers.time_limit(60, late):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    with pytest.raises(UsageProblem, match="too long"), workers.time_limit(0.05, late):
+        time.sleep(60)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0

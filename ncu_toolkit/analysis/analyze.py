@@ -7,9 +7,11 @@ that are incomplete are part of the result."""
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.core import shares, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model import Diagnosis, Origin, Profile
 from ncu_toolkit.report import ncu_module
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
+#: Seconds for finding --kernel in one name, which takes microseconds unless it is made not to.
+SEARCH_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -197,21 +202,33 @@ def group_launches(launches: Iterable[LaunchResult]) -> tuple[Group, ...]:
 
 def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
     """Report files among `paths` and in the folders among them, each once, and an error for each
-    folder that holds none."""
+    folder that holds none or cannot be read."""
     found: dict[Path, Path] = {}
     empty = []
     for path in paths:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # Path.is_dir raises where a folder above it is closed
             found.setdefault(path.absolute(), path)
             continue
+        closed: list[OSError] = []
         inside = sorted(
-            file
-            for file in path.rglob("*")
-            if file.name.lower().endswith(SUFFIXES) and file.is_file()
+            Path(folder) / name
+            for folder, _, names in os.walk(path, onerror=closed.append)
+            for name in names  # FIFOs and broken links too: they are named when they are read
+            if name.lower().endswith(SUFFIXES)
         )
         for file in inside:
             found.setdefault(file.absolute(), file)
-        if not inside:
+        empty += [
+            FileResult(
+                str(error.filename),
+                error=InputProblem(
+                    f"'{error.filename}' cannot be read: {error.strerror}",
+                    "Give yourself permission with chmod, or name the files that you can read",
+                ),
+            )
+            for error in closed
+        ]
+        if not inside and not closed:
             empty.append(
                 FileResult(
                     str(path),
@@ -243,7 +260,7 @@ def analyze(
         meanwhile: called once while others read.
 
     Raises:
-        UsageProblem: the kernel filter is no regular expression.
+        UsageProblem: the kernel filter is no regular expression, or takes too long.
     """
     options = options or Options()
     pattern(options.kernel)
@@ -265,6 +282,8 @@ def analyze(
         ordered[done.index] = (
             _unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
         )
+        if isinstance(done.error, UsageProblem):
+            raise done.error  # the request, not the file
         if progress is not None:
             progress(path)
     return Analysis((*(result for result in ordered if result is not None), *results), options)
@@ -284,10 +303,11 @@ def pattern(text: str) -> re.Pattern[str] | None:
     if not text:
         return None
     try:
-        return re.compile(text)
-    except re.error as error:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageProblem(
-            f"--kernel '{text}' is not a regular expression: {error}",
+            f"--kernel '{visible(text, 200)}' is not a regular expression: {error}",
             "Quote special characters with a backslash",
         ) from None
 
@@ -407,8 +427,19 @@ def _judge_into(
 
 
 def _wanted(options: Options) -> Callable[[str], bool] | None:
-    wanted = pattern(options.kernel)
-    return (lambda name: wanted.search(name) is not None) if wanted else None
+    expression = pattern(options.kernel)
+    if expression is None:
+        return None
+    late = UsageProblem(
+        f"--kernel '{visible(options.kernel, 200)}' takes more than {SEARCH_SECONDS:g} s for one name",
+        "Write it without repeats inside repeats, such as (a+)+",
+    )
+
+    def wanted(name: str) -> bool:
+        with workers.time_limit(SEARCH_SECONDS, late):
+            return expression.search(name) is not None
+
+    return wanted
 
 
 def _broken(launches: Iterable[LaunchResult]) -> int:

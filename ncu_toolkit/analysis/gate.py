@@ -255,6 +255,8 @@ def parse_gate(text: str) -> Gate:
 
     expression = _PERCENT.sub(rewrite, text)
     example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
+    if re.search(r"\bchange\s*\(", text):
+        raise UsageProblem(f"--fail-on '{text}': there is no function 'change'", example)
     if "%" in expression:
         raise UsageProblem(
             f"--fail-on '{text}': '%' goes after the number of a comparison", example

@@ -22,6 +22,7 @@ from pathlib import Path
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.files import read_json
 from ncu_toolkit.ladder.catalogue import Rung, kernels_root
 
 SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
@@ -330,7 +331,7 @@ def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin
 def _from_cache(folder: Path) -> Cubin | None:
     """The entry in `folder`, or None where there is none or it is damaged."""
     try:
-        record = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        record = read_json(folder / "report.json")
         if record.pop("format") != _FORMAT or record.pop("sha256") != _digest(
             folder / "kernel.cubin"
         ):
@@ -343,7 +344,7 @@ def _from_cache(folder: Path) -> Cubin | None:
             "flags": tuple(record["flags"]),
         }
         return Cubin(**record | {"command": tuple(record["command"])})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ToolkitError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -8,14 +8,26 @@ import importlib
 import io
 import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 from click.shell_completion import CompletionItem
 
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import _complete, _log
-from ncu_toolkit.core.errors import EXIT_BUG, EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, ToolkitError
+from ncu_toolkit.cli._common import interruptible
+from ncu_toolkit.core.errors import (
+    EXIT_BUG,
+    EXIT_ENVIRONMENT,
+    EXIT_OK,
+    EXIT_USAGE,
+    ToolkitError,
+    of_system,
+    out_of_memory,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
@@ -35,6 +47,8 @@ COMMANDS: Final = {
     "tune": "Find a kernel's best parameters for this GPU and size.",
     "completion": "Print the script that makes a shell complete commands, options, kernels and families.",
 }
+#: Characters of an error that are shown.
+_LONGEST: Final = 8000
 #: Set to see a traceback in place of the one-line error.
 DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
@@ -42,11 +56,6 @@ DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
 #: help.
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-
-
-class ReaderLeft(Exception):
-    """Who reads our output went away, as `| head` does. Not an OSError, which click would end with
-    exit code 1."""
 
 
 class Commands(click.Group):
@@ -69,24 +78,6 @@ class Commands(click.Group):
                 each.params += _log.options(hidden=True)
                 _complete.attach(each)
         return command
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except BrokenPipeError:  # --help and --version print while options are read
-            raise ReaderLeft from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise ReaderLeft from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
@@ -185,9 +176,40 @@ class _Closed(io.TextIOBase):
         )
 
 
+class _Output(io.FileIO):
+    """Standard output or error as a file descriptor. A reader that leaves, as `| head` does, does
+    not end the command, whose exit code may be a gate's; messages that nobody can be told are
+    dropped, results that cannot be written are an error, once."""
+
+    _lost = False
+
+    def write(self, data: Buffer) -> int:
+        size = memoryview(data).nbytes
+        if self._lost:
+            return size
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._lost = True
+            if self.fileno() == 2 or error.errno == errno.EPIPE:
+                return size
+            raise
+
+
+def _wrapped(stream: TextIO, number: int) -> TextIO:
+    """The stream over `_Output`; what its encoding lacks is spelled out."""
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Output(number, "w", closefd=False)),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=number == 2 or stream.isatty(),
+    )
+
+
 def _standard_streams() -> None:
-    """Let no file that we open become somebody's standard output, and have something in the place
-    of streams that are closed."""
+    """Let no file that we open become somebody's standard output, have something in the place of
+    streams that are closed, and let the others hold whatever is written."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -198,11 +220,17 @@ def _standard_streams() -> None:
         sys.stdout = _Closed()
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
+    # not what somebody has put in their place, who called us
+    if sys.stdout is sys.__stdout__ and sys.__stdout__ is not None:
+        sys.stdout = sys.__stdout__ = _wrapped(sys.__stdout__, 1)  # type: ignore[misc,assignment]
+    if sys.stderr is sys.__stderr__ and sys.__stderr__ is not None:
+        sys.stderr = sys.__stderr__ = _wrapped(sys.__stderr__, 2)  # type: ignore[misc,assignment]
 
 
 def _main(arguments: list[str] | None) -> Any:
     try:
-        code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
+        with interruptible():
+            code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else EXIT_OK)
     except ToolkitError as error:
         _log.logger.debug("ended by:", exc_info=True)
@@ -225,28 +253,11 @@ def _main(arguments: list[str] | None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted; what was finished is kept")
         sys.exit(130)
-    except (BrokenPipeError, ReaderLeft):
-        # nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_OK)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         _log.logger.debug("ended by:", exc_info=True)
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        remedy = (
-            ". Free space, or point TMPDIR and --output elsewhere"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else ""
-        )
-        _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + remedy)
-        sys.exit(EXIT_ENVIRONMENT)
-    except MemoryError:
-        _log.logger.debug("ended by:", exc_info=True)
-        if os.environ.get(DEBUG_VARIABLE):
-            raise
-        _complain(
-            "this machine ran out of memory. End other programs, read fewer files at once (--jobs 1), or choose a smaller --size"
-        )
+        _complain(str(of_system(error) if isinstance(error, OSError) else out_of_memory()))
         sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
         _log.logger.debug("a defect:", exc_info=True)
@@ -258,6 +269,6 @@ def _main(arguments: list[str] | None) -> Any:
 
 
 def _complain(message: str) -> None:
-    one_line = " ".join(message.split())
+    one_line = " ".join(message[:_LONGEST].split())
     safe = "".join(character if character.isprintable() else "�" for character in one_line)
     click.echo(f"error: {safe}", err=True)

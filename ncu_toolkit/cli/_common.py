@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,11 +19,14 @@ import click
 
 from ncu_toolkit.cli import _log
 from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.safe import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_REPORTS = "reports"
 _PIPED_WIDTH = 240
+#: Values of parameters: what fits in 64 bits.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 #: A week.
 LONGEST_SECONDS = 604_800
 
@@ -32,7 +36,8 @@ class PathName(click.Path):
     Path it would be the folder one works in."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
-        super().__init__(exists=exists, file_okay=file_okay, path_type=Path)
+        # a file that may not be read is a matter of that file, not of the request
+        super().__init__(exists=exists, file_okay=file_okay, readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "":
@@ -55,7 +60,8 @@ class Seconds(click.FloatRange):
 
 def console(stderr: bool = False) -> Any:
     """A rich console; colours follow NO_COLOR and whether a terminal listens. Where none does,
-    lines are wide, so that names are not folded."""
+    lines are wide, so that names are not folded. Strings may hold names from files: control
+    characters in them are spelled out."""
     from rich.console import Console
 
     piped = not (sys.stderr if stderr else sys.stdout).isatty()
@@ -66,14 +72,9 @@ def console(stderr: bool = False) -> Any:
         width=_PIPED_WIDTH if piped else None,
         color_system=colours(),
     )
-    screen.on_broken_pipe = _reader_left  # type: ignore[method-assign]
+    plain = screen.render_str
+    screen.render_str = lambda text, **how: plain(visible(text, keep="\n"), **how)  # type: ignore[method-assign]
     return screen
-
-
-def _reader_left() -> None:
-    """Let `main` see that the reader of our output went away, as `| head` does; rich would end with
-    an error."""
-    raise BrokenPipeError
 
 
 def colours() -> Literal["auto"] | None:
@@ -98,7 +99,6 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
             width=None if sink is None and sys.stdout.isatty() else width,
             color_system=None if sink else colours(),
         )
-        screen.on_broken_pipe = _reader_left  # type: ignore[method-assign]
         screen.print(shown)
         shown = sink.getvalue() if sink else ""
     if output is None:
@@ -188,7 +188,7 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
     values = {}
     for text in params:
         name, equals, value = text.partition("=")
-        if not equals or not name.strip() or not value.strip().lstrip("+-").isdigit():
+        if not equals or not name.strip() or not _INTEGER.fullmatch(value.strip()):
             raise UsageProblem(f"--param '{text}' is not NAME=INTEGER", "Write it as --param BM=64")
         values[name.strip()] = int(value)
     if values and len(kernels) != 1:
@@ -210,7 +210,9 @@ def interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+        number: signal.signal(number, interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
     }
     try:
         yield
@@ -261,6 +263,7 @@ class Progress:
         self._task = self._bars.add_task(title, total=total, label="")
 
     def step(self, label: str) -> None:
+        label = visible(label)
         self._done += 1
         _log.logger.debug("%s: %d of %d (%s)", self._title, self._done, self._total, label)
         if self._bars.disable:
@@ -273,7 +276,7 @@ class Progress:
 
     def doing(self, label: str) -> None:
         if not self._bars.disable:
-            self._bars.update(self._task, label=f"{label} …")
+            self._bars.update(self._task, label=f"{visible(label)} …")
 
     def note(self, text: str) -> None:
         _log.logger.debug("note: %s", text)

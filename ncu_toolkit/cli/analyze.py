@@ -14,7 +14,12 @@ import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
 from ncu_toolkit.cli._common import PathName, Seconds, emit
-from ncu_toolkit.core.errors import EXIT_INPUT, UsageProblem
+from ncu_toolkit.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INPUT,
+    EnvironmentProblem,
+    UsageProblem,
+)
 
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
 STANDALONE = "ncu-report.html"
@@ -137,10 +142,12 @@ def command(
 
 def exit_code(analysis: Analysis) -> int:
     """4 where something of the input is missing: a file, launches, a launch's data, or any launch
-    that --kernel names.
+    that --kernel names; 3 where this machine lacked what reading takes (space, memory, a module).
 
     --allow-partial accepts that where any launch is left.
     """
+    if any(isinstance(file.error, EnvironmentProblem) for file in analysis.unreadable):
+        return EXIT_ENVIRONMENT
     if not analysis.launches:
         return EXIT_INPUT
     if not (analysis.unreadable or analysis.damaged or analysis.incomplete):

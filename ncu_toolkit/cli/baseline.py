@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import PathName
+from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.render.words import counted
 from ncu_toolkit.runs import baselines
@@ -44,13 +46,19 @@ def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bo
 )
 def show(form: str) -> None:
     """Show the baselines kept here."""
-    kept = baselines.saved()
+    kept, broken = baselines.saved()
     if form == "json":
         click.echo(json.dumps(document("baselines", list(kept)), indent=1))
-        return
-    for baseline in kept:
-        click.echo(f"{baseline.name}  {baseline.created[:10]}  {', '.join(baseline.files)}")
-    if not kept:
+    else:
+        for baseline in kept:
+            files = ", ".join(baseline.files)
+            click.echo(visible(f"{baseline.name}  {baseline.created[:10]}  {files}"))
+    if broken:
+        raise InputProblem(
+            f"{counted(len(broken), 'baseline')} cannot be read: {broken[0].message}",
+            "Save it again with --replace, or remove its folder",
+        )
+    if not kept and form != "json":
         click.echo(
             f"No baselines in {baselines.root()}. Keep one: ncu-toolkit baseline save main report.ncu-rep"
         )

@@ -12,7 +12,6 @@ from ncu_toolkit.cli._common import (
     Progress,
     choose_options,
     console,
-    interruptible,
     output_option,
     parse_params,
     split,
@@ -84,9 +83,8 @@ def command(
     with Progress() as progress:
         session.build_all(chosen, overrides, progress, collected)
         try:
-            with interruptible():
-                session.time_all(chosen, overrides, cache, progress, collected, saved=saved)
-                session.measure_ceilings(collected, progress)
+            session.time_all(chosen, overrides, cache, progress, collected, saved=saved)
+            session.measure_ceilings(collected, progress)
         except KeyboardInterrupt:
             if not collected.measured:
                 raise

@@ -16,7 +16,6 @@ from ncu_toolkit.cli._common import (
     Seconds,
     choose_options,
     console,
-    interruptible,
     output_option,
     parse_params,
     split,
@@ -206,15 +205,14 @@ def _collect(
     saved = partial(session.save, folder, title, created, collected)
     try:
         saved()
-        with interruptible():
-            if asked.timing:
-                session.time_all(chosen, overrides, None, progress, collected, saved=saved)
-                session.measure_ceilings(collected, progress)
-                saved()
-            profiling.profile_all(
-                chosen, overrides, folder, progress, collected,
-                timeout=timeout, cache_control=asked.cache_control, saved=saved, keep_open=(lock,),
-            )  # fmt: skip
+        if asked.timing:
+            session.time_all(chosen, overrides, None, progress, collected, saved=saved)
+            session.measure_ceilings(collected, progress)
+            saved()
+        profiling.profile_all(
+            chosen, overrides, folder, progress, collected,
+            timeout=timeout, cache_control=asked.cache_control, saved=saved, keep_open=(lock,),
+        )  # fmt: skip
     except KeyboardInterrupt:
         collected.interrupted = True
         if not collected.measured:
@@ -295,8 +293,7 @@ def _profile_program(
         f"Profiling {program[0]} under ncu; its output goes to the log in the run's folder",
         markup=False,
     )
-    with interruptible():
-        done = programs.profile(program, selection, reports, timeout=timeout)
+    done = programs.profile(program, selection, reports, timeout=timeout)
     screen.print(summary(publish_run(done.folder, reports)))
     for note in done.notes:
         screen.print(f"note: {note}", markup=False)

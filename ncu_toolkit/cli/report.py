@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import Progress, console, output_option
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.render.publish import publish_recordings, rebuild_index
+from ncu_toolkit.render.words import counted
 from ncu_toolkit.runs.store import recordings
 
 
@@ -17,7 +19,8 @@ from ncu_toolkit.runs.store import recordings
 def command(reports: Path) -> None:
     """Write the report of the recordings in the package and of the runs that lie here.
 
-    Needs no GPU. Open index.html in the folder of reports afterwards.
+    Needs no GPU. Open index.html in the folder of reports afterwards. Exit code 4 when a run there
+    could not be read; all others are shown.
     """
     reports.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
@@ -34,6 +37,13 @@ def command(reports: Path) -> None:
             markup=False,
         )
     screen.print(f"Open {index}", markup=False)
+    if broken:
+        name, error = broken[0]
+        raise InputProblem(
+            f"{counted(len(broken), 'run')} could not be read and {'is' if len(broken) == 1 else 'are'}"
+            f" not in the report: {name}: {error.message}",
+            error.remedy or "Make it again, or move it out of the folder of reports",
+        )
     if cuda.available():
         screen.print(
             f"This machine has a GPU ({cuda.device().name}): `make benchmark-heavy` profiles it.",

@@ -9,17 +9,28 @@ import os
 from pathlib import Path
 
 from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import EnvironmentProblem
 
 CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
 
 
 def cache_folder() -> Path:
-    """$NCU_TOOLKIT_CACHE, else $XDG_CACHE_HOME/ncu-toolkit, else ~/.cache/ncu-toolkit."""
+    """$NCU_TOOLKIT_CACHE, else $XDG_CACHE_HOME/ncu-toolkit, else ~/.cache/ncu-toolkit.
+
+    Raises:
+        EnvironmentProblem: none of the variables is set and the user has no home.
+    """
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ncu-toolkit"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "ncu-toolkit"
+    except RuntimeError:
+        raise EnvironmentProblem(
+            "there is no folder for the cache: HOME is not set and this user has no entry",
+            f"Set HOME or {CACHE_VARIABLE}",
+        ) from None
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -3,6 +3,8 @@ into one line and an exit code."""
 
 from __future__ import annotations
 
+import errno
+
 EXIT_OK = 0
 EXIT_GATE = 1
 EXIT_USAGE = 2
@@ -60,3 +62,20 @@ class KernelProblem(ToolkitError):
     """A kernel failed to build, to launch, or computed a wrong result (exit 5)."""
 
     exit_code = EXIT_KERNEL
+
+
+def of_system(error: OSError) -> EnvironmentProblem:
+    """What the operating system refused, as an error for the user."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    return EnvironmentProblem(
+        what, "Free space, or point TMPDIR and --output elsewhere" if full else ""
+    )
+
+
+def out_of_memory() -> EnvironmentProblem:
+    """There is not enough memory, as an error for the user."""
+    return EnvironmentProblem(
+        "this machine ran out of memory",
+        "End other programs, read fewer files at once (--jobs 1), or choose a smaller --size",
+    )

@@ -20,6 +20,8 @@ _INVISIBLE: Final = frozenset(
 #: Spaces that numbers are set with; Python does not count them as printable.
 _SPACES: Final = {0x2009: None, 0x202F: None, 0xA0: None}
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>#|~&$])")
+#: What GitHub makes links of without any markup: `@name`, `https://…`, `mailto:`, `www.…`.
+_MARKDOWN_LINK: Final = re.compile(r"@|:(?=//)|\b(?:mailto|xmpp):|\bwww(?=\.)", re.IGNORECASE)
 _MARKDOWN_START: Final = re.compile(r"^(\s*(?:\d+(?=[.)]\s))?)([.)](?=\s)|[-+=])")
 
 
@@ -65,9 +67,9 @@ def plot_text(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text for a Markdown paragraph or cell, on one line, with nothing in it read as markup; a word
-    joiner keeps `@name` from calling anyone."""
+    joiner keeps `@name` from calling anyone and addresses from becoming links."""
     escaped = _MARKDOWN_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", visible(text)).strip())
-    return escaped.replace("@", "@\u2060")
+    return _MARKDOWN_LINK.sub("\\g<0>\u2060", escaped)
 
 
 def markdown_code(text: str) -> str:
@@ -92,7 +94,9 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, bool | int | float):
         return repr(value)
     text = visible(str(value))
-    if text[:1] in ("=", "+", "-", "@") or text[:2] in ("\\x"):
+    # a spreadsheet skips blanks, and takes the wide form of a sign for the sign
+    first = unicodedata.normalize("NFKC", text.lstrip()[:1])
+    if first in ("=", "+", "-", "@") or text.startswith("\\x"):
         text = "'" + text
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ",\"\n\r'") else text
 

@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import IO, Any, Final, NoReturn, TypeVar
 
-from ncu_toolkit.core.errors import InputProblem, ToolkitError
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, of_system, out_of_memory
 
 T = TypeVar("T")
 _MAIN: Final = (
-    "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve()"
+    "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve({maker})"
 )
 
 
@@ -88,12 +88,14 @@ def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
     """A process that works off `items`; its number, and where it will write the error that ended
     it, or None."""
     answers, ours = os.pipe()
+    maker = os.getpid()
     pid = os.fork()
     if pid:
         os.close(ours)
         return pid, answers
     status = 1
     try:
+        end_with(maker)
         error: Exception | None = None
         try:
             for item in items:
@@ -109,6 +111,37 @@ def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
         os._exit(
             status
         )  # nothing of the process that was forked may be ended twice: its files, its exit handlers, a GPU's context
+
+
+def end_with(maker: int) -> None:
+    """Have the kernel kill this process when its maker ends, however that ends (Linux, prctl(2));
+    at once where it has ended already."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != maker:
+            os._exit(1)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
+    """Raises `error` from what is not done after so many seconds. No limit outside the main thread,
+    where no signal arrives."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def default_jobs() -> int:
@@ -212,7 +245,7 @@ class Crew:
                 else:
                     # a session of its own, so that Ctrl-C reaches us alone and we end it
                     worker = subprocess.Popen(
-                        [sys.executable, "-c", _MAIN.format(path=sys.path)],
+                        [sys.executable, "-c", _MAIN.format(path=sys.path, maker=os.getpid())],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
@@ -294,9 +327,10 @@ class _Forked:
         sys.stdout.flush()
         sys.stderr.flush()
         self.returncode: int | None = None
+        maker = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            _be_worker(requests, answers, prepare)
+            _be_worker(requests, answers, prepare, maker)
         os.close(requests)
         os.close(answers)
         self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
@@ -331,12 +365,15 @@ class _Forked:
 _Worker = subprocess.Popen[bytes] | _Forked
 
 
-def _be_worker(requests: int, answers: int, prepare: Callable[[], object] | None) -> NoReturn:
+def _be_worker(
+    requests: int, answers: int, prepare: Callable[[], object] | None, maker: int
+) -> NoReturn:
     """What a fork does: it keeps nothing open that its maker had, and ends without what its maker
     will do at its own end."""
     try:
         gc.freeze()  # what it was made with is not its to tidy up
         os.setsid()  # Ctrl-C reaches its maker alone, who ends it
+        end_with(maker)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -354,8 +391,9 @@ def _be_worker(requests: int, answers: int, prepare: Callable[[], object] | None
         os._exit(0)
 
 
-def serve() -> None:
-    """A worker's loop; ends when its input does."""
+def serve(maker: int) -> None:
+    """A worker's loop; ends when its input does, or the process that made it."""
+    end_with(maker)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever native code prints must not get between the answers
     _work_off(sys.stdin.buffer, answers)
@@ -375,8 +413,10 @@ def _work_off(requests: IO[bytes], answers: IO[bytes]) -> None:
             )
         except ToolkitError as error:
             answer = (None, error)
+        except OSError as error:
+            answer = (None, of_system(error))
         except MemoryError:
-            answer = (None, "there is not enough memory; --kernel reads fewer launches")
+            answer = (None, out_of_memory())
         except Exception as error:
             answer = (None, f"{type(error).__name__}: {error}")
         pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)

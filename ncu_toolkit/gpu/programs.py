@@ -89,7 +89,7 @@ def check(command: Sequence[str], selection: Selection) -> None:
     if selection.kernel:
         try:
             re.compile(selection.kernel)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise UsageProblem(
                 f"--kernel-filter '{selection.kernel}' is not a regular expression: {error}"
             ) from None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, InputProblem, KernelProblem, ToolkitError
 from ncu_toolkit.model.codec import document, from_plain, open_document
 from ncu_toolkit.model.run import marker
@@ -74,9 +75,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    return from_plain(
-        Plan, open_document("plan", json.loads(path.read_text(encoding="utf-8")), str(path))
-    )
+    return from_plain(Plan, open_document("plan", files.read_json(path), str(path)))
 
 
 def read_progress(path: Path) -> list[Step]:
@@ -87,8 +86,8 @@ def read_progress(path: Path) -> list[Step]:
     steps = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            steps.append(from_plain(Step, json.loads(line)))
-        except (json.JSONDecodeError, InputProblem):
+            steps.append(from_plain(Step, files.parse_json(line, path)))
+        except InputProblem:
             continue
     return steps
 

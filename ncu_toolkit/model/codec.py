@@ -7,6 +7,7 @@ import collections.abc
 import dataclasses
 import enum
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model import SCHEMA_VERSION
 
 T = TypeVar("T")
+#: Widest integer of a document: counters have 64 bits.
+_BITS = 64
+#: A value of a document in a message: short, however long or deep it is.
+shown = reprlib.repr
 
 
 def to_plain(value: Any) -> Any:
@@ -42,7 +47,10 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
         InputProblem: a value is missing or of another type; the message gives its path in the
             document.
     """
-    return typing.cast(T, _build(kind, data, where or kind.__name__))
+    try:
+        return typing.cast(T, _build(kind, data, where or kind.__name__))
+    except RecursionError:
+        raise InputProblem(f"{where or kind.__name__} is nested too deeply") from None
 
 
 @cache
@@ -59,7 +67,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if origin is typing.Literal:
         if data not in typing.get_args(kind):
             raise InputProblem(
-                f"{where} is {data!r}, expected one of {', '.join(map(repr, typing.get_args(kind)))}"
+                f"{where} is {shown(data)}, expected one of {', '.join(map(repr, typing.get_args(kind)))}"
             )
         return data
     if origin in (tuple, list):
@@ -73,7 +81,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if data not in [member.value for member in kind]:
             raise InputProblem(
-                f"{where} is {data!r}, expected one of {', '.join(repr(member.value) for member in kind)}"
+                f"{where} is {shown(data)}, expected one of {', '.join(repr(member.value) for member in kind)}"
             )
         return kind(data)
     if kind is float:
@@ -130,13 +138,18 @@ def _number(data: Any, where: str) -> float:
     if isinstance(data, str) and data in ("nan", "inf", "-inf"):
         return float(data)
     if isinstance(data, bool) or not isinstance(data, int | float):
-        raise InputProblem(f"{where} is {data!r}, expected a number")
-    return float(data)
+        raise InputProblem(f"{where} is {shown(data)}, expected a number")
+    try:
+        return float(data)
+    except OverflowError:
+        raise InputProblem(f"{where} is {shown(data)}, which is too large") from None
 
 
 def _expect(kind: Any, data: Any, where: str) -> None:
     if kind is int and isinstance(data, bool):
-        raise InputProblem(f"{where} is {data!r}, expected int")
+        raise InputProblem(f"{where} is {shown(data)}, expected int")
+    if kind is int and isinstance(data, int) and data.bit_length() > _BITS:
+        raise InputProblem(f"{where} is {shown(data)}, which is too large")
     if isinstance(kind, type) and not isinstance(data, kind):
         raise InputProblem(f"{where} is of type {type(data).__name__}, expected {kind.__name__}")
 
@@ -156,7 +169,7 @@ def open_document(kind: str, data: Any, path: str) -> Any:
         raise InputProblem(f"'{path}' is not an ncu-toolkit {kind} file", "Check the path")
     if data.get("version") != SCHEMA_VERSION:
         raise InputProblem(
-            f"'{path}' has schema version {data.get('version')}, this release reads {SCHEMA_VERSION}",
+            f"'{path}' has schema version {shown(data.get('version'))}, this release reads {SCHEMA_VERSION}",
             "Use the release that wrote it, or make the run again",
         )
     return data.get("data")

@@ -27,6 +27,8 @@ TOP: Final = 15
 DIGEST_TOP: Final = 5
 _NAME: Final = 60
 _FILE: Final = 40
+#: Longest name of a kernel in a command that is to be copied.
+_LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -311,7 +313,8 @@ def next_command(analysis: Analysis) -> str:
             return "ncu-toolkit profile -- <your program>"
         return f"ncu-toolkit analyze --allow-partial {_word(broken.path)}"
     launch = groups[0].median
-    name = f" --kernel {launch.function}" if _PLAIN_NAME.fullmatch(launch.function) else " --top 1"
+    plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
+    name = f" --kernel {launch.function}" if plain else " --top 1"
     return f"ncu-toolkit analyze {_word(launch.file)}{name} --format html"
 
 

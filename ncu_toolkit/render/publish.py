@@ -6,14 +6,14 @@ import gzip
 import hashlib
 import json
 import shutil
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Ceilings, Run
@@ -117,7 +117,9 @@ def index_part_of(folder: Path, manifest: Manifest, run: Run | None) -> IndexPar
     text = json.dumps(
         document("index-part", {"key": key, "part": part}), ensure_ascii=False, allow_nan=False
     )
-    store.write_atomic(folder / PART, gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0))
+    store.write_atomic(
+        folder / PART, gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
+    )
     return from_plain(
         IndexPart, to_plain(part)
     )  # as it will be read the next time: the same page now and then
@@ -130,11 +132,11 @@ def _kept(path: Path, key: str) -> IndexPart | None:
     try:
         data = open_document(
             "index-part",
-            json.loads(gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")),
+            files.parse_json(files.read_gzip(path, files.json_limit()), path),
             str(path),
         )
         return from_plain(IndexPart, data["part"]) if data["key"] == key else None
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, ToolkitError):
+    except (OSError, KeyError, TypeError, ToolkitError):
         return None
 
 
@@ -190,4 +192,15 @@ def rebuild_index(
             )
         except ToolkitError as error:
             broken.append((folder.name, error))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # one run must not cost the others their report
+            broken.append(
+                (
+                    folder.name,
+                    InputProblem(
+                        f"'{folder}' holds what cannot be shown ({type(error).__name__}: {error})",
+                        "Make the run again, and report this if nobody edited it",
+                    ),
+                )
+            )
     return write_front(reports, parts), broken

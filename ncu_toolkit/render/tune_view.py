@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import html
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.core import units
+from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import plot_text, script_json, slug, visible
 from ncu_toolkit.gpu.tune import tuned
@@ -143,10 +142,10 @@ def kept(gpu: str, family: str) -> dict[str, list[Search]]:
         try:
             search = from_plain(
                 Search,
-                open_document(KIND, json.loads(path.read_text(encoding="utf-8")), path.name),
+                open_document(KIND, files.read_json(path), path.name),
                 path.name,
             )
-        except (InputProblem, OSError, ValueError):
+        except (InputProblem, OSError):
             continue
         if search.gpu == gpu and search.family == family and search.timed:
             found.setdefault(search.rung, []).append(search)

@@ -7,17 +7,24 @@ Two places are looked at, both optional: `<report>.sha256` as `sha256sum` writes
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.files import write_atomic
 
 SUFFIX: Final = ".sha256"
 _SUM: Final = re.compile(r"^\\?([0-9a-fA-F]{64}) [ *](.+)$")
 _CHUNK: Final = 1 << 20
+#: Most bytes of a list of sums: one for ten thousand files.
+_LIST_BYTES: Final = 1 << 20
+_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
+#: What marks a manifest as ours, in whole or cut off.
+_OURS: Final = b'{\n "schema": "ncu-toolkit/run"'
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Verdict:
 def digest(path: Path) -> str:
     """The file's SHA-256 as hexadecimal digits."""
     state = hashlib.sha256()
-    with path.open("rb") as stream:
+    with files.opened(path) as stream:
         while chunk := stream.read(_CHUNK):
             state.update(chunk)
     return state.hexdigest()
@@ -62,18 +69,18 @@ def verify(path: Path) -> Verdict:
 def write(path: Path) -> Path:
     """Write `<path>.sha256`, fit for `sha256sum --check` in the same folder; returns it."""
     side = path.with_name(path.name + SUFFIX)
-    write_atomic(side, f"{digest(path)}  {path.name}\n".encode())
+    write_atomic(side, f"{digest(path)}  ".encode() + os.fsencode(path.name) + b"\n")
     return side
 
 
 def _side_file(path: Path) -> tuple[str, str] | None:
     side = path.with_name(path.name + SUFFIX)
     try:
-        text = side.read_text(encoding="utf-8")
+        text = os.fsdecode(files.read_bytes(side, _LIST_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"has a sum beside it that cannot be read: {side.name}: {error}") from None
+    except (OSError, InputProblem) as error:
+        raise ValueError(f"has a sum beside it that cannot be read: {_reason(error)}") from None
     for line in text.splitlines():
         found = _SUM.match(line)
         if found and Path(found.group(2)).name == path.name:
@@ -83,17 +90,29 @@ def _side_file(path: Path) -> tuple[str, str] | None:
 
 def _manifest(path: Path) -> tuple[str, str] | None:
     manifest = path.with_name("run.json")
+    data = b""
     try:
-        data = json.loads(manifest.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        data = files.read_bytes(manifest, files.json_limit())
+        found = files.parse_json(data, manifest)
+    except (FileNotFoundError, IsADirectoryError):
         return None
-    except (OSError, ValueError):
-        return None  # some other run.json, or a broken one: store.load_manifest says so where it matters
-    payload = (
-        data.get("data")
-        if isinstance(data, dict) and data.get("schema") == "ncu-toolkit/run"
-        else None
-    )
-    sums = payload.get("checksums") if isinstance(payload, dict) else None
+    except (OSError, InputProblem) as error:
+        if data and not data.startswith(_OURS) and not _OURS.startswith(data):
+            return None  # another program's
+        raise ValueError(
+            f"may have a sum in run.json, which cannot be read: {_reason(error)}"
+        ) from None
+    if not isinstance(found, dict) or found.get("schema") != "ncu-toolkit/run":
+        return None
+    payload = found.get("data")
+    sums = payload.get("checksums", {}) if isinstance(payload, dict) else None
+    if isinstance(sums, dict) and path.name not in sums:
+        return None
     value = sums.get(path.name) if isinstance(sums, dict) else None
-    return ("run.json", value) if isinstance(value, str) else None
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise ValueError("has a sum in run.json that is no SHA-256")
+    return "run.json", value
+
+
+def _reason(error: OSError | InputProblem) -> str:
+    return error.message if isinstance(error, InputProblem) else f"{error.strerror or error}"

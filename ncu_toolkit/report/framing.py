@@ -9,12 +9,12 @@ offset at which it stops making sense."""
 
 from __future__ import annotations
 
-import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
 
 MAGIC = b"NVR\0"
@@ -22,7 +22,6 @@ _LFS = b"version https://git-lfs"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
-_XZ = b"\xfd7zXZ\x00"
 # field numbers of a block header
 _SOURCES, _RESULTS, _SESSION, _PAYLOAD, _RANGE_RESULTS = 1, 2, 3, 5, 7
 
@@ -157,22 +156,15 @@ def parse(data: bytes) -> Framing:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The report's bytes; `.xz` is unpacked.
+    """The report's bytes; xz is unpacked, whatever the file's name. What does not start like a
+    report is not read further.
 
     Raises:
-        InputProblem: missing, a directory, unreadable, empty, or not a report, saying what it looks
-            like instead.
+        InputProblem: missing, no regular file, unreadable, empty, larger than `files.limit()`, or
+            not a report, saying what it looks like instead.
     """
     try:
-        mode = path.stat().st_mode
-        if not (
-            stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-        ):  # a FIFO would be waited for, a device may never end
-            raise InputProblem(
-                f"'{path}' is no regular file (a FIFO or a device, say)",
-                "Write the report to a file first, and name that",
-            )
-        data = path.read_bytes()
+        return files.read_bytes(path, check=lambda head: refuse_strangers(path, head))
     except FileNotFoundError:
         raise InputProblem(
             f"no report at '{path}'",
@@ -189,17 +181,6 @@ def read_bytes(path: Path) -> bytes:
         ) from None
     except OSError as error:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
-    if data.startswith(_XZ):
-        import lzma  # here: the Python inside Nsight Compute, which our rule runs in, cannot load its C part
-
-        try:
-            data = lzma.decompress(data)
-        except (lzma.LZMAError, EOFError) as error:
-            raise InputProblem(
-                f"'{path}' is a damaged xz file: {error}", "Copy it again from where it was made"
-            ) from None
-    refuse_strangers(path, data)
-    return data
 
 
 def refuse_strangers(path: Path, data: bytes) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import cache, workers
-from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.model import Origin, Profile
 from ncu_toolkit.report import (
@@ -192,6 +192,7 @@ def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Pat
         path.suffix == ".ncu-rep"
         and not frame.problem
         and os.fsencode(path).decode("utf-8", "replace") == str(path)
+        and path.stat().st_size == len(data)  # else it is packed, whatever its name
     ):
         return path
     readable = scratch / "report.ncu-rep"
@@ -266,7 +267,7 @@ def texts_folder(ncu: Any) -> Path | None:
     try:
         made = Path(getattr(ncu, "_ncu_report", ncu).__file__).stat()
         return cache.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
-    except (OSError, RuntimeError):  # there may be no home
+    except (OSError, EnvironmentProblem):  # there may be no home
         return None
 
 

@@ -3,6 +3,7 @@ one works, or in $NCU_TOOLKIT_BASELINES."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.analysis import analyze
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.report import checksums
 from ncu_toolkit.runs import store
 
@@ -60,14 +62,12 @@ def save(
     """
     target = folder_of(name)
     if target.exists() and not replace:
-        raise UsageProblem(
-            f"there is a baseline '{name}' already", "Save it under another name, or pass --replace"
-        )
-    files, empty = analyze.find_reports(paths)
+        raise _taken(name)
+    reports, empty = analyze.find_reports(paths)
     for result in empty:
         if result.error is not None:
             raise result.error
-    found = analyze.analyze(files)
+    found = analyze.analyze(reports)
     for result in found.unreadable:
         if result.error is not None:
             raise result.error
@@ -78,14 +78,14 @@ def save(
             f"launch {lost[0].key} of '{lost[0].file}' ({lost[0].kernel}) is {lost[0].status}{more}",
             "Nothing can be compared with that: profile it again, or keep it all the same with --allow-incomplete",
         )
-    names = [file.name for file in files]
+    names = [file.name for file in reports]
     if len(set(names)) != len(names):
         raise UsageProblem("two of the reports have the same name", "Save them as two baselines")
     try:
         root().mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=root(), prefix=f".{name}."))
         try:
-            for file in files:
+            for file in reports:
                 shutil.copyfile(file, scratch / file.name)
                 checksums.write(scratch / file.name)
             for path in paths:
@@ -96,9 +96,7 @@ def save(
                 name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), tuple(names)
             )
             store.write_json(scratch / _ABOUT, "baseline", baseline)
-            if target.exists():
-                shutil.rmtree(target)
-            scratch.rename(target)
+            _put(scratch, target, replace)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
@@ -110,15 +108,42 @@ def save(
     return baseline
 
 
-def saved() -> tuple[Baseline, ...]:
-    """Every baseline, by name; folders that are none are left out."""
-    from ncu_toolkit.model.codec import from_plain
+def _put(scratch: Path, target: Path, replace: bool) -> None:
+    """Give a finished folder its name. The old one of that name stays until then, and of several
+    that come at once without `replace` one gets it.
 
-    found = []
+    Raises:
+        UsageProblem: the name is taken. OSError: it cannot be written.
+    """
+    try:
+        scratch.rename(target)  # onto a folder that holds something it fails
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not replace:
+            raise _taken(target.name) from None
+        files.exchange(scratch, target)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _taken(name: str) -> UsageProblem:
+    return UsageProblem(
+        f"there is a baseline '{name}' already", "Save it under another name, or pass --replace"
+    )
+
+
+def saved() -> tuple[tuple[Baseline, ...], tuple[ToolkitError, ...]]:
+    """Every baseline, by name, and the errors of those that cannot be read; folders that are none
+    are left out."""
+    found, broken = [], []
     for path in sorted(root().glob(f"*/{_ABOUT}")):
-        if not path.parent.name.startswith("."):
-            found.append(from_plain(Baseline, store.read_json(path, "baseline"), str(path)))
-    return tuple(found)
+        if path.parent.name.startswith("."):
+            continue
+        try:
+            found.append(store.read_json(path, "baseline", Baseline))
+        except ToolkitError as error:
+            broken.append(error)
+    return tuple(found), tuple(broken)
 
 
 def resolve(text: str) -> Path:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.core.files import write_atomic as write_atomic  # part of what store offers
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.expressions import evaluate_int
 from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
@@ -25,6 +29,7 @@ from ncu_toolkit.model.codec import document, from_plain, open_document
 from ncu_toolkit.model.run import Ceilings, Run, Skipped, marker
 from ncu_toolkit.report import checksums, reader
 
+T = TypeVar("T")
 MANIFEST: Final = "run.json"
 TIMINGS: Final = "timings.json"
 #: Timings of a few rungs over many sizes, from a run of `bench` of their own: its timings.json
@@ -102,29 +107,27 @@ def write_json(path: Path, kind: str, payload: Any) -> None:
         (
             json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False)
             + "\n"
-        ).encode(),
+        ).encode(
+            "utf-8", "backslashreplace"
+        ),  # a surrogate, of a name that is no UTF-8, as \\udcff
     )
 
 
-def read_json(path: Path, kind: str) -> Any:
-    """The payload of a document.
+def read_json(path: Path, kind: str, of: type[T]) -> T:
+    """The payload of a document, built as `of`.
 
     Raises:
-        InputProblem: missing, not JSON, or another schema.
+        InputProblem: missing, no regular file, not JSON, another schema, or of another shape.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = files.read_json(path)
     except FileNotFoundError:
         raise InputProblem(
             f"no file '{path}'", "The run's folder is incomplete; make the run again"
         ) from None
     except OSError as error:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputProblem(
-            f"'{path}' is not JSON: {error}", "It was cut off or edited; make the run again"
-        ) from None
-    return open_document(kind, data, str(path))
+    return from_plain(of, open_document(kind, data, str(path)), str(path))
 
 
 def slug(text: str) -> str:
@@ -182,19 +185,42 @@ def save_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def load_manifest(folder: Path) -> Manifest:
-    """A run's manifest; raises InputProblem where it is missing or broken."""
-    return from_plain(Manifest, read_json(folder / MANIFEST, "run"), str(folder / MANIFEST))
+    """A run's manifest; raises InputProblem where it is missing or broken, or names a report that
+    cannot lie in its folder."""
+    manifest = read_json(folder / MANIFEST, "run", Manifest)
+    for name in manifest.report_files:
+        if not _file_name(name):
+            raise InputProblem(
+                f"'{folder / MANIFEST}' names a report outside its folder: '{visible(name, 200)}'",
+                "The manifest was edited; make the run again",
+            )
+    return manifest
+
+
+def _file_name(name: str) -> bool:
+    """Whether it can be the name of a file in a folder."""
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    return Path(name).name == name and length <= 255 and "\0" not in name
 
 
 def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
-    """A run's timings; none where it has no such file. `name` may be CURVE."""
+    """A run's timings; none where it has no such file. `name` may be CURVE.
+
+    Raises:
+        InputProblem: the file is broken, or holds a timing without times.
+    """
     path = folder / name
-    if not path.is_file():
-        return ()
-    return tuple(
-        from_plain(Timing, item, f"{path}[{i}]")
-        for i, item in enumerate(read_json(path, "timings"))
-    )
+    timings = read_json(path, "timings", tuple[Timing, ...]) if path.exists() else ()
+    for i, timing in enumerate(timings):
+        if not timing.times_us or not all(0 < time < math.inf for time in timing.times_us):
+            raise InputProblem(
+                f"'{path}' holds no times or impossible ones at [{i}]",
+                "It was edited; make the run again",
+            )
+    return timings
 
 
 def load_run(folder: Path, *, live: bool) -> Run:
@@ -206,11 +232,6 @@ def load_run(folder: Path, *, live: bool) -> Run:
     manifest = load_manifest(folder)
     profiles: list[Profile] = []
     for name in manifest.report_files:
-        if Path(name).name != name:
-            raise InputProblem(
-                f"'{folder / MANIFEST}' names a report outside its folder: '{name}'",
-                "The manifest was edited; make the run again",
-            )
         profiles.extend(reader.load_profiles(folder / name))
     again = _superseded(profiles, manifest.cases)
     if again:
@@ -334,7 +355,9 @@ def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report
     module."""
     text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
-    write_atomic(folder / PROFILES, gzip.compress(text.encode(), mtime=0))
+    write_atomic(
+        folder / PROFILES, gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
+    )
 
 
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
@@ -351,12 +374,9 @@ def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
 def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
     """Profiles with the rule messages that were recorded apart from them, where there are any."""
     path = folder / RULES
-    if not path.is_file():
+    if not path.exists():
         return tuple(profiles)
-    rows = {
-        key: tuple(from_plain(RuleMessage, item, f"{path}:{key}") for item in items)
-        for key, items in read_json(path, "rules").items()
-    }
+    rows = read_json(path, "rules", dict[str, tuple[RuleMessage, ...]])
     return tuple(
         replace(
             p,
@@ -374,17 +394,14 @@ def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...
 def read_profiles(path: Path) -> tuple[Profile, ...]:
     """Profiles from a profiles.json.gz; raises InputProblem where it is damaged."""
     try:
-        data = json.loads(gzip.decompress(path.read_bytes()))
+        data = files.parse_json(files.read_gzip(path), path)
     except FileNotFoundError:
         raise InputProblem(f"no file '{path}'") from None
-    except (OSError, EOFError, json.JSONDecodeError) as error:
+    except (OSError, InputProblem) as error:
         raise InputProblem(
             f"'{path}' is damaged: {error}", "Make it again with `ncu-toolkit report`"
         ) from None
-    return tuple(
-        from_plain(Profile, item, f"profile[{i}]")
-        for i, item in enumerate(open_document("profiles", data, str(path)))
-    )
+    return from_plain(tuple[Profile, ...], open_document("profiles", data, str(path)), "profile")
 
 
 def recordings_root() -> Path:
@@ -404,9 +421,14 @@ def runs_under(reports: Path) -> tuple[tuple[Path, Manifest | ToolkitError], ...
     """Every run folder under `reports`, oldest first, with its manifest or the error that keeps it
     from being read."""
     found: list[tuple[Path, Manifest | ToolkitError]] = []
-    for path in sorted(reports.glob(f"*/{MANIFEST}")):
+    for folder in sorted(reports.iterdir()) if reports.is_dir() else ():
         try:
-            found.append((path.parent, load_manifest(path.parent)))
+            os.lstat(folder / MANIFEST)
+            found.append((folder, load_manifest(folder)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            found.append((folder, InputProblem(f"'{folder}' cannot be read: {error.strerror}")))
         except ToolkitError as error:
-            found.append((path.parent, error))
+            found.append((folder, error))
     return tuple(found)

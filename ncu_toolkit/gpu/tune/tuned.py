@@ -9,6 +9,7 @@ of all settings, one file a search."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.build.nvcc import source_digest
+from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.ladder.catalogue import Rung
@@ -68,7 +70,15 @@ def shipped_folder() -> Path:
 
 
 def own_folder() -> Path:
+    """Where the user's tables are kept. Raises EnvironmentProblem as `cache_folder`."""
     return cache_folder() / "tuned"
+
+
+def _readable() -> Iterator[Path]:
+    """Folders of tables, the shipped ones first; where there is no home, nothing was kept."""
+    yield shipped_folder()
+    with contextlib.suppress(EnvironmentProblem):
+        yield own_folder()
 
 
 def file_name(gpu: str) -> str:
@@ -95,9 +105,9 @@ def read_table(path: Path) -> TunedTable | None:
 @lru_cache(maxsize=16)
 def _read(path: Path, _mtime: int) -> TunedTable:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputProblem(f"'{path}' is not JSON: {error}", "Remove it, and tune again") from None
+        data = files.read_json(path)
+    except InputProblem as error:
+        raise InputProblem(error.message, "Remove it, and tune again") from None
     return from_plain(TunedTable, open_document(KIND, data, str(path)), path.name)
 
 
@@ -126,7 +136,7 @@ def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry
     if not rung.search:
         return
     key = (rung.family, rung.name, size, dtype)
-    for folder in (own_folder(), shipped_folder()):
+    for folder in reversed([*_readable()]):
         table = read_table(folder / file_name(gpu))
         yield from (
             entry
@@ -254,7 +264,7 @@ def landscapes(gpu: str, family: str) -> list[Path]:
     """Files of the landscapes of a family's kernels on a GPU, by name; the user's in place of the
     shipped one of the same search."""
     found: dict[str, Path] = {}
-    for folder in (shipped_folder(), own_folder()):
+    for folder in _readable():
         found.update(
             {
                 path.name: path

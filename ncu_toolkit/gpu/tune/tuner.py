@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from ncu_toolkit.build.nvcc import Resources
+from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.gpu.tune.tuned import file_name
@@ -370,10 +371,10 @@ def resume(fresh: Search) -> Search:
         InputProblem: the state is damaged.
     """
     try:
-        data = json.loads(fresh.path.read_text(encoding="utf-8"))
+        data = files.read_json(fresh.path)
     except FileNotFoundError:
         return _struck(fresh)
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, InputProblem) as error:
         raise InputProblem(
             f"'{fresh.path}' cannot be read: {error}", "Start over with --restart"
         ) from error

@@ -19,6 +19,8 @@ Options = Mapping[str, Any]  # a rung's [problem] table: lets one family hold se
 
 #: Largest value of one dimension: kernels index with int32 along a dimension.
 MAX_DIMENSION = 2**31 - 1
+#: Characters of an extent: more is no size, and Python refuses thousands of digits.
+_LONGEST_EXTENT = 20
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,15 @@ class Problem(ABC):
         """
         parts = text.strip().lower().split("x")
         names = "x".join(self.dimensions)
-        if not all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts):
+        if not all(re.fullmatch(r"[+-]?[0-9]+", part.strip()) for part in parts):
             raise UsageProblem(
                 f"size '{text}' is not a number",
                 f"Give {self.family} a size such as {self.bench_sizes[0]}, or {names}",
+            )
+        if max(map(len, parts)) > _LONGEST_EXTENT:
+            raise UsageProblem(
+                f"size '{text[:40]}…' is too large for {self.family}",
+                f"The largest {names} is {self.largest_extent} each",
             )
         extents = [int(part) for part in parts]
         if len(extents) == 1:
