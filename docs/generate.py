@@ -120,7 +120,7 @@ def commands() -> str:
         _NOTE,
         "# Commands\n",
         "Exit codes: 0 done, 1 a gate did not hold, 2 usage, 3 something is missing on this machine (GPU, permission, disk, memory), 4 an input",
-        "file is unreadable, damaged or holds incomplete launches, 5 a kernel failed or computed a wrong result, 130 interrupted. Every error is one",
+        "file is unreadable or incomplete, 5 a kernel failed or computed a wrong result, 130 interrupted. Every error is one",
         "line on standard error. Colours follow the terminal and `NO_COLOR`. `--quiet`, `--verbose` and `--log-file FILE` go before or after the",
         "command; the log holds versions, every command that is run, ncu's output and tracebacks, and nothing is taken out of it: read it before you",
         'send it. `eval "$(ncu-toolkit completion bash)"` lets a shell complete commands, options, kernels, families and runs.',

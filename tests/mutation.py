@@ -1,5 +1,5 @@
-"""Damage reports on purpose and see what the reader says: every mutation should be reported or
-leave the results identical.
+"""Change reports on purpose, bytes and whole figures, and count what the reader says of it: refused,
+incomplete, contradictory, or nothing. Only a checksum beside the file lets nothing pass.
 
 Run it as a program for the long version: `python tests/mutation.py --count 5000 --seed 1 REPORT…`
 prints counts by the part of the file that was hit."""
@@ -13,11 +13,12 @@ import io
 import itertools
 import random
 import shutil
+import struct
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -27,9 +28,15 @@ from ncu_toolkit.analysis import analyze
 from ncu_toolkit.cli.analyze import render, write_pages
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.report import checksums, framing, reader
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.report import checksums, framing, messages, reader
 
 ROOT = Path(__file__).resolve().parent.parent
+
+#: What a double starts with in a metric's value.
+_DOUBLE = b"\x19"
+#: Names of the metrics that the toolkit reads.
+READ = {*registry.raw_names(), *registry.LAUNCH_FACTS.values(), *registry.DEVICE_FACTS.values()}
 
 #: Fields of a result message by what they hold, for counts by part.
 RESULT_PARTS = {
@@ -136,11 +143,16 @@ def mutate(
             "move a block",
             "drop a block",
             "repeat a block",
+            "double a figure",
+            "double a figure",
+            "cut at a block",
         )
     )
     changed = bytearray(data)
     if kind.endswith("block"):
         return _mutate_block(data, kind, random)
+    if kind == "double a figure":
+        return double_a_figure(data, random)
     if random.random() < 0.5:
         name = random.choice(sorted({part for _, _, part in stretches}))
         start, end, _ = random.choice([stretch for stretch in stretches if stretch[2] == name])
@@ -165,10 +177,60 @@ def mutate(
     return bytes(changed), Mutation(kind, at, part_at(stretches, at))
 
 
+def double_a_figure(
+    data: bytes, random: random.Random, metric: bytes = b""
+) -> tuple[bytes, Mutation]:
+    """A launch's figure (a given metric, or any) twice as large, as a person would change it: the
+    message is as long as before."""
+    frame = framing.parse(data)
+    names = messages.metric_names(frame)
+    offset, length = random.choice([place for block in frame.blocks for place in block.results])
+    figures = []
+    for start, end in _metrics(data, offset, length):
+        parts = dict(framing.fields(data[start:end]))
+        name, value = parts.get(1), parts.get(2)
+        if (
+            isinstance(name, int)
+            and isinstance(value, bytes)
+            and value[:1] == _DOUBLE
+            and len(value) == 9
+            and metric in (b"", names[name])
+        ):
+            figures.append((data.index(value, start, end) + 1, names[name]))
+    at, name_there = random.choice(figures)
+    (figure,) = struct.unpack_from("<d", data, at)
+    changed = bytearray(data)
+    struct.pack_into("<d", changed, at, 2 * figure)
+    read = name_there.decode(errors="replace") in READ
+    return bytes(changed), Mutation(
+        "double a figure", at, f"a doubled figure, {'read' if read else 'not read'}"
+    )
+
+
+def _metrics(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int]]:
+    """Where each metric of a launch stands, without its tag and length."""
+    at, end = offset, offset + length
+    while at < end:
+        tag, at = framing.read_varint(data, at)
+        if tag & 7 == 0:
+            _, at = framing.read_varint(data, at)
+        elif tag & 7 == 2:
+            size, at = framing.read_varint(data, at)
+            if tag >> 3 == messages.RESULT_METRIC:
+                yield at, at + size
+            at += size
+        else:
+            at += 8 if tag & 7 == 1 else 4
+
+
 def _mutate_block(data: bytes, kind: str, random: random.Random) -> tuple[bytes, Mutation]:
-    """Whole blocks are dropped, repeated or moved: the framing stays whole."""
+    """Whole blocks are dropped, repeated or moved, or the file ends at one: the framing stays
+    whole."""
     blocks = framing.parse(data).blocks
     edges = [*(block.offset for block in blocks), len(data)]
+    if kind == "cut at a block":
+        index = random.randrange(len(blocks))
+        return data[: edges[index]], Mutation(kind, edges[index], "end of the file")
     pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
     index = random.randrange(len(pieces))
     name = (
@@ -194,7 +256,7 @@ def digest(report: reader.LoadedReport) -> str:
     launches = sorted(
         repr([getattr(profile, field.name) for field in fields(profile)]) for profile in placed
     )
-    return hashlib.sha256(repr((launches, report.damage)).encode()).hexdigest()
+    return hashlib.sha256(repr((launches, report.damage, report.missing)).encode()).hexdigest()
 
 
 def trial(
@@ -220,15 +282,12 @@ def trial(
             return "reported", mutation
         if digest(report) == expected:
             return "identical", mutation
-        # what a reader of the analysis is told: launches marked as damaged, and a file that does
-        # not say which ncu wrote it
         if not can_be_shown(path):
             return "broken", mutation
-        marked = [profile for profile in report.profiles if not profile.launch.complete]
         told = (
-            len(marked) > incomplete
-            or any("damaged" in profile.launch.status for profile in marked)
-            or not report.ncu_version
+            report.missing
+            or sum(not profile.launch.complete for profile in report.profiles) > incomplete
+            or any(profile.contradictions for profile in report.profiles)
         )
         return ("reported" if told else "silent"), mutation
     finally:

@@ -89,14 +89,23 @@ def profile(run: Run, rung: str, size: str) -> Profile:
     return max(found, key=lambda p: p.duration_us or 0.0)
 
 
+def first_launches(count: int) -> bytes:
+    """The FP32 recording up to its launch number `count`, with the session data that ncu writes
+    after the first launch: a whole report."""
+    whole = report_bytes()
+    found = 0
+    for block in framing.parse(whole).blocks:
+        if found == count and (block.sources or block.results):
+            return whole[: block.offset]
+        found += len(block.results)
+    raise AssertionError("the recording has fewer launches")
+
+
 def small_recording(folder: Path) -> Path:
     """The FP32 recording cut down to its first launch."""
     assert FP32 is not None
-    whole = report_bytes()
-    blocks = framing.parse(whole).blocks
-    first = next(i for i, block in enumerate(blocks) if block.results)
     folder.mkdir(parents=True)
-    (folder / "profile.ncu-rep").write_bytes(whole[: blocks[first + 1].offset])
+    (folder / "profile.ncu-rep").write_bytes(first_launches(1))
     manifest = store.load_manifest(FP32)
     timings = [timing for timing in store.load_timings(FP32) if timing.rung in ("naive", "cublas")]
     store.save(

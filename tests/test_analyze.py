@@ -9,6 +9,8 @@ import errno
 import io
 import json
 import os
+import random
+import re
 import resource
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import mutation
 import pytest
 import report_files
 from click.testing import CliRunner
@@ -39,6 +42,7 @@ from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.model import Diagnosis, Finding
 from ncu_toolkit.render import analysis as views
 from ncu_toolkit.render import analysis_json
+from ncu_toolkit.report import framing
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
@@ -182,8 +186,8 @@ def test_a_broken_file_is_named_and_the_others_are_shown(folder: Path) -> None:
 def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
     code, out, _ = run("analyze", str(folder / "broken" / "cut.ncu-rep"), "--allow-partial")
     assert code == 0
-    assert "partial:" in out
-    assert "1 of at least 1 launches" in out
+    assert "unreadable in part:" in out
+    assert "1 of at least 1 launches" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "brief", "markdown"])
@@ -227,24 +231,107 @@ def test_a_broken_file_among_good_ones_is_an_input_error_unless_accepted(
     )
 
 
-def test_a_launch_that_contradicts_itself_is_not_judged(folder: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def contradictory(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of two launches, with the bytes of one read from device memory doubled."""
+    path = tmp_path_factory.mktemp("contradictory") / "doubled.ncu-rep"
     data = (folder / "two.ncu-rep").read_bytes()
-    path = tmp_path / "renamed.ncu-rep"
-    path.write_bytes(
-        report_files.with_texts(data, lambda name: b"naivf" if name == b"naive" else None)
-    )
-    code, out, _ = run("analyze", str(path), "--format", "json")
+    path.write_bytes(mutation.double_a_figure(data, random.Random(1), b"dram__bytes_read.sum")[0])
+    return path
+
+
+def test_a_launch_that_contradicts_itself_keeps_its_verdict(
+    folder: Path, contradictory: Path
+) -> None:
+    before = json.loads(run("analyze", str(folder / "two.ncu-rep"), "--format", "json")[1])
+    code, out, err = run("analyze", str(contradictory), "--format", "json")
+    assert (code, err) == (0, "")
     document = json.loads(out)
-    assert (code, document["files"][0]["status"], document["files"][0]["damage"]) == (
+    jsonschema.validate(document, analysis_json.schema())
+    (file,) = document["files"]
+    assert (file["status"], file["state"], file["damage"]) == ("complete", "contradictory", None)
+    assert [launch["status"] for launch in document["launches"]] == ["complete", "complete"]
+    (named,) = [launch for launch in document["launches"] if launch["contradictions"]]
+    assert named["diagnosis"]["bottleneck"] != "unknown"
+    assert all("dram_read_bytes" in found["metrics"] for found in named["contradictions"])
+    first = named["contradictions"][0]["text"]
+    assert f"Contradictory: {first}." in named["diagnosis"]["notes"]
+    (other,) = [launch for launch in document["launches"] if not launch["contradictions"]]
+    (same,) = [launch for launch in before["launches"] if launch["launch"] == other["launch"]]
+    assert other["diagnosis"] == same["diagnosis"]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "brief", "csv", "html"])
+def test_every_format_names_a_contradiction(form: str, contradictory: Path, tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    standalone = ("--standalone", "-o", str(target)) if form == "html" else ()
+    code, out, err = run("analyze", str(contradictory), "--format", form, *standalone)
+    assert (code, err) == (0, "")
+    shown = " ".join((target.read_text(encoding="utf-8") if form == "html" else out).split())
+    assert "dram__bytes_read.sum" in shown.replace("\\_", "_")
+    if form in ("text", "markdown", "brief"):
+        assert shown.count("contradictory:") == 1
+
+
+def without_launches(data: bytes) -> bytes:
+    return data[: next(b.offset for b in framing.parse(data).blocks if b.results)]
+
+
+def cut_after_a_launch(data: bytes) -> bytes:
+    blocks = framing.parse(data).blocks
+    return data[: blocks[next(i for i, b in enumerate(blocks) if b.results) + 1].offset]
+
+
+def newer(data: bytes) -> bytes:
+    return re.sub(rb"2025\.\d\.\d(?=\.\d \(build)", b"2031.1.0", data)
+
+
+#: What is in the file, the exit code, the state that the one line names, and what it says to do.
+BAD = {
+    "empty": (lambda _: b"", EXIT_INPUT, "unreadable", "run it again and let it finish"),
+    "pointer": (
+        lambda _: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
         EXIT_INPUT,
-        "partial",
-        "1 launch contradicts itself",
-    )
-    first, second = document["launches"]
-    assert first["status"].startswith("damaged: ")
-    assert first["diagnosis"]["bottleneck"] == "unknown"
-    assert second["status"] == "complete"
-    assert run("analyze", str(path), "--allow-partial")[0] == 0
+        "unreadable",
+        "git lfs pull",
+    ),
+    "text": (lambda _: b"==PROF== Connected", EXIT_INPUT, "unreadable", "Pass the .ncu-rep file"),
+    "half": (lambda data: data[: len(data) // 2], EXIT_INPUT, "unreadable", "Copy or record it"),
+    "half of it zeros": (
+        lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2),
+        EXIT_INPUT,
+        "unreadable",
+        "Copy or record it",
+    ),
+    "no launch": (without_launches, EXIT_INPUT, "unreadable", "its filters match a kernel"),
+    "cut at a block": (cut_after_a_launch, EXIT_INPUT, "incomplete", "Copy or record it again"),
+    "newer ncu": (newer, 0, "complete", ""),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_in_a_line(name: str, folder: Path, tmp_path: Path) -> None:
+    change, code, state, remedy = BAD[name]
+    path = tmp_path / "bad.ncu-rep"
+    path.write_bytes(change((folder / "two.ncu-rep").read_bytes()))
+    ended, out, err = run("analyze", str(path), "--format", "json")
+    assert ended == code
+    assert json.loads(out)["files"][0]["state"] == state
+    assert len(err.splitlines()) == (1 if code else 0)
+    if code:
+        assert err.startswith(f"error: {state}: '{path}'")
+        assert remedy in err
+    if state == "incomplete":
+        assert len(json.loads(out)["launches"]) == 1, "what is there is analysed"
+        assert run("analyze", str(path), "--allow-partial")[0] == 0
+
+
+def test_a_folder_without_reports_is_told_in_a_line(tmp_path: Path) -> None:
+    code, _, err = run("analyze", str(tmp_path), "--format", "json")
+    assert code == EXIT_INPUT
+    assert err.splitlines() == [
+        f"error: unreadable: '{tmp_path}' is a folder without reports (*.ncu-rep). Name the report files, or their folder"
+    ]
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "brief", "csv"])

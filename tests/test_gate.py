@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import mutation
 import pytest
 import report_files
 
@@ -26,6 +27,7 @@ from ncu_toolkit.core.errors import (
     InputProblem,
     UsageProblem,
 )
+from ncu_toolkit.report import framing
 from ncu_toolkit.runs import baselines
 
 
@@ -226,6 +228,37 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
     assert run("compare", "", new)[0] == EXIT_USAGE, (
         "an unset variable, not the folder one works in"
     )
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_a_contradiction_is_compared_and_named(
+    reports: tuple[Path, Path], tmp_path: Path, form: str
+) -> None:
+    doubled = tmp_path / "doubled.ncu-rep"
+    data = reports[0].read_bytes()
+    doubled.write_bytes(
+        mutation.double_a_figure(data, random.Random(1), b"dram__bytes_read.sum")[0]
+    )
+    code, out, _ = run("compare", str(reports[0]), str(doubled), "--format", form)
+    assert code == 0
+    assert "contradictory: naive in the new: " in out.replace("\\", "")
+    assert "contradictory" not in run("compare", *map(str, reports), "--format", form)[1]
+
+
+def test_a_file_cut_at_a_block_is_not_compared_nor_kept(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    data = reports[0].read_bytes()
+    blocks = framing.parse(data).blocks
+    last = max(index for index, block in enumerate(blocks) if block.results)
+    cut = tmp_path / "cut.ncu-rep"
+    cut.write_bytes(data[: blocks[last].offset])
+    for arguments in (("compare", str(reports[0]), str(cut)), ("baseline", "save", "x", str(cut))):
+        code, _, err = run(*arguments)
+        assert code == EXIT_INPUT
+        assert err.startswith(f"error: '{cut}' is incomplete: it does not say which ncu wrote it")
+    assert run("baseline", "save", "x", str(cut), "--allow-incomplete")[0] == 0
 
 
 def other_gpu(data: bytes) -> bytes:

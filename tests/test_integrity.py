@@ -1,5 +1,5 @@
-"""What is believed of a report, and why: contradictions inside it, checksums beside it, and some
-hundreds of mutations (the rest: mutation.py)."""
+"""The three states of a report: unreadable, incomplete, contradictory; checksums beside it, and
+some hundreds of mutations (the rest: mutation.py)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,15 @@ import mutation
 import pytest
 import report_files
 
-from ncu_toolkit.core.errors import InputProblem, ToolkitError
-from ncu_toolkit.metrics import registry
+from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.report import checksums, framing, integrity, messages, reader
 from ncu_toolkit.runs import store
 
-CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
+SHARED = report_files.recorded.ROOT.parent / "shared"
+CORPUS, REFUSED = SHARED / "corpus", SHARED / "refused"
+VERSION = "2025.3.1"
 
 
 @pytest.fixture(scope="module")
@@ -36,81 +40,298 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inspected(data: bytes) -> integrity.Inspection:
     frame = framing.parse(data)
     assert not frame.problem, "the change is meant to keep the framing whole"
-    return integrity.inspect(data, frame)
+    return integrity.inspect(data, frame, reader.ncu_version_in(data))
 
 
-def result_at(data: bytes, index: int = 0) -> tuple[int, int]:
-    return [place for block in framing.parse(data).blocks for place in block.results][index]
+def loaded(folder: Path, data: bytes) -> reader.LoadedReport:
+    path = folder / "changed.ncu-rep"
+    path.write_bytes(data)
+    return reader.load_report(path)
+
+
+def pieces_of(data: bytes) -> tuple[bytes, list[bytes], framing.Framing]:
+    """What is before the first block, the blocks' bytes, and the framing."""
+    frame = framing.parse(data)
+    edges = [*(block.offset for block in frame.blocks), len(data)]
+    return data[: edges[0]], [data[a:b] for a, b in itertools.pairwise(edges)], frame
 
 
 def test_a_whole_report_agrees_with_itself(small: Path) -> None:
     assert inspected(small.read_bytes()) == integrity.Inspection()
 
 
-@pytest.mark.corpus
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports is not here")
-def test_no_real_report_is_accused() -> None:
-    for path in sorted(CORPUS.glob("*.ncu-rep")):
-        assert inspected(path.read_bytes()) == integrity.Inspection(), path.name
-        assert not [
-            p.launch.status
-            for p in reader.load_profiles(path)
-            if p.launch.status.startswith("damaged")
-        ], path.name
-
-
 def test_a_recording_is_not_accused() -> None:
     assert inspected(report_files.recorded.report_bytes()) == integrity.Inspection()
 
 
-def value_of(data: bytes, metric: bytes, index: int = 0) -> tuple[int, int]:
-    """Where a launch's double value of a metric stands: offset and length of the 8 bytes."""
-    names = messages.metric_names(framing.parse(data))
-    offset, length = result_at(data, index)
-    at = offset
-    for number, raw, value in report_files.raw_fields(data[offset : offset + length]):
-        if number == messages.RESULT_METRIC and isinstance(value, bytes):
-            parts = {n: v for n, _, v in report_files.raw_fields(value)}
-            if names[int(parts[1])] == metric:  # type: ignore[arg-type]
-                inner = parts[2]
-                assert isinstance(inner, bytes)
-                assert inner[0] == 0x19, "a double"
-                start = data.index(inner, at) + 1
-                return start, 8
-        at += len(raw)
+REAL = sorted((*CORPUS.glob("*.ncu-rep"), *REFUSED.glob("*.ncu-rep")))
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not REAL, reason="the folders of real reports are not here")
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+def test_no_real_report_is_accused(path: Path) -> None:
+    """Two processes in one file, and rows that do not disassemble, among others."""
+    report = reader.load_report(path)
+    assert (report.damage, report.missing) == ("", "")
+    assert not any(profile.contradictions for profile in report.profiles)
+    for profile in report.profiles:
+        assert profile.launch.status.partition(":")[0] in ("complete", "incomplete")
+
+
+def test_every_relation_was_seen_to_hold_and_is_in_the_table() -> None:
+    text = (report_files.recorded.ROOT / "docs" / "integrity.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| ([\d,]+) \|$", text, re.MULTILINE)
+    counted = {relation: proves for relation, proves, launches in rows if launches != "0"}
+    assert counted == dict(integrity.RELATIONS)
+
+
+# ---- origins of whole files that an invariant must not forbid
+
+
+def in_threads(message: bytes) -> bytes:
+    """As ncu 2020.2 writes a launch: its grid in threads."""
+    values = {10: {}, 11: {}}  # type: dict[int, dict[int, int]]
+    for number, _, value in report_files.raw_fields(message):
+        if number in values and isinstance(value, bytes):
+            values[number] = {n: v for n, _, v in report_files.raw_fields(value)}  # type: ignore[misc]
+    assert values[10]
+    assert values[11]
+    grid = b"".join(
+        report_files.varint(axis << 3) + report_files.varint(blocks * values[11].get(axis, 1))
+        for axis, blocks in values[10].items()
+    )
+    return b"".join(
+        report_files._field(10, grid) if number == 10 else raw
+        for number, raw, _ in report_files.raw_fields(message)
+    )
+
+
+def of_another_process(message: bytes) -> bytes:
+    """As on Windows, and where a child process launches: not the process of the block's header."""
+    return b"".join(
+        report_files.varint(1 << 3) + report_files.varint(4_242) if number == 1 else raw
+        for number, raw, _ in report_files.raw_fields(message)
+    )
+
+
+def as_numba(message: bytes) -> bytes:
+    """A mangled name with a module's name and an ABI tag, without the function's name in it."""
+    mangled = (
+        b"_ZN6mymod5outer12_3clocals_3e4addB2v1B92cw51cXTLSUwv1sCUt9Uw1VEw0NRRQPKzLTg4EE5Array"
+    )
+    return b"".join(
+        report_files._field(5, mangled) if number == 5 else raw
+        for number, raw, _ in report_files.raw_fields(message)
+    )
+
+
+ORIGINS = {
+    "Windows or a child process": of_another_process,
+    "ncu 2020.2": in_threads,
+    "Numba": as_numba,
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_whole_files_of_other_origins(small: Path, tmp_path: Path, origin: str) -> None:
+    before = reader.load_profiles(small)
+    changed = report_files._with_results(small.read_bytes(), ORIGINS[origin])
+    assert changed != small.read_bytes()
+    report = loaded(tmp_path, changed)
+    assert (report.damage, report.missing) == ("", "")
+    for old, new in zip(before, report.profiles, strict=True):
+        assert (new.launch.status, new.contradictions) == ("complete", {})
+        assert new.launch.grid == old.launch.grid
+        assert diagnose(new) == diagnose(old)
+
+
+def test_launches_of_two_processes_interleave(small: Path, tmp_path: Path) -> None:
+    """Two programs at once: launches by turns, the second process's clock behind the first's."""
+    turn = itertools.count()
+
+    def change(message: bytes) -> bytes:
+        return of_another_process(message) if next(turn) % 2 else message
+
+    data = report_files._with_results(report_files.first_launches(4), change)
+    head, pieces, frame = pieces_of(data)
+    at = [index for index, block in enumerate(frame.blocks) if block.results]
+    pieces[at[1]], pieces[at[2]] = pieces[at[2]], pieces[at[1]]
+    report = loaded(tmp_path, head + b"".join(pieces))
+    assert [profile.launch.status for profile in report.profiles] == ["complete"] * 4
+    assert not any(profile.contradictions for profile in report.profiles)
+
+
+# ---- unreadable
+
+
+def test_a_report_without_launches_is_unreadable(small: Path, tmp_path: Path) -> None:
+    head, pieces, frame = pieces_of(small.read_bytes())
+    first = next(index for index, block in enumerate(frame.blocks) if block.results)
+    for kept in range(1, first + 1):
+        with pytest.raises(InputProblem, match="holds no launches"):
+            loaded(tmp_path, head + b"".join(pieces[:kept]))
+
+
+def test_bytes_inside_a_launch_that_make_no_sense_are_damage(small: Path, tmp_path: Path) -> None:
+    data = small.read_bytes()
+    offset = next(block.results[0][0] for block in framing.parse(data).blocks if block.results)
+    odd = data[:offset] + b"\x07" * 4 + data[offset + 4 :]  # wire type 7 does not exist
+    with pytest.raises(InputProblem, match=f"is damaged at offset {offset}, in launch 0"):
+        loaded(tmp_path, odd)
+    (tmp_path / "changed.ncu-rep").write_bytes(odd)
+    partly = reader.load_report(tmp_path / "changed.ncu-rep", allow_partial=True)
+    assert f"at offset {offset}" in partly.damage
+
+
+def test_a_newer_format_is_not_called_damaged(small: Path, tmp_path: Path) -> None:
+    data = small.read_bytes()
+    newer = re.sub(rb"2025\.\d\.\d(?=\.\d \(build)", b"2031.1.0", data)
+    assert reader.ncu_version_in(newer) == "2031.1.0"
+    assert [profile.launch.status for profile in loaded(tmp_path, newer).profiles] == [
+        "complete",
+        "complete",
+    ]
+    offset = next(block.results[0][0] for block in framing.parse(newer).blocks if block.results)
+    odd = newer[:offset] + b"\x07" * 4 + newer[offset + 4 :]
+    assert inspected(odd).damage == ""
+
+
+# ---- incomplete
+
+
+def test_a_file_cut_at_a_block(small: Path, tmp_path: Path) -> None:
+    """Every cut before the end of the session data is named; so is one after a kernel's code. What
+    is there is read. A cut after a whole launch leaves a whole file."""
+    head, pieces, frame = pieces_of(report_files.first_launches(3))
+    session = next(i for i, piece in enumerate(pieces) if b"(build " in piece)
+    seen = set()
+    for kept in range(1, len(pieces)):
+        launches = sum(len(block.results) for block in frame.blocks[:kept])
+        if not launches:
+            continue
+        report = loaded(tmp_path, head + b"".join(pieces[:kept]))
+        assert len(report.profiles) == launches
+        if kept <= session:
+            assert "which ncu wrote it" in report.missing
+        elif frame.blocks[kept - 1].sources:
+            assert "the code of a kernel that no launch ran" in report.missing
+        else:
+            assert report.missing == ""
+        seen.add(report.missing)
+    assert len(seen) == 3
+
+
+def test_launches_that_the_module_does_not_return_are_missing(small: Path) -> None:
+    report = reader.counted(reader.LoadedReport("a", (), VERSION, 27), 3)
+    assert "it declares 27 launches, and 3 could be read" in report.missing
+    assert reader.counted(report, 27).read_launches == 27
+
+
+# ---- contradictory
+
+
+def doubled(data: bytes, metric: bytes) -> bytes:
+    """The report with a figure of its first launch twice as large."""
+    for seed in range(100):
+        changed, where = mutation.double_a_figure(data, random.Random(seed), metric)
+        first = next(block.results[0] for block in framing.parse(data).blocks if block.results)
+        if where.offset < sum(first):
+            return changed
     raise AssertionError(metric)
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [
-        b"dram__bytes.sum",
-        b"smsp__average_warp_latency_per_inst_issued.ratio",
-        b"sm__warps_active.avg.pct_of_peak_sustained_active",
-        b"lts__t_sectors.avg",
-    ],
-)
-@pytest.mark.parametrize("bit", [12, 30, 50, 61])
-def test_a_flipped_bit_of_a_figure_is_seen(
-    small: Path, tmp_path: Path, metric: bytes, bit: int
-) -> None:
-    data = bytearray(small.read_bytes())
-    start, _ = value_of(bytes(data), metric)
-    data[start + bit // 8] ^= 1 << bit % 8
-    found = inspected(bytes(data))
-    assert list(found.launches) == [0]
-    path = tmp_path / "flipped.ncu-rep"
-    path.write_bytes(data)
-    first, second = reader.load_profiles(path)
-    assert first.launch.status.startswith("damaged: ")
-    assert second.launch.complete, "the other launch is as good as before"
+def test_a_doubled_figure_is_named_and_the_verdict_stands(small: Path, tmp_path: Path) -> None:
+    before = reader.load_profiles(small)
+    report = loaded(tmp_path, doubled(small.read_bytes(), b"dram__bytes_read.sum"))
+    first, second = report.profiles
+    assert report.missing == ""
+    assert first.launch.complete
+    assert second.contradictions == {}
+    assert diagnose(second) == diagnose(before[1]), "the other launch is as good as before"
+    sentence = next(text for text in first.contradictions if text.startswith("dram__bytes.sum is"))
+    assert "dram__bytes_read.sum and dram__bytes_write.sum give" in sentence
+    assert "dram_read_bytes" in first.contradictions[sentence]
+    old, new = diagnose(before[0]), diagnose(first)
+    assert new.primary.bottleneck != "unknown"
+    assert f"Contradictory: {sentence}." in new.notes
+    kept = {finding.bottleneck: finding for finding in old.findings}
+    lowered = False
+    for finding in new.findings:
+        used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
+        if used & {"dram_read_bytes", "dram_write_bytes"}:
+            assert sentence in finding.summary
+            assert finding.confidence != "high"
+            lowered = True
+        elif finding.bottleneck in kept:
+            assert "contradicts itself" not in finding.summary
+            assert finding.confidence == kept[finding.bottleneck].confidence
+    assert lowered, "a rule of this launch uses the bytes that were read"
 
 
-def test_counts_of_instructions_are_held_against_their_total(small: Path, tmp_path: Path) -> None:
+STOCK = report_files.recorded.ROOT / "tests" / "heldout" / "three" / "h200-stock.ncu-rep.xz"
+
+
+@pytest.fixture(scope="module")
+def stock() -> bytes:
+    """The first two launches of a report with rates: the ladders' sections collect none."""
+    head, pieces, frame = pieces_of(framing.read_bytes(STOCK))
+    at = [index for index, block in enumerate(frame.blocks) if block.sources or block.results]
+    second = [index for index in at if frame.blocks[index].results][1]
+    following = next(index for index in at if index > second)
+    return head + b"".join(pieces[:following])
+
+
+def test_a_doubled_time_is_named(stock: bytes, tmp_path: Path) -> None:
+    (before, *_) = loaded(tmp_path, stock).profiles
+    assert before.contradictions == {}
+    (first, second) = loaded(tmp_path, doubled(stock, b"gpu__time_duration.sum")).profiles
+    ((sentence, names),) = first.contradictions.items()
+    assert names == ("duration",)
+    assert re.match(
+        r"gpu__time_duration\.sum is \d+ ns, and (\S+) / \1\.per_second gives", sentence
+    )
+    assert second.contradictions == {}
+    sure = {"high": 2, "medium": 1, "low": 0}
+    kept = {finding.bottleneck: finding for finding in diagnose(before).findings}
+    for finding in diagnose(first).findings:
+        assert sentence in finding.summary
+        if finding.bottleneck in kept:
+            assert sure[finding.confidence] <= sure[kept[finding.bottleneck].confidence]
+        assert finding.confidence != "high"
+
+
+def test_a_doubled_rate_is_named_with_its_figure(stock: bytes) -> None:
+    found = inspected(doubled(stock, b"dram__cycles_elapsed.avg.per_second"))
+    ((sentence, names),) = found.contradictions[0].items()
+    assert sentence.startswith("dram__cycles_elapsed.avg is ")
+    assert names == ("dram__cycles_elapsed.avg", "dram_clock")
+
+
+def test_code_that_is_gone_is_named_and_lowers_the_confidence(small: Path, tmp_path: Path) -> None:
+    before = reader.load_profiles(small)
+    head, pieces, frame = pieces_of(small.read_bytes())
+    without = [
+        piece for piece, block in zip(pieces, frame.blocks, strict=True) if not block.sources
+    ]
+    report = loaded(tmp_path, head + b"".join(without))
+    for old, new in zip(before, report.profiles, strict=True):
+        assert new.launch.complete
+        assert new.contradictions == {
+            "it names machine code, and the file does not have that code": ()
+        }
+        verdict = diagnose(new).primary
+        assert verdict.bottleneck != "unknown"
+        assert verdict.confidence != "high"
+        assert "does not have that code" in verdict.summary
+        assert diagnose(old).primary.confidence == "high"
+
+
+def test_counts_of_instructions_are_compared_with_their_total(small: Path, tmp_path: Path) -> None:
     data = bytearray(small.read_bytes())
-    names = messages.metric_names(framing.parse(bytes(data)))
-    which = names.index(b"inst_executed")
-    offset, length = result_at(bytes(data))
+    frame = framing.parse(bytes(data))
+    which = messages.metric_names(frame).index(b"inst_executed")
+    offset, length = next(block.results[0] for block in frame.blocks if block.results)
     for number, _, value in report_files.raw_fields(bytes(data[offset : offset + length])):
         if (
             number == messages.RESULT_METRIC
@@ -118,65 +339,71 @@ def test_counts_of_instructions_are_held_against_their_total(small: Path, tmp_pa
             and next(report_files.raw_fields(value))[2] == which
         ):
             # a small count of some instruction: its last byte, which holds its high bits
-            at = bytes(data).index(value, offset) + len(value) - 5
-            data[at] ^= 0x01
+            data[bytes(data).index(value, offset) + len(value) - 5] ^= 0x01
             break
-    path = tmp_path / "counts.ncu-rep"
-    path.write_bytes(data)
-    try:
-        status = reader.load_profiles(path)[0].launch.status
-    except ToolkitError as error:
-        status = f"damaged: {error}"
-    assert status.startswith("damaged")
+    first, second = loaded(tmp_path, bytes(data)).profiles
+    assert any("summed over its instructions" in text for text in first.contradictions)
+    assert ("executed",) in first.contradictions.values()
+    assert second.contradictions == {}
 
 
-def test_whole_blocks(small: Path) -> None:
-    data = small.read_bytes()
-    frame = framing.parse(data)
-    edges = [*(block.offset for block in frame.blocks), len(data)]
-    pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
-    head = data[: edges[0]]
-    of_results = [i for i, block in enumerate(frame.blocks) if block.results]
-    of_sources = [i for i, block in enumerate(frame.blocks) if block.sources]
-    twice = [*pieces[: of_results[1] + 1], pieces[of_results[1]], *pieces[of_results[1] + 1 :]]
-    assert "in the file twice" in inspected(head + b"".join(twice)).launches[2]
-    swapped = list(pieces)
-    swapped[of_results[0]], swapped[of_results[1]] = swapped[of_results[1]], swapped[of_results[0]]
-    assert inspected(head + b"".join(swapped)) != integrity.Inspection()
-    no_code = [piece for i, piece in enumerate(pieces) if i != of_sources[1]]
-    assert (
-        "the code it refers to is not in the file"
-        in inspected(head + b"".join(no_code)).launches[1]
-    )
-    no_launch = [piece for i, piece in enumerate(pieces) if i != of_results[1]]
-    assert "belong to no launch" in inspected(head + b"".join(no_launch)).problems[0]
+def test_rows_without_text_condemn_nothing(small: Path, tmp_path: Path) -> None:
+    """Code that the disassembler does not know: zeros for some instructions."""
+    data = bytearray(small.read_bytes())
+    at = data.index(b".text.") and data.index(b"\x7fELF")
+    (profile, *_) = reader.load_profiles(small)
+    start = _text_section(bytes(data), at)
+    data[start + 16 : start + 16 * 4] = b"\xff" * 48
+    (first, *_) = loaded(tmp_path, bytes(data)).profiles
+    assert [row.sass for row in first.instructions] != [row.sass for row in profile.instructions]
+    assert first.launch.complete
+    assert first.contradictions == {}
 
 
-def test_names_must_fit(small: Path) -> None:
-    data = small.read_bytes()
-    renamed = data.replace(b"launch__grid_size", b"launch__grjd_size")
-    assert "launch__grid_size" in inspected(renamed).problems[0]
-    other = report_files.with_texts(data, lambda name: b"naivf" if name == b"naive" else None)
-    assert "no function of its name" in inspected(other).launches[0]
+def _text_section(data: bytes, elf: int) -> int:
+    """Where the first code of an ELF at offset `elf` starts."""
+    (sections,) = struct.unpack_from("<Q", data, elf + 0x28)
+    count, names = struct.unpack_from("<HH", data, elf + 0x3C)
+    strings = struct.unpack_from("<IIQQQQ", data, elf + sections + 64 * names)[4]
+    for index in range(count):
+        name, _, _, _, offset, _ = struct.unpack_from("<IIQQQQ", data, elf + sections + 64 * index)
+        if data[elf + strings + name :].startswith(b".text."):
+            return int(elf + offset)
+    raise AssertionError("no code")
 
 
-def test_an_empty_report_is_refused(small: Path, tmp_path: Path) -> None:
-    data = small.read_bytes()
-    first = next(block for block in framing.parse(data).blocks if block.results)
-    path = tmp_path / "none.ncu-rep"
-    path.write_bytes(data[: first.offset])
-    with pytest.raises(InputProblem, match="holds no launches"):
-        reader.load_report(path)
+@pytest.mark.parametrize(
+    ("average", "total", "percentage", "agree"),
+    [
+        (2.2944434120072152, 2.294443412007231, True, True),
+        (2.2944434120072152, 2.2944443, True, False),
+        (97.70555658799279, 97.70555658799277, True, True),
+        (1.0, 132.0, False, True),
+        (1.0, 132.5, False, False),
+        (0.0, 0.0, False, True),
+        (0.0, 1.0, False, False),
+    ],
+    ids=[
+        "what is left of 100",
+        "changed",
+        "a large part",
+        "a sum over 132 units",
+        "no whole number of units",
+        "nothing",
+        "something out of nothing",
+    ],
+)
+def test_averages_and_sums(average: float, total: float, percentage: bool, agree: bool) -> None:
+    """The first pair stands in a stock report of a kernel that leaves 2.3% of the issue slots
+    idle."""
+    assert integrity._agree(average, total, percentage) is agree
 
 
-def test_a_newer_format_is_not_called_damaged(small: Path) -> None:
-    data = small.read_bytes()
-    frame = framing.parse(data)
-    offset, length = frame.blocks[-1].results[0] if frame.blocks[-1].results else result_at(data)
-    odd = data[:offset] + b"\x07" * 4 + data[offset + 4 :]  # wire type 7 does not exist
-    assert "cannot be read" in integrity.inspect(odd, frame, "2025.3.1").launches.popitem()[1]  # type: ignore[attr-defined]
-    assert integrity.inspect(odd, frame, "2031.1.0") == integrity.Inspection()
-    assert length
+def test_contradictions_of_a_file_with_several_ranges_are_said_of_all_launches() -> None:
+    said = reader._of_every_launch({1: {"a is 1 and b is 2": ("a", "b")}}, 3)
+    assert list(said) == [0, 1, 2]
+    assert said[0] == {"in a launch of this file a is 1 and b is 2": ("a", "b")}
+    assert reader._of_every_launch({}, 3) == {}
 
 
 # ---- checksums
@@ -293,25 +520,12 @@ def test_no_mutation_is_silent_beside_a_checksum(sources: list[Path]) -> None:
     assert tally.outcomes["reported"] > 150
 
 
-#: Parts whose bytes mean something by themselves: text and code, where the file holds nothing to
-#: compare with.
-UNPROTECTED = {
-    "source text",
-    "rule messages",
-    "NVTX",
-    "names",
-    "machine code",
-    "block of results",
-    "other fields",
-}
-
-
-def test_without_a_checksum_figures_are_hardly_ever_changed_in_silence(sources: list[Path]) -> None:
+def test_mutations_give_no_traceback_and_cuts_are_reported(sources: list[Path]) -> None:
     tally = mutation.campaign(sources, 150, 7, with_checksum=False)
-    protected = [item for item in tally.silent if item[2].part not in UNPROTECTED]
-    assert len(protected) <= 4, protected
     assert not tally.broken
-    assert tally.outcomes["reported"] > 60
+    cut = ("cut the end", "cut out", "insert", "repeat")
+    assert not [found for found in tally.silent if found[2].kind in cut]
+    assert tally.outcomes["reported"] > 40
 
 
 def test_mutations_are_the_same_for_the_same_seed(small: Path) -> None:
@@ -324,32 +538,3 @@ def test_mutations_are_the_same_for_the_same_seed(small: Path) -> None:
     assert all(start >= end for (start, _, _), end in zip(stretches[1:], ends, strict=False)), (
         "parts do not overlap"
     )
-
-
-@pytest.mark.parametrize(
-    ("average", "total", "percentage", "agree"),
-    [
-        (2.2944434120072152, 2.294443412007231, True, True),
-        (2.2944434120072152, 2.294443412107231, True, False),
-        (97.70555658799279, 97.70555658799277, True, True),
-        (1.0, 132.0, False, True),
-        (1.0, 132.5, False, False),
-    ],
-    ids=[
-        "what is left of 100",
-        "changed",
-        "a large part",
-        "a sum over 132 units",
-        "no whole number of units",
-    ],
-)
-def test_averages_and_sums(average: float, total: float, percentage: bool, agree: bool) -> None:
-    """The first pair stands in a stock report of a kernel that leaves 2.3% of the issue slots
-    idle."""
-    assert integrity._agree(average, total, percentage) is agree
-
-
-def test_other_matrix_types_are_no_misspelt_names() -> None:
-    name = registry.REGISTRY["hmma_pipe_active"].ncu[-1].encode()
-    assert not list(integrity._name_table([name.replace(b"hmma", b"dmma")]))
-    assert list(integrity._name_table([name.replace(b"hmma", b"hmna")]))

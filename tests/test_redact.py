@@ -106,7 +106,7 @@ def test_launches_without_figures_are_told(source: Path, tmp_path: Path) -> None
 
 def incomplete_launches(source: Path) -> list[Profile]:
     first, second = reader.load_profiles(source)
-    return [first, replace(second, launch=replace(second.launch, status="damaged: its grid"))]
+    return [first, replace(second, launch=replace(second.launch, status="incomplete: no grid"))]
 
 
 def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pickle
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -50,7 +50,7 @@ class Options:
 @dataclass(frozen=True)
 class LaunchResult:
     """One launch with its verdict. `status` is "complete" or why its data are not; `file` is the
-    path as it was given."""
+    path as it was given; `contradictions` are the profile's."""
 
     file: str
     key: str
@@ -65,6 +65,7 @@ class LaunchResult:
     diagnosis: Diagnosis
     figures: dict[str, float | None] = field(default_factory=dict)
     profile: Profile | None = None
+    contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -73,8 +74,8 @@ class LaunchResult:
 
 @dataclass(frozen=True)
 class FileResult:
-    """One file. `error` says why it could not be read, `damage` what is missing of one that was
-    read in part."""
+    """One file. `error` says why it could not be read, `damage` where the bytes of one stop making
+    sense that was read all the same, `missing` what one lacks that can be read."""
 
     path: str
     launches: tuple[LaunchResult, ...] = ()
@@ -82,12 +83,28 @@ class FileResult:
     declared: int = 0
     read: int = 0
     damage: str = ""
+    missing: str = ""
     checksum: str = ""
     error: ToolkitError | None = None
 
     @property
     def status(self) -> str:
-        return "unreadable" if self.error else "partial" if self.damage else "complete"
+        return "unreadable" if self.error else "partial" if self.lacking else "complete"
+
+    @property
+    def lacking(self) -> str:
+        """What is missing of a file that was read in part."""
+        return "; ".join(filter(None, (self.damage, self.missing)))
+
+    @property
+    def state(self) -> str:
+        """The first that holds of the file or of a launch in it: "unreadable", "incomplete",
+        "contradictory", else "complete"."""
+        if self.error or self.damage:
+            return "unreadable"
+        if self.missing or not all(launch.complete for launch in self.launches):
+            return "incomplete"
+        return "contradictory" if any(one.contradictions for one in self.launches) else "complete"
 
     @property
     def filtered_out(self) -> int:
@@ -175,9 +192,9 @@ class Analysis:
         return tuple(launch for launch in self.launches if not launch.complete)
 
     @property
-    def damaged(self) -> tuple[FileResult, ...]:
-        """Files that were read, but of which something is missing or contradicts itself."""
-        return tuple(file for file in self.files if file.damage)
+    def partial(self) -> tuple[FileResult, ...]:
+        """Files that were read, but of which something is missing."""
+        return tuple(file for file in self.files if file.status == "partial")
 
     @property
     def unreadable(self) -> tuple[FileResult, ...]:
@@ -349,7 +366,7 @@ def read_packed(
             allow_partial=options.allow_partial,
         )
         return Packed(
-            _file(path, report, _broken(launches)),
+            _file(path, report),
             (pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL),),
         )
     codes = messages.codes(data, frame)
@@ -367,28 +384,26 @@ def read_packed(
         plain = reader.plain(Path(path), data, frame, Path(scratch))
         if ncu_module.fits_here():
             crew.fork(min(jobs, len(spans)), partial(_prepare, plain, codes))
-        report, doubts = reader.examine(
+        report, contradictions = reader.examine(
             Path(path), data, frame, allow_partial=options.allow_partial
         )
         del data
         tasks = [
-            (path, str(plain), options, reader.Part({index: codes[index] for index in span}, doubts, report.ncu_version)) for span in spans
+            (path, str(plain), options, reader.Part({index: codes[index] for index in span}, contradictions, report.ncu_version)) for span in spans
         ]  # fmt: skip
         found: list[bytes] = []
-        seen = broken = 0
+        seen = 0
         for done in crew.run(tasks, jobs):
             if done.error is not None:
                 if not options.allow_partial:
                     raise done.error
                 lost = f"{shares.places(spans[done.index])}: {done.error.message}"
-                report = replace(report, damage="; ".join(filter(None, (report.damage, lost))))
+                report = replace(report, missing="; ".join(filter(None, (report.missing, lost))))
             else:
-                launches_there, broken_there, seen_there = done.value
+                launches_there, seen_there = done.value
                 found.append(launches_there)
-                broken, seen = broken + broken_there, max(seen, seen_there)
-    if not options.allow_partial:
-        report = reader.counted(report, seen, allow_partial=False)
-    return Packed(_file(path, replace(report, read_launches=seen), broken), tuple(found))
+                seen = max(seen, seen_there)
+    return Packed(_file(path, reader.counted(report, seen)), tuple(found))
 
 
 def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
@@ -401,9 +416,9 @@ def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
     reader.prepare(plain, codes)
 
 
-def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tuple[bytes, int, int]:
-    """Some launches of a report, for `read_packed`: pickled, how many contradict themselves, and
-    how many launches the whole of it holds.
+def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tuple[bytes, int]:
+    """Some launches of a report, for `read_packed`: pickled, and how many launches the whole of it
+    holds.
 
     `plain` is the same report unpacked.
     """
@@ -417,7 +432,7 @@ def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tup
         wanted=_wanted(options),
         sources=options.profiles,
     )
-    return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), _broken(launches), seen
+    return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), seen
 
 
 def _judge_into(
@@ -442,25 +457,16 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
     return wanted
 
 
-def _broken(launches: Iterable[LaunchResult]) -> int:
-    return sum("damaged:" in launch.status for launch in launches)
-
-
-def _file(path: str, report: reader.LoadedReport, broken: int) -> FileResult:
-    """The file without its launches, `broken` of which contradict themselves."""
-    said = (
-        f"{broken} launch{'es contradict themselves' if broken > 1 else ' contradicts itself'}"
-        if broken
-        else ""
-    )
-    damage = "; ".join(filter(None, (report.damage, said)))
+def _file(path: str, report: reader.LoadedReport) -> FileResult:
+    """The file without its launches."""
     return FileResult(
         path,
         (),
         report.ncu_version,
         report.declared_launches,
         report.read_launches,
-        damage,
+        report.damage,
+        report.missing,
         report.checksum,
     )
 
@@ -496,4 +502,5 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         if options.figures
         else {},
         profile=whole,
+        contradictions=profile.contradictions,
     )

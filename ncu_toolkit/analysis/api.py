@@ -25,13 +25,14 @@ Table = Literal["launches", "metrics", "instructions"]
 
 @dataclass(frozen=True)
 class Report:
-    """The launches of one report, in file order. `damage` says what is missing of one that was read
-    in part."""
+    """The launches of one report, in file order. `damage` says where the bytes of one stop making
+    sense that was read with `allow_partial`; `missing` what one lacks that can be read."""
 
     path: str
     profiles: tuple[Profile, ...]
     ncu_version: str = ""
     damage: str = ""
+    missing: str = ""
 
     def __len__(self) -> int:
         return len(self.profiles)
@@ -85,17 +86,18 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
     Args:
         instructions: also read per-instruction counters and source; the verdicts are surer with
             them, and reading takes longer.
-        allow_partial: read what is intact of a damaged file; `damage` of the result says what is
-            missing.
+        allow_partial: read what is intact of a damaged file; `damage` of the result says where it
+            breaks off.
 
     Raises:
-        InputProblem: the file is unreadable, no report, or damaged.
+        InputProblem: the file is unreadable: no report, damaged, or without a launch. One that is
+            incomplete is read: see `missing`, and the status of each launch.
         EnvironmentProblem: NVIDIA's `ncu_report` module is missing.
     """
     from ncu_toolkit.report import reader
 
     report = reader.load_report(path, instructions=instructions, allow_partial=allow_partial)
-    return Report(report.path, report.profiles, report.ncu_version, report.damage)
+    return Report(report.path, report.profiles, report.ncu_version, report.damage, report.missing)
 
 
 class Range(contextlib.ContextDecorator):

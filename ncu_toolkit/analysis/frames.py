@@ -16,6 +16,7 @@ _KEY: Final = ("file", "launch", "kernel")
 LAUNCHES: Final = (
     *_KEY,
     "status",
+    "contradictions",
     "gpu",
     "grid",
     "block",
@@ -67,6 +68,7 @@ def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
         launch = profile.launch
         row = _key(profile) | {
             "status": launch.status,
+            "contradictions": "; ".join(profile.contradictions),
             "gpu": profile.device.name,
             "grid": "x".join(map(str, launch.grid)),
             "block": "x".join(map(str, launch.block)),

@@ -45,6 +45,12 @@ class Side:
     status: str = "complete"
 
     @cached_property
+    def contradictions(self) -> tuple[str, ...]:
+        """The first pair of figures that do not fit together in each repeat that has one."""
+        found = (next(iter(profile.contradictions), "") for profile in self.profiles)
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    @cached_property
     def representative(self) -> Profile | None:
         """The profile of median duration."""
         ordered = sorted(self.profiles, key=lambda profile: profile.duration_us or 0.0)
@@ -363,4 +369,10 @@ def compare(
         tuple(failures),
         tuple(undecided),
         tuple(gate.text for gate in gates),
+        tuple(
+            f"contradictory: {side.name} in the {which}: {sentence}; its figures are less sure"
+            for pair in pairs
+            for which, side in (("old", pair.old), ("new", pair.new))
+            for sentence in side.contradictions
+        ),
     )

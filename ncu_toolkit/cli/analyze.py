@@ -64,7 +64,7 @@ WIDTH = 140
 @click.option(
     "--allow-partial",
     is_flag=True,
-    help="Analyse what is intact of damaged files, say how much is missing, and accept it: exit code 0.",
+    help="Read what is intact of damaged files, and accept that as well as what is incomplete: exit code 0.",
 )
 @click.option(
     "--redact",
@@ -95,10 +95,10 @@ def command(
     """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
 
     Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time,
-    repeats are grouped. Exit code 4 when a file could not be read, is damaged or contradicts
-    itself, a launch in it is incomplete, or no launch matches --kernel; everything else is shown
-    all the same. With --allow-partial that is accepted, and said, as long as there is a launch to
-    show."""
+    repeats are grouped. Exit code 4 when a file is unreadable, a file or a launch in it is
+    incomplete, or no launch matches --kernel; everything else is shown all the same. With
+    --allow-partial that is accepted, and said, as long as there is a launch to show. A launch whose
+    figures contradict each other gets its verdict, less sure, and a line that names them."""
     if standalone:
         if (
             form != "html"
@@ -150,7 +150,7 @@ def exit_code(analysis: Analysis) -> int:
         return EXIT_ENVIRONMENT
     if not analysis.launches:
         return EXIT_INPUT
-    if not (analysis.unreadable or analysis.damaged or analysis.incomplete):
+    if not (analysis.unreadable or analysis.partial or analysis.incomplete):
         return 0
     return (
         0
@@ -162,7 +162,7 @@ def exit_code(analysis: Analysis) -> int:
 def _lacking(analysis: Analysis) -> list[str]:
     """What of the input is missing, a line each; what --allow-partial accepts is said in the output
     alone."""
-    lines = [str(file.error) for file in analysis.unreadable]
+    lines = [f"unreadable: {file.error}" for file in analysis.unreadable]
     if not analysis.launches and not lines:
         kernel = analysis.options.kernel
         lines.append(
@@ -172,12 +172,15 @@ def _lacking(analysis: Analysis) -> list[str]:
         )
     if analysis.options.allow_partial:
         return lines
-    lines += [f"'{file.path}' is damaged: {file.damage}" for file in analysis.damaged]
-    lost = [launch for launch in analysis.incomplete if not launch.status.startswith("damaged")]
+    lines += [
+        f"incomplete: '{file.path}': {file.missing}. Copy or record it again, or accept it with --allow-partial"
+        for file in analysis.partial
+    ]
+    lost = analysis.incomplete
     if lost:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         lines.append(
-            f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}"
+            f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}. Record it again, or accept it with --allow-partial"
         )
     return lines
 

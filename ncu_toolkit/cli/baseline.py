@@ -27,7 +27,7 @@ def command() -> None:
 @click.option(
     "--allow-incomplete",
     is_flag=True,
-    help="Keep reports with incomplete or damaged launches too: nothing can be compared with those.",
+    help="Keep reports that are incomplete too, or hold incomplete launches: nothing can be compared with those.",
 )
 def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bool) -> None:
     """Keep copies of reports, or of a run's folder, under NAME.

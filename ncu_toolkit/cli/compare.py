@@ -56,7 +56,8 @@ def command(
 
     Launches are paired by kernel, grid and block; medians of repeated launches are compared, and
     their spread is allowed for. Exit code 1 when a --fail-on holds, 4 when the two cannot be
-    compared (different GPUs, incomplete launches, no kernel in common, a missing figure)."""
+    compared (different GPUs, incomplete files or launches, no kernel in common, a missing
+    figure). Launches whose figures contradict each other are compared, and named."""
     from ncu_toolkit.render import comparison as views
 
     parsed = [gate.parse_gate(text) for text in gates]
@@ -122,4 +123,9 @@ def _read(text: str, kernel: str, timeout: float) -> tuple[_Sides, _Sides]:
                     "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it",
                 )
             raise file.error
+    for file in analysis.partial:
+        raise InputProblem(
+            f"'{file.path}' is incomplete: {file.lacking}",
+            "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it",
+        )
     return gate.sides_of(analysis), timings

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.rules import (
     _roof,
     barrier_imbalance,
@@ -32,7 +32,9 @@ def diagnose(profile: Profile) -> Diagnosis:
     A roof reached with useful work comes first: nothing that remains can bring much there.
     Otherwise the largest predicted saving does."""
     if not profile.launch.complete:
-        return Diagnosis((_incomplete(profile),), (), {}, (profile.launch.status,))
+        return Diagnosis(
+            (_incomplete(profile),), (), {}, (profile.launch.status, *_contradictory(profile))
+        )
     model = time_model.build(profile)
     findings: list[Finding] = []
     considered: list[Ruled] = []
@@ -41,7 +43,7 @@ def diagnose(profile: Profile) -> Diagnosis:
             outcome = rule.find(profile, model)
         except (
             ArithmeticError
-        ) as error:  # figures that cannot all be true, as a damaged report has them
+        ) as error:  # figures that cannot all be true, as a contradictory report has them
             outcome = Ruled(identifier, "abstained", f"{IMPOSSIBLE} ({error}).")
         if isinstance(outcome, Finding):
             findings.append(outcome)
@@ -57,10 +59,10 @@ def diagnose(profile: Profile) -> Diagnosis:
     if not findings:
         findings.append(unknown.verdict(profile, model))
     return Diagnosis(
-        tuple(map(_stated, ranked(findings))),
+        tuple(_questioned(_stated(finding), profile) for finding in ranked(findings)),
         tuple(considered),
         model.bounds_us(),
-        tuple(_notes(profile, model)),
+        (*_contradictory(profile), *_notes(profile, model)),
     )
 
 
@@ -84,7 +86,26 @@ def _less_sure(finding: Finding) -> Finding:
     wait for what it names."""
     if finding.bottleneck in SHAPE:
         return finding
+    return _lowered(finding)
+
+
+def _lowered(finding: Finding) -> Finding:
     return replace(finding, confidence="medium" if finding.confidence == "high" else "low")
+
+
+def _questioned(finding: Finding, profile: Profile) -> Finding:
+    """A finding one step less sure where figures that do not fit together are its evidence. All
+    findings rest on the duration, and on the launch as a whole."""
+    used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
+    for sentence, names in profile.contradictions.items():
+        if not names or "duration" in names or used & set(names):
+            said = f"{finding.summary} Less sure, as this evidence contradicts itself: {sentence}."
+            return replace(_lowered(finding), summary=said)
+    return finding
+
+
+def _contradictory(profile: Profile) -> list[str]:
+    return [f"Contradictory: {sentence}." for sentence in profile.contradictions]
 
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}

@@ -102,6 +102,13 @@ def inputs(name: str) -> tuple[str, ...]:
     return ("opcodes",) if name.startswith("kind_share:") else (name,)
 
 
+def origins(name: str) -> frozenset[str]:
+    """The metrics and tables that a name goes back to, and the names in between, its own
+    included."""
+    below = (found for part in inputs(name) if part != name for found in origins(part))
+    return frozenset({name, *below})
+
+
 def _family(profile: Profile, name: str) -> float | None:
     describe(name)
     prefix, _, rest = name.partition(":")

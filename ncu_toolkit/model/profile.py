@@ -252,6 +252,10 @@ class Profile:
     """Source text by file name as embedded in the report."""
     rules: tuple[RuleMessage, ...] = ()
     context: Context | None = None
+    contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Sentences that name two figures of this launch which do not fit together, each with the
+    metrics involved: short names, else the profiler's own; none where it concerns all of the
+    launch."""
 
     def __repr__(self) -> str:
         """Which launch it is: all of its data would be megabytes."""

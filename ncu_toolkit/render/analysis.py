@@ -13,7 +13,7 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
+from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import csv_rows, markdown, markdown_code, visible
 from ncu_toolkit.metrics.registry import REGISTRY
@@ -25,6 +25,8 @@ from ncu_toolkit.render.words import counted
 TOP: Final = 15
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
+#: What to do about a file that is incomplete.
+COPY_AGAIN: Final = "Copy or record it again"
 _NAME: Final = 60
 _FILE: Final = 40
 #: Longest name of a kernel in a command that is to be copied.
@@ -101,32 +103,37 @@ def headline(analysis: Analysis) -> str:
 
 
 def remarks(analysis: Analysis) -> Iterable[str]:
-    """What is not as it should be: unreadable files, missing and incomplete launches, and what a
-    filter left out."""
+    """What is not as it should be, with its state: unreadable files, incomplete files and launches,
+    contradictory launches; and what a filter left out."""
     for file in analysis.files:
         if file.error is not None:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
         elif file.damage:
-            yield f"partial: {visible(file.path)}: {file.read} of {missing_of(file)} launches could be read: {visible(file.damage)}"
-        if not file.error and not file.ncu_version:
-            yield f"{visible(file.path)} does not say which ncu wrote it: part of it may be missing"
+            yield f"unreadable in part: {visible(file.path)}: {file.read} of at least {file.declared} launches could be read: {visible(file.damage)}"
+        if file.missing:
+            yield f"incomplete: {visible(file.path)}: {visible(file.missing)}. {COPY_AGAIN}"
     for group in (group for group in analysis.groups if not group.median.complete):
         launch = group.median
         times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
         yield f"{visible(launch.status)}: {visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+    for group in analysis.groups:
+        yield from _contradictory(group)
     filtered = sum(file.filtered_out for file in analysis.files)
     if filtered:
         others = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
         yield f"{others} not match --kernel {visible(analysis.options.kernel, 80)}"
 
 
-def missing_of(file: FileResult) -> str:
-    """The number of launches a file should hold; what lies after a break cannot be counted."""
-    return (
-        f"at least {file.declared}"
-        if "is damaged" in file.damage or "offset" in file.damage
-        else str(file.declared)
-    )
+def _contradictory(group: Group) -> Iterable[str]:
+    """A line for the launches of a kind that hold figures which do not fit together."""
+    found = [launch for launch in group.launches if launch.contradictions]
+    if found:
+        launch = found[0]
+        first, *others = launch.contradictions
+        more = f" (and {len(others)} more)" if others else ""
+        times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+        which = f"{visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+        yield f"contradictory: {which}: {visible(first)}{more}; the verdict is less sure"
 
 
 def text(analysis: Analysis, top: int = TOP) -> RenderableType:
@@ -224,6 +231,7 @@ def csv(analysis: Analysis) -> str:
         "confidence",
         "runner_up",
         "runner_up_speedup",
+        "contradictions",
     ]
     rows: list[list[object]] = [
         [
@@ -238,7 +246,7 @@ def csv(analysis: Analysis) -> str:
                 launch.file, launch.key, launch.kernel, launch.gpu, "x".join(map(str, launch.grid)), "x".join(map(str, launch.block)), launch.status,
                 launch.duration_us,
                 first.bottleneck, first.speedup, first.confidence, second.bottleneck if second else None, second.speedup if second else None,
-                *(launch.figures.get(name) for name in names),
+                "; ".join(launch.contradictions) or None, *(launch.figures.get(name) for name in names),
             ]
         )  # fmt: skip
     rows += [
@@ -308,7 +316,7 @@ def next_command(analysis: Analysis) -> str:
     read. Fit for a shell whatever the names hold."""
     groups = [group for group in analysis.groups if group.median.complete]
     if not groups:
-        broken = next((file for file in analysis.files if file.error or file.damage), None)
+        broken = next((file for file in analysis.files if file.error or file.lacking), None)
         if broken is None:
             return "ncu-toolkit profile -- <your program>"
         return f"ncu-toolkit analyze --allow-partial {_word(broken.path)}"

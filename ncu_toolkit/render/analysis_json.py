@@ -58,7 +58,8 @@ def _file(file: FileResult) -> dict[str, Any]:
         "status": file.status,
         "error": visible(file.error.message) if file.error else None,
         "remedy": visible(file.error.remedy) if file.error else None,
-        "damage": visible(file.damage) if file.damage else None,
+        "state": file.state,
+        "damage": visible(file.lacking) if file.lacking else None,
         "ncu_version": visible(file.ncu_version) or None,
         "declared_launches": None if file.error else file.declared,
         "read_launches": None if file.error else file.read,
@@ -95,6 +96,10 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
         "grid": list(launch.grid),
         "block": list(launch.block),
         "status": visible(launch.status),
+        "contradictions": [
+            {"text": visible(sentence), "metrics": [visible(name) for name in names]}
+            for sentence, names in launch.contradictions.items()
+        ],
         "duration_us": finite(launch.duration_us),
         "diagnosis": diagnosis(launch.diagnosis),
     }

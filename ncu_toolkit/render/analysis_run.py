@@ -26,7 +26,7 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
         title += (
             f" (incomplete: {lost[0].reason})"
             if len(lost) == 1
-            else f" (incomplete: {len(lost)} files are damaged or unreadable)"
+            else f" (incomplete: {len(lost)} files are unreadable or incomplete)"
         )
     versions = sorted({file.ncu_version for file in analysis.files if file.ncu_version})
     sums = sum(bool(file.checksum) for file in analysis.files)
@@ -82,10 +82,10 @@ def _lost(analysis: Analysis, redacted: bool) -> Iterable[Skipped]:
                 file.error.message.replace(file.path, name) if redacted else file.error.message
             )
             yield Skipped(name, f"unreadable: {message}")
-        elif file.damage:
+        elif file.lacking:
             yield Skipped(
                 name,
-                f"{file.read} launches could be read; {file.damage.replace(file.path, name) if redacted else file.damage}",
+                f"{file.read} launches could be read; {file.lacking.replace(file.path, name) if redacted else file.lacking}",
             )
 
 

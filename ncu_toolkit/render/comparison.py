@@ -203,6 +203,7 @@ def plain(comparison: Comparison) -> dict[str, Any]:
         "undecided": [visible(reason) for reason in comparison.undecided],
         "only_old": [visible(name) for name in comparison.only_old],
         "only_new": [visible(name) for name in comparison.only_new],
+        "remarks": [visible(remark) for remark in comparison.remarks],
     }
 
 

@@ -219,8 +219,8 @@ def header(book: Book) -> Iterable[Fact]:
 
 
 def skipped(book: Book) -> Table | None:
-    """What was not done, which launches are incomplete, and which figures no launch has, with the
-    reasons."""
+    """What was not done, which launches are incomplete or contradictory, and which figures no
+    launch has, with the reasons."""
     rows = [[text(item.what), text(item.reason)] for item in book.run.skipped]
     rows.extend(
         [
@@ -229,6 +229,14 @@ def skipped(book: Book) -> Table | None:
         ]
         for profile in book.run.profiles
         if not profile.launch.complete
+    )
+    rows.extend(
+        [
+            text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel),
+            text(f"contradictory: {sentence}; its verdict is less sure"),
+        ]
+        for profile in book.run.profiles
+        for sentence in profile.contradictions
     )
     complete = [profile for profile in book.run.profiles if profile.launch.complete]
     reasons: dict[Presence, list[str]] = {}

@@ -1,293 +1,301 @@
-"""Does a report agree with itself? The format carries no checksum, but it says many things twice;
-where the two differ, something was changed.
+"""What a whole report says of itself: what of the file is missing, and which two figures of one
+launch do not fit together.
 
-Every relation here holds to the last digits in real files of ncu 2020.3 to 2025.3 (worst deviation
-4e-16). What a file says only once, text above all, can be changed without a trace: a checksum
-beside the file is the only proof there (see checksums.py and docs/integrity.md)."""
+The format carries no checksum. Each relation here was seen to hold on every real launch there is
+(docs/integrity.md counts them); a relation that one intact report breaks is removed, not excused.
+What a file says only once can be changed without a trace: a checksum beside the file is the only
+proof there (checksums.py)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed
-from ncu_toolkit.report.messages import Identity
 
-#: Largest relative deviation of a relation that is exact but for the rounding of three operations
-#: on doubles.
-ROUNDING: Final = 4e-15
-#: A longer list of problems of one launch says no more.
-_SHOWN: Final = 2
-_AVG, _SUM, _MIN, _MAX = b".avg", b".sum", b".min", b".max"
-_LIMITS: Final = tuple(
-    registry.REGISTRY[f"block_limit_{what}"].ncu[0].encode()
-    for what in ("blocks", "registers", "shared", "warps", "barriers")
-)
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What does not fit: of the file as a whole, and by launch in file order."""
-
-    problems: tuple[str, ...] = ()
-    launches: Mapping[int, str] = field(default_factory=dict)
-
-
+#: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
+EXACT: Final = 1e-9
 #: Newest ncu (year, number) whose messages are known; what cannot be read in a newer file may be a
 #: change of the format.
 KNOWN: Final = (2026, 3)
 
+#: Every relation between figures of one launch, and what it proves where it holds.
+RELATIONS: Final[Mapping[str, str]] = {
+    "sum = average × units": "a figure's `.avg` and `.sum` are of one measurement",
+    "minimum ≤ average ≤ maximum": "a figure's `.min`, `.avg` and `.max` are of one measurement",
+    "X / X.per_second = duration": "the kernel's time is the one that its rates were made with",
+    "DRAM bytes = read + written": "the traffic of device memory is of one measurement",
+    "latency = warps / issue rate": "the total of the stall reasons fits occupancy and issue rate",
+    "grid and block = their products": "grid, block and number of threads are of one launch",
+    "waves = grid / (limit × SMs)": "the waves fit the grid, the block limits and the SMs",
+    "total = sum over instructions": "counts by instruction and their total are of one launch",
+    "samples = sum over stall reasons": "PC samples by stall reason and their number are of one launch",
+    "lanes ≤ 32 × warps": "an instruction's counts of threads and warps fit together",
+    "not issued ≤ all samples": "an instruction's two tables of samples fit together",
+    "code is in the file": "the machine code that a launch names was not lost",
+}
+
+_AVG, _SUM, _MIN, _MAX, _RATE = b".avg", b".sum", b".min", b".max", b".per_second"
+_TIME: Final = b"gpu__time_duration.sum"
+_NANOSECONDS: Final = 1e9
+_LIMITS: Final = tuple(
+    registry.REGISTRY[f"block_limit_{what}"].ncu[0].encode()
+    for what in ("blocks", "registers", "shared", "warps", "barriers")
+)
+_SHORT: Final[Mapping[str, str]] = {
+    **{name: short for short, name in registry.SOURCE_METRICS.items()},
+    **{name: entry.name for entry in registry.REGISTRY.values() for name in entry.ncu},
+}
+
+
+class Check(NamedTuple):
+    """A relation looked at in one launch: the profiler's names of the figures in it, and the
+    sentence that names two which do not fit, empty where the relation holds."""
+
+    relation: str
+    metrics: tuple[str, ...]
+    problem: str = ""
+
+
+def contradictions(checks: Iterable[Check]) -> dict[str, tuple[str, ...]]:
+    """The sentences of the relations that do not hold, with the metrics involved: by short name
+    where the registry has one. No metrics: the launch as a whole."""
+    return {
+        check.problem: tuple(dict.fromkeys(_SHORT.get(name, name) for name in check.metrics))
+        for check in checks
+        if check.problem
+    }
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found. `damage` names bytes that cannot be read; `missing` what a whole file has and
+    this one has not; `contradictions` are by launch in file order, as in `Profile`."""
+
+    damage: str = ""
+    missing: str = ""
+    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
 
 def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
-    """Hold a report's messages against each other. `frame` must be of `data`; launches are numbered
-    in file order.
+    """Look at what the framing holds. `frame` must be of `data`.
 
     Args:
-        version: the ncu that wrote the file, "2025.3.1"; for one newer than KNOWN, messages that
-            cannot be read are not held against it.
+        version: the ncu that wrote the file, "2025.3.1", empty where it does not say. Messages of
+            one newer than KNOWN that cannot be read are no damage.
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
-    found = _inspect(data, frame)
-    return (
-        Inspection(
-            problems=tuple(p for p in found.problems if _UNREADABLE not in p),
-            launches={k: v for k, v in found.launches.items() if _UNREADABLE not in v},
-        )
-        if newer
-        else found
-    )
-
-
-_UNREADABLE: Final = "cannot be read"
-
-
-def _inspect(data: bytes, frame: Framing) -> Inspection:
-    problems: list[str] = []
+    damage: list[str] = []
+    held: set[int] = set()
+    named: set[int] = set()
+    found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     try:
         names = messages.metric_names(frame)
-        problems += _name_table(names)
     except Malformed as error:
-        return Inspection((f"the table of metric names cannot be read: {error}",))
-    problems += _processes(frame)
-    try:
-        sources = [
-            messages.read_source(data[offset : offset + length])
-            for block in frame.blocks
-            for offset, length in block.sources
-        ]
-        devices = messages.device_attributes(frame)
-    except Malformed as error:
-        return Inspection((*problems, f"a source or the session's data cannot be read: {error}"))
-    functions: dict[int, set[bytes]] = {}
-    for source in sources:
-        functions.setdefault(source.identifier, set()).update(source.functions)
-    launches: dict[int, str] = {}
-    seen: set[Identity] = set()
-    previous: Identity | None = None
-    for index, (block, message) in enumerate(messages.results(data, frame)):
-        try:
-            who = messages.identity(message)
-            values = {
-                name: value
-                for name, value in messages.scalars(message, names).items()
-                if isinstance(value, float)
-            }
-        except Malformed as error:
-            launches[index] = f"its data cannot be read: {error}"
-            continue
-        found = [*_launch(who, values), *_references(who, functions), *_device(values, devices)]
-        if who.process != messages.process(block)[0]:
-            found.append("it is of another process than its block")
-        if who in seen:
-            found.append("it is in the file twice")
-        if previous is not None and who.process == previous.process and who.time < previous.time:
-            found.append("it was launched before the one that precedes it in the file")
-        seen.add(who)
-        previous = who
-        if found:
-            launches[index] = "; ".join(found[:_SHOWN]) + (
-                f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            )
-    orphans = functions.keys() - {identifier for who in seen for identifier in who.sources}
-    if orphans and any(who.sources for who in seen) and not launches and not frame.problem:
-        problems.append(f"{len(orphans)} of its sources belong to no launch: launches are missing")
-    return Inspection(tuple(problems), launches)
-
-
-def _processes(frame: Framing) -> Iterator[str]:
-    """Every block says which process it is of, and all blocks of one process say the same of it."""
-    said: dict[int, bytes] = {}
+        return Inspection("" if newer else f"in the table of metric names: {error}")
     for block in frame.blocks:
+        for offset, length in block.sources:
+            try:
+                held.add(messages.read_source(data[offset : offset + length]).identifier)
+            except Malformed as error:
+                damage.append(f"at offset {offset}, in the source of a kernel: {error}")
+    places = (place for block in frame.blocks for place in block.results)
+    for index, (offset, length) in enumerate(places):
+        message = data[offset : offset + length]
         try:
-            number, description = messages.process(block)
+            sources = messages.identity(message).sources
+            values = messages.scalars(message, names)
         except Malformed as error:
-            yield f"the block at offset {block.offset} cannot be read: {error}"
+            damage.append(f"at offset {offset}, in launch {index}: {error}")
             continue
-        if said.setdefault(number, description) != description:
-            yield f"the block at offset {block.offset} describes process {number} differently from those before"
-            return
-
-
-def _references(who: Identity, functions: Mapping[int, set[bytes]]) -> Iterator[str]:
-    """A launch names the source of its code, and that source knows the function."""
-    if not functions or not who.mangled:
-        return
-    if not who.sources:
-        yield "it refers to no code"
-    elif any(identifier not in functions for identifier in who.sources):
-        yield "the code it refers to is not in the file"
-    else:
-        known = set().union(*(functions[identifier] for identifier in who.sources))
-        if known and who.mangled not in known:
-            yield "the code it refers to has no function of its name"
-
-
-def _device(
-    values: Mapping[bytes, float], devices: Sequence[Mapping[bytes, float]]
-) -> Iterator[str]:
-    """The device's attributes stand at the launch and in the session's data; with several devices a
-    launch is of one of them."""
-    mine = {name: value for name, value in values.items() if name.startswith(b"device__attribute_")}
-    if not mine or not devices:
-        return
-    differing = [
-        [name for name in mine.keys() & device.keys() if mine[name] != device[name]]
-        for device in devices
-    ]
-    if all(differing):
-        yield f"{min(differing, key=len)[0].decode()} is not what the session's data say"
-
-
-def _name_table(names: list[bytes]) -> Iterator[str]:
-    known = {name.encode() for name in registry.raw_names()} | {
-        name.encode() for name in (*registry.LAUNCH_FACTS.values(), *registry.DEVICE_FACTS.values())
-    }
-    known |= {name.encode() for name in registry.SOURCE_METRICS.values()}
-    table = set(names)
-    if len(table) != len(names):
-        yield "a metric's name is in its table twice"
-    absent: dict[int, list[bytes]] = {}
-    for name in known - table:
-        absent.setdefault(len(name), []).append(name)
-    for name in table - known:
-        if not name or any(byte <= 32 or byte >= 127 for byte in name):
-            yield f"a metric has the name {name[:60].decode('utf-8', 'backslashreplace')!r}"
-            continue
-        for other in absent.get(len(name), ()):
-            if sum(a != b for a, b in zip(name, other, strict=True)) == 1:
-                yield from _one_letter_off(name, other)
-
-
-def _one_letter_off(name: bytes, other: bytes) -> Iterator[str]:
-    """A name one character away from a metric of ours that is not there. Digits differ between real
-    names (fp16, fp64), and types of matrices (dmma, hmma); others do not."""
-    at, wrong, right = next(
-        (at, a, b) for at, (a, b) in enumerate(zip(name, other, strict=True)) if a != b
+        named.update(sources)
+        figures = {name: value for name, value in values.items() if isinstance(value, float)}
+        broken = contradictions((*_code(sources, held), *_figures(figures)))
+        if broken:
+            found[index] = broken
+    return Inspection(
+        "" if newer else "; ".join(damage[:1]),
+        _missing(frame, version, bool(named and held - named)),
+        found,
     )
-    if not (chr(wrong).isdigit() and chr(right).isdigit()) and name[at + 1 : at + 4] != b"mma":
-        yield f"there is a metric '{name.decode()}', and none '{other.decode()}'"
 
 
-def _launch(who: Identity, values: Mapping[bytes, float]) -> Iterator[str]:
-    yield from _names(who)
-    yield from _shape(who, values)
+def _missing(frame: Framing, version: str, unused: bool) -> str:
+    """What every whole file has. ncu writes its version after the first launch, and the code of a
+    kernel before its first launch."""
+    if frame.problem:
+        return ""  # what follows the break is lost, as is said there
+    if not version:
+        return "it does not say which ncu wrote it, as every whole report does: it was cut off between two launches"
+    if unused:
+        return "it ends with the code of a kernel that no launch ran: it was cut off between two launches"
+    return ""
+
+
+def _code(sources: tuple[int, ...], held: set[int]) -> Iterator[Check]:
+    """A launch names the code that it ran, and the file has it. It concerns all of the launch: most
+    rules read the code."""
+    if sources:
+        lost = not held.issuperset(sources)
+        yield Check(
+            "code is in the file",
+            (),
+            "it names machine code, and the file does not have that code" if lost else "",
+        )
+
+
+def _figures(values: Mapping[bytes, float]) -> Iterator[Check]:
     yield from _rollups(values)
+    yield from _time(values)
     yield from _products(values)
 
 
-def _names(who: Identity) -> Iterator[str]:
-    if not who.mangled or not who.function:
-        if who.mangled or who.function:  # a profiled range has neither
-            yield "one of its names is missing"
-    elif who.mangled.startswith(b"_Z"):
-        if b"%d%s" % (len(who.function), who.function) not in who.mangled:
-            yield "its mangled name is of another function"
-    elif who.mangled != who.function:
-        yield "its two names differ"
-
-
-def _shape(who: Identity, values: Mapping[bytes, float]) -> Iterator[str]:
-    for what, stored in (("grid", who.grid), ("block", who.block)):
-        listed = [values.get(f"launch__{what}_dim_{axis}".encode()) for axis in "xyz"]
-        if None in listed:
-            continue  # an incomplete launch has none
-        if stored and tuple(listed) != stored:
-            yield f"its {what} is stored as {' x '.join(map(str, stored))} and as {' x '.join(f'{value:g}' for value in listed if value is not None)}"
-        size = values.get(f"launch__{what}_size".encode())
-        product = math.prod(value for value in listed if value is not None)
-        if size is not None and size != product:
-            yield f"its {what} has {product:g} elements, and a size of {size:g}"
-
-
-def _rollups(values: Mapping[bytes, float]) -> Iterator[str]:
-    """Sums are averages times a whole number of units; for percentages the two are the same.
-    Minimum, average and maximum are in order."""
+def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
+    """Sums are averages times a whole number of units; for percentages the two are the same."""
     for name, average in values.items():
         at = name.find(_AVG)
-        if at < 0:
+        if at < 0 or not math.isfinite(average):
             continue
         stem, suffix = name[:at], name[at + len(_AVG) :]
         total = values.get(stem + _SUM + suffix)
-        if total is not None and not _agree(average, total, b"pct" in suffix):
-            yield f"{name.decode()} = {average:g} and its sum {total:g} do not fit"
-        if not suffix:
-            low, high = values.get(stem + _MIN), values.get(stem + _MAX)
-            if (
-                low is not None
-                and high is not None
-                and not (_at_most(low, average) and _at_most(average, high))
-            ):
-                yield f"{name.decode()} = {average:g} is not between {low:g} and {high:g}"
+        if total is not None and math.isfinite(total):
+            fits = _agree(average, total, b"pct" in suffix)
+            yield _check(
+                "sum = average × units", fits, (name, average), (stem + _SUM + suffix, total)
+            )
+        low, high = values.get(stem + _MIN), values.get(stem + _MAX)
+        if suffix or low is None or high is None or not math.isfinite(low + high):
+            continue
+        relation = "minimum ≤ average ≤ maximum"
+        slack = EXACT * max(abs(low), abs(high))
+        if average < low - slack:
+            yield _check(relation, False, (name, average), (stem + _MIN, low))
+        else:
+            yield _check(relation, average <= high + slack, (name, average), (stem + _MAX, high))
 
 
 def _agree(average: float, total: float, percentage: bool) -> bool:
-    if not (math.isfinite(average) and math.isfinite(total)):
-        return math.isnan(average) == math.isnan(total)
+    if percentage:
+        return abs(total - average) <= EXACT * max(1.0, abs(average))
     if average == 0 or total == 0:
         return average == total
-    if percentage:  # it may be what is left of 100, whose rounding a small rest keeps: idle issue slots of a busy kernel
-        return abs(total - average) <= ROUNDING * max(100.0, abs(average))
     units = round(total / average)
-    return units >= 1 and abs(total / average / units - 1) <= ROUNDING
+    return units >= 1 and abs(total / average / units - 1) <= EXACT
 
 
-def _at_most(low: float, high: float) -> bool:
-    return not (low > high * (1 + ROUNDING)) or math.isnan(low + high)
+def _check(
+    relation: str, holds: bool, first: tuple[bytes, float], second: tuple[bytes, float]
+) -> Check:
+    names = (first[0].decode(errors="replace"), second[0].decode(errors="replace"))
+    if holds:
+        return Check(relation, names)
+    return Check(
+        relation,
+        names,
+        f"{names[0]} is {first[1]:.10g} and {names[1]} is {second[1]:.10g}, which do not fit together",
+    )
 
 
-def _products(values: Mapping[bytes, float]) -> Iterator[str]:
-    """Figures that ncu computes from others in the file."""
-    for what, left, right in _equations(values):
-        if left is None or right is None or not (math.isfinite(left) and math.isfinite(right)):
+def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
+    """Every rate is its figure over the kernel's time. Where most rates disagree it is the time
+    that does not fit, and one sentence says so."""
+    time = values.get(_TIME)
+    if time is None or not math.isfinite(time):
+        return
+    fitting: list[tuple[bytes, float, float]] = []
+    others: list[tuple[bytes, float, float]] = []
+    for name, rate in values.items():
+        amount = values.get(name.removesuffix(_RATE)) if name.endswith(_RATE) else None
+        if amount is None or not (math.isfinite(rate) and math.isfinite(amount)):
             continue
-        if abs(left - right) > ROUNDING * max(abs(left), abs(right)):
-            yield f"{what} = {left:g} should be {right:g} by the figures it is made of"
+        if amount == rate == 0:
+            continue  # fits any time
+        fits = _same(amount * _NANOSECONDS, rate * time)
+        (fitting if fits else others).append((name, amount, rate))
+    relation = "X / X.per_second = duration"
+    for name, _, _ in fitting:
+        yield Check(relation, (_TIME.decode(), name.decode(errors="replace")))
+    rates = [(name, amount, rate) for name, amount, rate in others if rate]
+    if rates and len(others) > len(fitting):
+        name, amount, rate = rates[0]
+        figure = name.decode(errors="replace")
+        yield Check(
+            relation,
+            (_TIME.decode(),),
+            f"{_TIME.decode()} is {time:.10g} ns, and {figure.removesuffix(_RATE.decode())} / {figure} gives {amount / rate * _NANOSECONDS:.10g} ns",
+        )
+        return
+    for name, amount, rate in others:
+        yield _check(relation, False, (name.removesuffix(_RATE), amount), (name, rate))
 
 
-def _equations(values: Mapping[bytes, float]) -> Iterable[tuple[str, float | None, float | None]]:
-    named = registry.AGREEMENTS
+def _same(left: float, right: float) -> bool:
+    return abs(left - right) <= EXACT * max(abs(left), abs(right))
 
-    def get(short: str) -> float | None:
-        return values.get(named[short].encode())
 
-    def told(short: str, expected: float | None) -> tuple[str, float | None, float | None]:
-        return named[short], get(short), expected
+def _products(values: Mapping[bytes, float]) -> Iterator[Check]:
+    """Figures that ncu computes from others in the file."""
+    for relation, name, parts, expected in _equations(values):
+        stated = values.get(name)
+        if stated is None or expected is None or not math.isfinite(stated + expected):
+            continue
+        names = tuple(part.decode() for part in (name, *parts))
+        problem = (
+            ""
+            if _same(stated, expected)
+            else f"{names[0]} is {stated:.10g}, and {' and '.join(names[1:])} give {expected:.10g}"
+        )
+        yield Check(relation, names, problem)
 
-    read, written = get("dram_read"), get("dram_written")
-    yield told("dram_total", read + written if read is not None and written is not None else None)
-    warps, issued = get("warps_active"), get("issue_active")
-    yield told("warp_latency", warps / issued if warps and issued else None)
-    grid, block = get("grid"), get("block")
-    yield told("threads", grid * block if grid is not None and block is not None else None)
-    limits = [value for name in _LIMITS if (value := values.get(name)) is not None]
-    processors = get("launch_sms") or get("device_sms")
-    yield told(
-        "waves",
-        grid / (min(limits) * processors)
-        if grid and limits and min(limits) and processors
-        else None,
+
+_Equation = tuple[str, bytes, tuple[bytes, ...], float | None]
+
+
+def _equations(values: Mapping[bytes, float]) -> Iterator[_Equation]:
+    """(relation, figure, the figures it is made of, what they give or None where one is not
+    there)."""
+    raw = {short: name.encode() for short, name in registry.AGREEMENTS.items()}
+
+    def product(*names: bytes) -> float | None:
+        found = [values.get(name) for name in names]
+        return None if None in found else math.prod(value for value in found if value is not None)
+
+    read, written = values.get(raw["dram_read"]), values.get(raw["dram_written"])
+    both = read + written if read is not None and written is not None else None
+    yield (
+        "DRAM bytes = read + written",
+        raw["dram_total"],
+        (raw["dram_read"], raw["dram_written"]),
+        both,
+    )
+    warps, issued = values.get(raw["warps_active"]), values.get(raw["issue_active"])
+    cycles = warps / issued if warps and issued else None
+    yield (
+        "latency = warps / issue rate",
+        raw["warp_latency"],
+        (raw["warps_active"], raw["issue_active"]),
+        cycles,
+    )
+    geometry = "grid and block = their products"
+    for what in ("grid", "block"):
+        axes = tuple(f"launch__{what}_dim_{axis}".encode() for axis in "xyz")
+        yield geometry, raw[what], axes, product(*axes)
+    yield (
+        geometry,
+        raw["threads"],
+        (raw["grid"], raw["block"]),
+        product(raw["grid"], raw["block"]),
+    )
+    limits = {values[name]: name for name in _LIMITS if name in values}
+    sms = raw["launch_sms"] if values.get(raw["launch_sms"]) else raw["device_sms"]
+    grid, held = values.get(raw["grid"]), min(limits, default=0.0) * values.get(sms, 0.0)
+    yield (
+        "waves = grid / (limit × SMs)",
+        raw["waves"],
+        (raw["grid"], *([limits[min(limits)]] if limits else []), sms),
+        grid / held if grid is not None and held else None,
     )

@@ -26,7 +26,6 @@ _ELF: Final = b"\x7fELF"
 _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
 # a result message
 RESULT_MANGLED: Final = 5
-RESULT_FUNCTION: Final = 6
 RESULT_METRIC: Final = 13
 RESULT_SOURCES: Final = 15
 
@@ -136,11 +135,10 @@ def metric_names(frame: Framing) -> list[bytes]:
 
 def scalars(message: bytes, names: list[bytes]) -> dict[bytes, float | bytes | None]:
     """A launch's metrics by name without their instances: a number, text, or None where the
-    profiler stored no value.
+    profiler stored no value, or one of a kind that is not known.
 
     Raises:
-        Malformed: the message, or a metric in it, cannot be read; or a metric's name is not in the
-            table.
+        Malformed: the message, or a metric in it, cannot be read.
     """
     found: dict[bytes, float | bytes | None] = {}
     for number, metric in fields(message):
@@ -155,9 +153,8 @@ def scalars(message: bytes, names: list[bytes]) -> dict[bytes, float | bytes | N
                 name = content
             elif part == _METRIC_VALUE and isinstance(content, bytes):
                 value = _scalar(content)
-        if not 0 <= name < len(names):
-            raise Malformed(f"a metric's name has index {name} in a table of {len(names)}")
-        found[names[name]] = value
+        if 0 <= name < len(names):
+            found[names[name]] = value
     return found
 
 
@@ -169,96 +166,28 @@ def _scalar(message: bytes) -> float | bytes | None:
             return float(struct.unpack("<d", value)[0])
         if number == _FLOAT and len(value) == _FLOAT_SIZE:
             return float(struct.unpack("<f", value)[0])
-        if number == _TEXT:
-            return value
-        raise Malformed(f"a value of an unknown kind {number}")
+        return value if number == _TEXT else None
     return None
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a launch from others: process, its call's number there, seconds since 1970, names,
-    grid and block, and its sources' ids."""
+    """Which code a launch ran: its function's mangled name and its sources' ids. A profiled range
+    or graph has neither."""
 
-    process: int
-    call: int
-    time: int
     mangled: bytes
-    function: bytes
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
     sources: tuple[int, ...]
-
-
-_PROCESS, _CALL, _GRID, _BLOCK, _TIME = 1, 2, 10, 11, 14
 
 
 def identity(message: bytes) -> Identity:
     """The identity of a launch. Raises Malformed where the message cannot be read."""
-    numbers: dict[int, int] = {}
-    texts: dict[int, bytes] = {}
+    mangled = b""
     sources: list[int] = []
     for number, value in fields(message):
-        if number == RESULT_METRIC:
-            continue
         if number == RESULT_SOURCES and isinstance(value, bytes):
             sources += [
                 entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)
             ]
-        elif isinstance(value, int):
-            numbers[number] = value
-        else:
-            texts[number] = value
-    return Identity(
-        numbers.get(_PROCESS, 0), numbers.get(_CALL, 0), numbers.get(_TIME, 0), texts.get(RESULT_MANGLED, b""), texts.get(RESULT_FUNCTION, b""),
-        _extents(texts.get(_GRID, b"")), _extents(texts.get(_BLOCK, b"")), tuple(sources),
-    )  # fmt: skip
-
-
-def _extents(message: bytes) -> tuple[int, ...]:
-    return tuple(value for _, value in fields(message) if isinstance(value, int))
-
-
-# in a block's header: the session's devices and their attributes; the process that the block is of
-_HEADER_SESSION, _HEADER_PROCESS = 3, 6
-_SESSION_DEVICE, _DEVICE_ATTRIBUTE = 6, 3
-
-
-def process(block: Block) -> tuple[int, bytes]:
-    """The number of the process that a block is of, and all that is said of it. Raises Malformed
-    where the header cannot be read."""
-    for number, value in fields(block.header):
-        if number == _HEADER_PROCESS and isinstance(value, bytes):
-            return next(
-                (entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)), 0
-            ), value
-    return 0, b""
-
-
-def device_attributes(frame: Framing) -> list[dict[bytes, float]]:
-    """The numeric attributes of each device in the session data. Raises Malformed where a header
-    cannot be read."""
-    found = []
-    for block in frame.blocks:
-        for number, session in fields(block.header):
-            if number == _HEADER_SESSION and isinstance(session, bytes):
-                found += [
-                    _attributes(device)
-                    for part, device in fields(session)
-                    if part == _SESSION_DEVICE and isinstance(device, bytes)
-                ]
-    return found
-
-
-def _attributes(device: bytes) -> dict[bytes, float]:
-    attributes: dict[bytes, float] = {}
-    for number, entry in fields(device):
-        if number != _DEVICE_ATTRIBUTE or not isinstance(entry, bytes):
-            continue
-        parts = dict(fields(entry))
-        name, content = parts.get(1), parts.get(2)
-        if isinstance(name, bytes) and isinstance(content, bytes):
-            value = _scalar(content)
-            if isinstance(value, float):
-                attributes[name] = value
-    return attributes
+        elif number == RESULT_MANGLED and isinstance(value, bytes):
+            mangled = value
+    return Identity(mangled, tuple(sources))

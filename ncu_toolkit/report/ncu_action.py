@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
-from ncu_toolkit.report import ncu_rules, ncu_source
+from ncu_toolkit.report import integrity, ncu_rules, ncu_source
 from ncu_toolkit.report.ncu_source import CodeTexts
 
 
 def kernel_name(action: Any) -> str:
-    """Empty where its text is damaged."""
+    """Demangled, else the function's; empty where the launch has neither, as a range or graph."""
     return str(
         action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION) or ""
     )
 
 
 def profile_of(
-    action: Any, origin: Origin, code: CodeTexts | None, doubt: str, *, sources: bool = True
+    action: Any,
+    origin: Origin,
+    code: CodeTexts | None,
+    contradictions: Mapping[str, tuple[str, ...]],
+    *,
+    sources: bool = True,
 ) -> Profile:
+    """A launch. `contradictions` were found outside the module; those of its instruction table are
+    added."""
     names = frozenset(action.metric_names())
     device = _device(action, names)
     readings = {
@@ -34,17 +40,11 @@ def profile_of(
         for entry in registry.REGISTRY.values()
     }
     launch = _launch(action, names, readings)
-    table, found = (
+    table, checks = (
         ncu_source.instructions(action, names, code, origin.action_index)
         if code is not None
         else ((), [])
     )
-    if launch.function and launch.function not in launch.kernel:
-        found.append("its name and its demangled name differ")
-    doubts = "; ".join(filter(None, (doubt, *found[:2])))
-    if doubts:
-        before = "" if launch.complete else f"{launch.status}; "
-        launch = replace(launch, status=f"{before}damaged: {doubts}")
     return Profile(
         origin=origin,
         device=device,
@@ -55,6 +55,7 @@ def profile_of(
         instructions=table,
         sources=ncu_source.sources(action) if code is not None and sources else {},
         rules=tuple(ncu_rules.messages_of(action)),
+        contradictions={**contradictions, **integrity.contradictions(checks)},
     )
 
 
@@ -167,27 +168,51 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         cluster=number("cluster"),
         stream=number("stream"),
         nvtx=_nvtx(action),
-        status=_status(function, names, readings, grid),
+        status=_status(action, names, readings, grid),
     )
 
 
 def _status(
-    function: str,
+    action: Any,
     names: frozenset[str],
     readings: Mapping[str, Reading],
     grid: tuple[int, int, int],
 ) -> str:
     if not names:
-        return "incomplete: the report holds no metrics for this launch; the file is damaged or profiling was stopped"
+        return "incomplete: the report holds no metrics for this launch: profiling was stopped"
+    whole = _workload(action)
+    if whole:
+        return (
+            f"incomplete: {whole} was profiled as one, so there is no kernel to judge; profile "
+            "its kernels one by one (--replay-mode kernel, --graph-profiling node)"
+        )
     if registry.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
         return "incomplete: the launch was not finished when profiling ended (no grid size, no duration): a crash, a time-out or an interrupt"
     if readings["duration"].presence is Presence.UNDEFINED:
         return "incomplete: its duration is not a number, as after a launch that failed under the profiler"
     if readings["duration"].value == 0:
         return "incomplete: its duration is 0"
-    if not function:
-        return "incomplete: the launch has no name; the file is damaged"
     return "complete"
+
+
+def _workload(action: Any) -> str:
+    """What was profiled where it is no kernel; empty for kernels, and for modules that do not
+    say."""
+    kinds = {
+        "WorkloadType_RANGE": "a range of launches",
+        "WorkloadType_GRAPH": "a CUDA graph",
+        "WorkloadType_CMDLIST": "a command list",
+    }
+    asked = getattr(action, "workload_type", None)
+    kind = asked() if asked is not None else None
+    return next(
+        (
+            words
+            for name, words in kinds.items()
+            if kind is not None and kind == getattr(action, name, ...)
+        ),
+        "",
+    )
 
 
 def _nvtx(action: Any) -> tuple[str, ...]:
@@ -213,4 +238,4 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
 def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
     """One launch as the profiler holds it while it applies its rules: the same object as in a file,
     but for what rules have said."""
-    return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, "")
+    return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, {})

@@ -7,10 +7,9 @@ tables share, and the text of machine code that several launches run."""
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +17,11 @@ from typing import Any, Final
 from ncu_toolkit.core.cache import replace_file
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, InstructionMix
+from ncu_toolkit.report.integrity import Check
 from ncu_toolkit.report.messages import Code
 
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
-#: Bytes of an instruction from Volta on.
-_INSTRUCTION: Final = 16
 _LANES: Final = 32
 #: What the module says of code that it cannot read.
 _NO_TEXT: Final = ("", "N/A")
@@ -113,7 +111,7 @@ class CodeTexts:
         )
 
     def keep(self, code: Code | None) -> None:
-        """Keep the lines of a code, which was read without a doubt, for other reports. A folder
+        """Keep the lines of a code that no contradiction makes doubtful for other reports. A folder
         that cannot be written to is no loss."""
         path = self._file(code)
         if code is None or path is None or code.digest not in self._new:
@@ -182,7 +180,7 @@ class _Tables:
     def __init__(self, action: Any, names: frozenset[str]) -> None:
         self._action, self._names = action, names
         self._ids: dict[tuple[int, int, int], list[int]] = {}
-        self.doubts: list[str] = []
+        self.checks: list[Check] = []
 
     def read(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
         """Addresses and values of a metric's instances; both empty where it has none. Values are
@@ -197,28 +195,35 @@ class _Tables:
         if additive and found.has_value() and found.as_double() == 0:
             return ids, []
         values = list(map(found.as_double, range(count)))
-        if additive and found.has_value() and sum(values) != found.as_double():
-            self.doubts.append(
-                f"{name} is {found.as_double():.0f}, and {sum(values):.0f} summed over its instructions"
+        if additive and found.has_value():
+            self.checks.append(
+                _summed(
+                    "total = sum over instructions",
+                    name,
+                    found.as_double(),
+                    sum(values),
+                    "its instructions",
+                )
             )
         return ids, values
 
     def _addresses(self, ids: Any, count: int) -> list[int]:
-        # the profiler writes the tables of one pass for the same instructions, in ascending order:
+        # the profiler writes the tables of one pass for the same instructions in the same order:
         # same ends and count, same table
         key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
         if key not in self._ids:
-            self._ids[key] = addresses = list(map(ids.as_uint64, range(count)))
-            if any(
-                second <= first or (second - first) % _INSTRUCTION
-                for first, second in itertools.pairwise(addresses)
-            ):
-                self.doubts.append("its instructions are not in order")
+            self._ids[key] = list(map(ids.as_uint64, range(count)))
         return self._ids[key]
 
     def by_address(self, name: str, *, additive: bool = True) -> dict[int, float]:
         ids, values = self.read(name, additive=additive)
         return dict(zip(ids, values, strict=True)) if values else dict.fromkeys(ids, 0.0)
+
+
+def _summed(relation: str, name: str, total: float, parts: float, of: str) -> Check:
+    """Whether a total that the profiler gives is the sum of its parts."""
+    problem = "" if total == parts else f"{name} is {total:.0f}, and {parts:.0f} summed over {of}"
+    return Check(relation, (name,), problem)
 
 
 def opcode_of(sass: str) -> str:
@@ -231,9 +236,9 @@ def opcode_of(sass: str) -> str:
 
 def instructions(
     action: Any, names: frozenset[str], texts: CodeTexts, index: int
-) -> tuple[tuple[Instruction, ...], list[str]]:
+) -> tuple[tuple[Instruction, ...], list[Check]]:
     """The instruction table of a launch in address order, empty where nothing was counted by
-    instruction; and what in it does not fit together.
+    instruction; and the relations looked at in it.
 
     Addresses are relative to the first instruction: absolute ones differ between runs and say
     nothing."""
@@ -242,7 +247,7 @@ def instructions(
     addresses = set(executed)
     samples = _samples(tables, not_issued=False, addresses=addresses)
     if not addresses:
-        return (), tables.doubts
+        return (), tables.checks
     not_issued = _samples(tables, not_issued=True)
     threads = tables.by_address(registry.SOURCE_METRICS["threads_on"]) or tables.by_address(
         registry.SOURCE_METRICS["threads"]
@@ -256,8 +261,6 @@ def instructions(
                 extras.setdefault(address, {})[short] = value
     ordered = sorted(addresses)
     code = texts.codes.get(index)
-    if code is not None and code.base is not None and executed and ordered[0] != code.base:
-        tables.doubts.append("its instructions do not start where its function does")
     rows = []
     for row, (address, (sass, file, line)) in enumerate(
         zip(ordered, texts.lines(action, code, ordered), strict=True)
@@ -277,34 +280,56 @@ def instructions(
                 counters=extras.get(address, {}),
             )
         )
-    if code is not None and code.embedded and any(row.sass in _NO_TEXT for row in rows):
-        tables.doubts.append("its machine code cannot be disassembled")
-    doubts = tables.doubts + _doubts(action, names, rows)
-    if not doubts:
+    checks = tables.checks + list(_checks(action, names, rows))
+    if not any(check.problem for check in checks):
         texts.keep(code)
-    return tuple(rows), doubts
+    return tuple(rows), checks
 
 
-def _doubts(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> list[str]:
-    """Counts of one instruction that contradict each other."""
-    found = []
-    total = registry.SOURCE_METRICS["samples"]
-    if total in names and (metric := action.metric_by_name(total)).has_value():
-        stored, summed = metric.as_double(), sum(row.sample_count for row in rows)
-        if stored != summed and summed:
-            found.append(f"{total} is {stored:.0f}, and {summed} summed over the stall reasons")
-    if any(
-        row.executed is not None and row.threads is not None and row.threads > _LANES * row.executed
-        for row in rows
-    ):
-        found.append("an instruction was executed by more lanes than its warps have")
-    if any(
-        n > row.samples.get(reason, 0)
-        for row in rows
-        for reason, n in row.samples_not_issued.items()
-    ):
-        found.append("an instruction has more samples without issue than samples")
-    return found
+def _checks(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> Iterator[Check]:
+    """Relations between counts of one instruction."""
+    samples = registry.SOURCE_METRICS["samples"]
+    summed = sum(row.sample_count for row in rows)
+    if summed and samples in names and (metric := action.metric_by_name(samples)).has_value():
+        yield _summed(
+            "samples = sum over stall reasons",
+            samples,
+            metric.as_double(),
+            summed,
+            "the stall reasons",
+        )
+    executed, threads = registry.SOURCE_METRICS["executed"], registry.SOURCE_METRICS["threads"]
+    counted = [(row, row.executed, row.threads) for row in rows]
+    both = [(row, warps, n) for row, warps, n in counted if warps is not None and n is not None]
+    if both:
+        yield Check(
+            "lanes ≤ 32 × warps",
+            (executed, threads),
+            next(
+                (
+                    f"{threads} is {n} at +0x{row.address:x}, where {executed} is {warps}: more threads than its warps have"
+                    for row, warps, n in both
+                    if n > _LANES * warps
+                ),
+                "",
+            ),
+        )
+    waiting = [
+        (row, reason, n) for row in rows for reason, n in row.samples_not_issued.items() if summed
+    ]
+    if waiting:
+        yield Check(
+            "not issued ≤ all samples",
+            (samples,),
+            next(
+                (
+                    f"at +0x{row.address:x} {n} samples of {reason} were taken without issue, and {row.samples.get(reason, 0)} in all"
+                    for row, reason, n in waiting
+                    if n > row.samples.get(reason, 0)
+                ),
+                "",
+            ),
+        )
 
 
 def _samples(

@@ -36,15 +36,17 @@ _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 @dataclass(frozen=True)
 class LoadedReport:
-    """A report's profiles with what is known to be missing."""
+    """A report's profiles with what is known of the whole file."""
 
     path: str
     profiles: tuple[Profile, ...]
     ncu_version: str
     declared_launches: int
     damage: str = ""
-    """Empty when the framing is whole; else where the file stops making sense (only with
+    """Empty where every byte can be read; else where the file stops making sense (only with
     allow_partial)."""
+    missing: str = ""
+    """What is missing of a file that can be read: launches that it declares, or the end of it."""
     read_launches: int = 0
     checksum: str = ""
     """Where a matching SHA-256 of the file was found; empty where there is none to hold it
@@ -69,8 +71,7 @@ def load_report(
         allow_partial: analyse what is intact of a damaged file instead of refusing it.
 
     Raises:
-        InputProblem: unreadable, not a report, damaged, or launches missing against what the file
-            declares.
+        InputProblem: unreadable: not a report, damaged, or without a launch.
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
     if ncu_module.fits_here():
@@ -105,7 +106,7 @@ class Part:
 
     codes: Mapping[int, messages.Code | None]
     """The launches by their places in the file, and what code each ran."""
-    doubts: Mapping[int, str]
+    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
     """What integrity.py found of each launch, by its place in the file."""
     ncu_version: str
 
@@ -135,10 +136,10 @@ def visit_report(
     path = Path(path)
     data = framing.read_bytes(path)
     frame = framing.parse(data)
-    report, doubts = examine(path, data, frame, allow_partial=allow_partial)
+    report, contradictions = examine(path, data, frame, allow_partial=allow_partial)
     part = Part(
         dict(enumerate(messages.codes(data, frame))) if instructions else {},
-        doubts,
+        contradictions,
         report.ncu_version,
     )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
@@ -147,7 +148,7 @@ def visit_report(
         found = _visit(
             readable, path.name, part, visit, wanted, instructions=instructions, sources=sources
         )
-    return counted(report, found, allow_partial=allow_partial)
+    return counted(report, found)
 
 
 def prepare(path: Path, codes: Sequence[messages.Code | None]) -> None:
@@ -200,31 +201,29 @@ def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Pat
     return readable
 
 
-def counted(report: LoadedReport, found: int, *, allow_partial: bool) -> LoadedReport:
-    """The report with the number of launches that the module found. Raises InputProblem where they
-    are not all; not with allow_partial."""
+def counted(report: LoadedReport, found: int) -> LoadedReport:
+    """The report with the number of launches that the module found; where they are not all, some
+    are missing."""
     if found == report.declared_launches:
         return replace(report, read_launches=found)
-    message = f"'{report.path}' declares {report.declared_launches} launches, {found} could be read"
-    if not allow_partial:
-        raise InputProblem(
-            message,
-            "The file is damaged, or written by an ncu newer than the installed ncu-report module: upgrade it with pip",
-        )
+    lost = (
+        f"it declares {report.declared_launches} launches, and {found} could be read; an ncu-report "
+        "module as new as the ncu that wrote it may read all (upgrade it with pip)"
+    )
     return replace(
-        report, read_launches=found, damage="; ".join(filter(None, (report.damage, message)))
+        report, read_launches=found, missing="; ".join(filter(None, (report.missing, lost)))
     )
 
 
 def examine(
     path: Path, data: bytes, frame: framing.Framing, *, allow_partial: bool = False
-) -> tuple[LoadedReport, Mapping[int, str]]:
+) -> tuple[LoadedReport, Mapping[int, Mapping[str, tuple[str, ...]]]]:
     """What is known of a report before the profiler's module reads it, and what does not fit in
     each launch.
 
     Raises:
-        InputProblem: the checksum beside it differs, it is damaged, holds no launches, or
-            contradicts itself as a whole; not with allow_partial.
+        InputProblem: the checksum beside it differs, it is damaged, or holds no launches; not with
+            allow_partial.
     """
     found = checksums.verify(path)
     if found.problem and not allow_partial:
@@ -244,15 +243,15 @@ def examine(
         )
     version = ncu_version_in(data)
     inside = integrity.inspect(data, frame, version)
-    if inside.problems and not allow_partial:
+    if inside.damage and not allow_partial:
         raise InputProblem(
-            f"'{path}' contradicts itself: {inside.problems[0]}",
-            "It was changed after it was written; copy or record it again, or use --allow-partial",
+            f"'{path}' is damaged {inside.damage}",
+            "Copy or record it again, or analyse what can be read with --allow-partial",
         )
-    damage = "; ".join(filter(None, (found.problem, frame.problem, *inside.problems)))
+    damage = "; ".join(filter(None, (found.problem, frame.problem, inside.damage)))
     return LoadedReport(
-        str(path), (), version, frame.declared_launches, damage, 0, found.source
-    ), inside.launches
+        str(path), (), version, frame.declared_launches, damage, inside.missing, 0, found.source
+    ), inside.contradictions
 
 
 def ncu_version_in(data: bytes) -> str:
@@ -290,19 +289,13 @@ def _visit(
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    codes, doubts = part.codes, part.doubts
+    codes, contradictions = part.codes, part.contradictions
     if (
         len(ranges) > 1
     ):  # launches are then grouped by range, not in the order in which they were written
         codes = {}
-        one = next(iter(doubts.values()), "")
-        doubts = (
-            dict.fromkeys(
-                range(sum(each.num_actions() for each in ranges)),
-                f"a launch of this file contradicts itself: {one}",
-            )
-            if one
-            else {}
+        contradictions = _of_every_launch(
+            contradictions, sum(each.num_actions() for each in ranges)
         )
     texts = CodeTexts(codes, texts_folder(ncu)) if instructions else None
     found = 0
@@ -317,9 +310,25 @@ def _visit(
                     origin = Origin(name, range_index, action_index, part.ncu_version)
                     visit(
                         ncu_action.profile_of(
-                            action, origin, texts, doubts.get(found - 1, ""), sources=sources
+                            action,
+                            origin,
+                            texts,
+                            contradictions.get(found - 1, {}),
+                            sources=sources,
                         )
                     )
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found
+
+
+def _of_every_launch(
+    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]], launches: int
+) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
+    """What does not fit in one launch, said of all: where it is not known which one it is."""
+    said = {
+        f"in a launch of this file {sentence}": names
+        for one in contradictions.values()
+        for sentence, names in one.items()
+    }
+    return dict.fromkeys(range(launches), said) if said else {}

@@ -177,7 +177,15 @@ def _changed(old: Profile | None, new: Profile | None, names: tuple[str, ...]) -
     return ""
 
 
-_FIGURES: Final = ("name, shape or GPU", "metrics", "stalls", "opcodes", "instructions", "rules")
+_FIGURES: Final = (
+    "name, shape or GPU",
+    "metrics",
+    "stalls",
+    "opcodes",
+    "instructions",
+    "rules",
+    "contradictions",
+)
 
 
 def figures(profile: Profile) -> tuple[object, ...]:
@@ -205,4 +213,5 @@ def figures(profile: Profile) -> tuple[object, ...]:
         launch.registers,
         profile.device,
     )
-    return identity, repr(profile.readings), profile.stalls, profile.mix, rows, rules
+    found = tuple(profile.contradictions)
+    return identity, repr(profile.readings), profile.stalls, profile.mix, rows, rules, found

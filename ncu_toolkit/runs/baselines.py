@@ -58,7 +58,7 @@ def save(
     Raises:
         UsageProblem: the name is taken and `replace` is not set, or it is no name.
         InputProblem: a path holds no report, the report cannot be read, or (not with
-            `allow_incomplete`) a launch in it is incomplete.
+            `allow_incomplete`) it or a launch in it is incomplete.
     """
     target = folder_of(name)
     if target.exists() and not replace:
@@ -71,6 +71,11 @@ def save(
     for result in found.unreadable:
         if result.error is not None:
             raise result.error
+    for result in found.partial if not allow_incomplete else ():
+        raise InputProblem(
+            f"'{result.path}' is incomplete: {result.lacking}",
+            "Copy or record it again, or keep it all the same with --allow-incomplete",
+        )
     lost = found.incomplete
     if lost and not allow_incomplete:
         more = f", and {len(lost) - 1} more are incomplete" if len(lost) > 1 else ""

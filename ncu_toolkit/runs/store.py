@@ -227,12 +227,22 @@ def load_run(folder: Path, *, live: bool) -> Run:
     """A run with its profiles read from the raw reports and tied to their cases.
 
     Raises:
-        InputProblem: a file of the run is missing or damaged.
+        InputProblem: a file of the run is missing, unreadable, or has lost launches.
     """
     manifest = load_manifest(folder)
     profiles: list[Profile] = []
     for name in manifest.report_files:
-        profiles.extend(reader.load_profiles(folder / name))
+        if Path(name).name != name:
+            raise InputProblem(
+                f"'{folder / MANIFEST}' names a report outside its folder: '{name}'",
+                "The manifest was edited; make the run again",
+            )
+        report = reader.load_report(folder / name)
+        if report.read_launches != report.declared_launches:
+            raise InputProblem(
+                f"'{report.path}' is incomplete: {report.missing}", "Make the run again"
+            )
+        profiles.extend(report.profiles)
     again = _superseded(profiles, manifest.cases)
     if again:
         known = {case.marker: case for case in manifest.cases}
