@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.hardware.occupancy import (
-    LIMITS,
     limits_of,
     next_steps,
     occupancy,
@@ -22,6 +21,7 @@ from ncu_toolkit.hardware.occupancy import (
     what_if_registers,
     what_if_shared,
 )
+from ncu_toolkit.hardware.specs import SPECS
 
 CORPUS = Path(__file__).resolve().parents[1] / "shared" / "corpus"
 if not CORPUS.is_dir():
@@ -89,7 +89,7 @@ def test_shared_configuration_limits_and_grows_to_fit_one_block() -> None:
 
 
 def test_most_shared_memory_of_a_block() -> None:
-    for cc, sm in LIMITS.items():
+    for cc, sm in SPECS.items():
         assert occupancy(cc, 128, 32, sm.shared_per_block).active_blocks == 1
         assert occupancy(cc, 128, 32, 0, sm.shared_per_block + 1).limits["shared memory"] == 0
 
@@ -118,7 +118,7 @@ def test_nonsense_is_refused(arguments: tuple[Any, ...], says: str) -> None:
 
 
 @given(
-    st.sampled_from(sorted(LIMITS)),
+    st.sampled_from(sorted(SPECS)),
     st.integers(1, 1024),
     st.integers(0, 255),
     st.integers(0, 60000),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit.hardware import occupancy
+from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
 from ncu_toolkit.sass import attribution
@@ -208,7 +208,7 @@ def _passes(profile: Profile) -> float | None:
         profile.value("l1_request_active") or profile.value("lsu_pipe_active"),
     )
     each = (
-        passes / requests * occupancy.REQUEST_CYCLES.get(profile.device.cc, 1)
+        passes / requests * (spec(profile.device.cc, "request_cycles") or 1)
         if passes is not None and requests
         else 0.0
     )

@@ -1,9 +1,8 @@
 """Theoretical occupancy: how many blocks of a kernel fit on a multiprocessor, which resource stops
 the next one, and what-if tables.
 
-The limits and the arithmetic are those of the CUDA toolkit's occupancy calculator
-(cuda_occupancy.h, CUDA 13.0) and of the table "Technical Specifications per Compute Capability" in
-the CUDA Programming Guide. Only CC 7.0 to 12.x is known; another one is an error, not a guess."""
+The arithmetic is that of the CUDA toolkit's occupancy calculator (cuda_occupancy.h, CUDA 13.0); the
+limits are in specs.py. A compute capability that is not there is an error, not a guess."""
 
 from __future__ import annotations
 
@@ -13,86 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.hardware.specs import SPECS, Sm
 
 WARP_SIZE = 32
 MAX_BLOCK_THREADS = 1024
 MAX_REGISTERS_PER_THREAD = 255
 MAX_BARRIERS_PER_BLOCK = 16
-_KIB = 1024
-
-
-@dataclass(frozen=True)
-class SmLimits:
-    """One multiprocessor's resources. Sizes in bytes; registers are 32-bit."""
-
-    cc: tuple[int, int]
-    warps: int
-    blocks: int
-    shared: int
-    """Largest shared memory of the multiprocessor."""
-    shared_per_block: int
-    """Largest that one block may have, after opting in."""
-    shared_reserved: int
-    """What the driver takes of each block."""
-    shared_unit: int
-    shared_configs: tuple[int, ...]
-    """Shared-memory sizes the driver can split off the L1, ascending."""
-    barriers: int
-    registers: int = 65536
-    registers_per_block: int = 65536
-    register_unit: int = 256
-    """Registers are given to a warp in multiples of this."""
-    partitions: int = 4
-    """Sub-partitions: a warp's registers come from one of them."""
-
-
-def _limits(
-    cc: tuple[int, int], warps: int, blocks: int, configs: tuple[int, ...], barriers_per_slot: int
-) -> SmLimits:
-    """One row. `configs` in KiB; from CC 8.0 on the driver keeps 1 KiB of each block, so a block
-    can have that much less than the largest."""
-    ampere = cc >= (8, 0)
-    return SmLimits(
-        cc, warps, blocks, configs[-1] * _KIB, (configs[-1] - ampere) * _KIB, _KIB if ampere else 0, 128 if ampere else 256,
-        tuple(c * _KIB for c in configs), blocks * barriers_per_slot,
-    )  # fmt: skip
-
-
-_VOLTA = (0, 8, 16, 32, 64, 96)
-_SMALL = (0, 8, 16, 32, 64, 100)
-_AMPERE = (*_SMALL, 132, 164)
-_HOPPER = (*_AMPERE, 196, 228)
-
-#: By compute capability: warps, blocks, shared-memory configurations in KiB, named barriers for
-#: each block slot.
-LIMITS: Mapping[tuple[int, int], SmLimits] = MappingProxyType({
-    limits.cc: limits
-    for limits in (
-        _limits((7, 0), 64, 32, _VOLTA, 2),
-        _limits((7, 2), 64, 32, _VOLTA, 2),
-        _limits((7, 5), 32, 16, (32, 64), 2),
-        _limits((8, 0), 64, 32, _AMPERE, 2),
-        _limits((8, 6), 48, 16, _SMALL, 1),
-        _limits((8, 7), 48, 16, _AMPERE, 1),
-        _limits((8, 9), 48, 24, _SMALL, 1),
-        _limits((9, 0), 64, 32, _HOPPER, 2),
-        _limits((10, 0), 64, 32, _HOPPER, 2),
-        _limits((10, 1), 48, 24, _HOPPER, 1),
-        _limits((10, 3), 64, 32, _HOPPER, 2),
-        _limits((11, 0), 48, 24, _HOPPER, 1),
-        _limits((12, 0), 48, 24, _SMALL, 1),
-        _limits((12, 1), 48, 24, _SMALL, 1),
-    )
-})  # fmt: skip
-
-#: Cycles in which an SM takes one warp's memory request, where not 1: 32 load/store units in Volta
-#: and the data-centre parts after it, 16 in Turing, GA10x, Orin, Ada and the RTX parts of Blackwell
-#: (NVIDIA's architecture whitepapers). Reports of CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count half as
-#: many memory instructions a cycle as their percentage of peak would be at one; those of CC 8.0 and
-#: 9.0 count as many.
-REQUEST_CYCLES: Mapping[tuple[int, int], int] = MappingProxyType(
-    {(7, 5): 2, (8, 6): 2, (8, 7): 2, (8, 9): 2, (12, 0): 2, (12, 1): 2}
-)
 
 #: What can stop the next block; the names the report shows.
 RESOURCES = ("warps", "blocks", "registers", "shared memory", "barriers")
@@ -149,14 +74,14 @@ class Occupancy:
         return grid_blocks / slots if slots else math.inf
 
 
-def limits_of(cc: tuple[int, int]) -> SmLimits:
-    """The limits of a compute capability. Raises UsageProblem for one that is not in LIMITS."""
-    if cc not in LIMITS:
-        known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
+def limits_of(cc: tuple[int, int]) -> Sm:
+    """The limits of a compute capability. Raises UsageProblem for one that is not in SPECS."""
+    if cc not in SPECS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in SPECS)
         raise UsageProblem(
             f"occupancy of compute capability {cc[0]}.{cc[1]} is not known", f"Known are {known}"
         )
-    return LIMITS[cc]
+    return SPECS[cc]
 
 
 def occupancy(
@@ -229,7 +154,7 @@ def _check(
             raise UsageProblem(f"{name} {value} is out of range", f"It is {least} to {most}")
 
 
-def _register_limit(sm: SmLimits, warps: int, per_warp: int) -> int:
+def _register_limit(sm: Sm, warps: int, per_warp: int) -> int:
     """Blocks by registers. A block must fit as if its warps filled all sub-partitions evenly: that
     is what the hardware checks."""
     if not per_warp:
@@ -239,7 +164,7 @@ def _register_limit(sm: SmLimits, warps: int, per_warp: int) -> int:
     return sm.registers // sm.partitions // per_warp * sm.partitions // warps
 
 
-def _shared_limit(sm: SmLimits, shared: int, allocated: int, config: int | None) -> int:
+def _shared_limit(sm: Sm, shared: int, allocated: int, config: int | None) -> int:
     """Blocks by shared memory: 0 where one block cannot have so much; where the configuration is
     too small, the driver takes the next that fits."""
     if shared > sm.shared_per_block or (config or 0) > sm.shared:
@@ -279,7 +204,7 @@ def what_if_shared(
 ) -> dict[int, Occupancy]:
     """The same kernel with other shared memory a block, in bytes; by default every 1 KiB up to the
     most a block may have."""
-    sizes = range(0, limits_of(base.cc).shared_per_block + 1, _KIB) if values is None else values
+    sizes = range(0, limits_of(base.cc).shared_per_block + 1, 1024) if values is None else values
     return {
         v: occupancy(
             base.cc, base.block_threads, base.registers, v, 0, shared_config, base.barriers

@@ -1,9 +1,8 @@
 """Roofs of a device: what it was measured to reach in the same run, beside what its data say it
 could.
 
-Device peaks come from clocks and widths that the report holds; figures per SM and cycle are
-NVIDIA's (architecture white papers and the CUDA Programming Guide, "Arithmetic Instructions"). A
-GPU that is not in a table has no such roof: nothing is assumed for it."""
+Device peaks come from clocks and widths that the report holds; figures per SM and cycle
+are in hardware/specs.py. A GPU that is not there has no such roof: nothing is assumed for it."""
 
 from __future__ import annotations
 
@@ -13,41 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Device, Profile
 from ncu_toolkit.model.run import Ceilings
 
-#: FP32 fused multiply-adds an SM completes a cycle, by compute capability.
-FP32_LANES: Final = {
-    (7, 0): 64,
-    (7, 2): 64,
-    (7, 5): 64,
-    (8, 0): 64,
-    (8, 6): 128,
-    (8, 7): 128,
-    (8, 9): 128,
-    (9, 0): 128,
-    (10, 0): 128,
-    (10, 3): 128,
-    (12, 0): 128,
-    (12, 1): 128,
-}
-#: Dense 16-bit tensor-core operations an SM completes a cycle with 32-bit accumulation, where all
-#: products of that capability agree.
-TENSOR_FLOPS: Final = {(7, 0): 1024, (8, 0): 2048, (9, 0): 4096, (10, 0): 8192}
-#: Bytes L1 and shared memory deliver an SM and cycle.
-L1_BYTES: Final = {
-    (7, 0): 128,
-    (7, 5): 64,
-    (8, 0): 128,
-    (8, 6): 128,
-    (8, 7): 128,
-    (8, 9): 128,
-    (9, 0): 128,
-    (10, 0): 128,
-    (10, 3): 128,
-    (12, 0): 128,
-    (12, 1): 128,
-}
 #: Below this utilisation the peak implied by traffic over utilisation is too coarse to draw.
 _LEAST_UTILISATION: Final = 0.05
 
@@ -106,24 +74,27 @@ def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) 
     found = [Roof(name, label, rate, True, how) for name, label, rate, how in measured if rate]
     clock = device.max_sm_hz
     where = f"{device.sm_count} SMs at {clock / 1e9:.2f} GHz"
-    if clock and device.sm_count and device.cc in FP32_LANES:
+    lanes, tensor, l1_bytes = (
+        spec(device.cc, what) for what in ("fp32", "tensor_fp32", "l1_bytes")
+    )
+    if clock and device.sm_count and lanes:
         found.append(
             Roof(
                 "fp32",
                 "FP32, device peak",
-                2.0 * FP32_LANES[device.cc] * device.sm_count * clock,
+                2.0 * lanes * device.sm_count * clock,
                 False,
-                f"2 x {FP32_LANES[device.cc]} a cycle, {where}",
+                f"2 x {lanes:.0f} a cycle, {where}",
             )
         )
-    if clock and device.sm_count and device.cc in TENSOR_FLOPS:
+    if clock and device.sm_count and tensor:
         found.append(
             Roof(
                 "tensor",
                 "Tensor (16-bit), device peak",
-                float(TENSOR_FLOPS[device.cc]) * device.sm_count * clock,
+                tensor * device.sm_count * clock,
                 False,
-                f"{TENSOR_FLOPS[device.cc]} a cycle, {where}",
+                f"{tensor:.0f} a cycle, {where}",
             )
         )
     if device.max_memory_hz and device.memory_bus_bits:
@@ -148,14 +119,14 @@ def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) 
                 "sectors looked up over the fraction of its peak that the profiler gives for them (median of the profiles)",
             )
         )
-    if clock and device.sm_count and device.cc in L1_BYTES:
+    if clock and device.sm_count and l1_bytes:
         found.append(
             Roof(
                 "l1",
                 "L1, device peak",
-                float(L1_BYTES[device.cc]) * device.sm_count * clock,
+                l1_bytes * device.sm_count * clock,
                 False,
-                f"{L1_BYTES[device.cc]} bytes a cycle, {where}",
+                f"{l1_bytes:.0f} bytes a cycle, {where}",
             )
         )
     return tuple(found)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
+from ncu_toolkit.hardware.specs import SPECS, spec
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.disassembly import (
     ATOMICS,
@@ -42,7 +42,7 @@ ARITHMETIC_LATENCY: Final = 4
 #: Memory"). What a load returns to the registers passes the same width, also where lanes read the
 #: same words.
 SHARED_BYTES: Final = 128
-#: Bytes a cycle that device memory gives one SM where SHEETS does not say: no GPU there has more
+#: Bytes a cycle that device memory gives one SM where no data sheet is known: no GPU there has more
 #: (29 on a B200).
 MEMORY_BYTES: Final = 32.0
 #: The predicate of instructions that are never executed: the compiler pads asynchronous copies with
@@ -61,72 +61,6 @@ _XU: Final = frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BRE
 _FLOAT_ON_ALU: Final = frozenset({"FMNMX", "FSETP", "FSEL", "FSET"})
 _GLOBAL: Final = GLOBAL_LOADS | GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"})
 _WAITED: Final = frozenset((*attribution.LONG_PRODUCERS, *attribution.SHORT_PRODUCERS))
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """What a GPU's data sheet says: dense 16-bit matrix operations and bytes of device memory a
-    second, and what they are for one SM and cycle."""
-
-    gpu: str
-    sms: int
-    boost: float
-    """Hz."""
-    tensor: float
-    bandwidth: float
-
-    @property
-    def tensor_per_cycle(self) -> float:
-        return self.tensor / (self.sms * self.boost)
-
-    @property
-    def bytes_per_cycle(self) -> float:
-        return self.bandwidth / (self.sms * self.boost)
-
-
-#: By compute capability, the GPU with most bytes for each SM. GeForce: 16-bit accumulation; with
-#: 32-bit sums they do half. The B200's clock is not published: it is the one at which its SMs, with
-#: the 8192 operations a cycle of fifth-generation tensor cores, give the sheet's rate.
-SHEETS: Final[Mapping[tuple[int, int], Sheet]] = MappingProxyType({
-    (7, 0): Sheet("Tesla V100 SXM2", 80, 1.53e9, 125e12, 900e9),
-    (7, 5): Sheet("Tesla T4", 40, 1.59e9, 65e12, 320e9),
-    (8, 0): Sheet("A100 80 GB SXM", 108, 1.41e9, 312e12, 2039e9),
-    (8, 6): Sheet("GeForce RTX 3090", 82, 1.695e9, 142e12, 936e9),
-    (8, 9): Sheet("GeForce RTX 4090", 128, 2.52e9, 330.3e12, 1008e9),
-    (9, 0): Sheet("H200 SXM", 132, 1.83e9, 989.4e12, 4800e9),
-    (10, 0): Sheet("B200", 148, 2250e12 / (148 * 8192), 2250e12, 8000e9),
-    (12, 0): Sheet("GeForce RTX 5090", 170, 2.407e9, 419e12, 1792e9),
-})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Results an SM gives each cycle, by thread; `tensor` in 16-bit dense matrix operations. None:
-    not published in a form used here."""
-
-    fp32: int
-    half2: int
-    integer: int | None
-    fp64: int | None
-    special: int
-    tensor: int
-
-
-#: CUDA C++ Programming Guide, "Arithmetic Instructions", results a cycle and SM: 32-bit float
-#: multiply-add; half that of 16-bit, since an instruction gives two; the least of 32-bit integer
-#: add, compare, shift and logic; 64-bit float multiply-add; reciprocal and the like. For CC 8.6 the
-#: guide's 16-bit figure is not used: the GA102 white paper gives the same operations a second as
-#: for FP32. `tensor`: SHEETS, rounded to the power of two.
-RATES: Final[Mapping[tuple[int, int], Rates]] = MappingProxyType({
-    (7, 0): Rates(64, 64, 64, 32, 16, 1024),
-    (7, 5): Rates(64, 64, 64, 2, 16, 1024),
-    (8, 0): Rates(64, 128, 64, 32, 16, 2048),
-    (8, 6): Rates(128, 64, 64, 2, 16, 1024),
-    (8, 9): Rates(128, 64, 64, 2, 16, 1024),
-    (9, 0): Rates(128, 128, 64, 64, 16, 4096),
-    (10, 0): Rates(128, 128, None, 64, 16, 8192),
-    (12, 0): Rates(128, 64, None, 2, 16, 1024),
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,9 +215,7 @@ def _region(view: Loop, cc: tuple[int, int]) -> Region:
         bytes_in_flight=flight.bytes if flight else 0,
         cycles=unit_cycles(code, cc, conditional),
         dependency_cycles=dependency_cycles(code),
-        memory_cycles=requested
-        * WARP_SIZE
-        / (SHEETS[cc].bytes_per_cycle if cc in SHEETS else MEMORY_BYTES),
+        memory_cycles=requested * WARP_SIZE / _memory_bytes(cc),
         lines=tuple(
             (file.replace("\\", "/").rsplit("/", 1)[-1], line, n)
             for file, line, n in view.source_lines
@@ -291,6 +223,12 @@ def _region(view: Loop, cc: tuple[int, int]) -> Region:
         code=code,
         conditional=conditional,
     )
+
+
+def _memory_bytes(cc: tuple[int, int]) -> float:
+    """Bytes of device memory a cycle and SM."""
+    sm = SPECS.get(cc)
+    return sm.sheet.bytes_per_cycle if sm is not None and sm.sheet is not None else MEMORY_BYTES
 
 
 def _weight(instruction: SassInstruction, conditional: Set[int]) -> float:
@@ -307,7 +245,7 @@ def unit_cycles(
     branch around them, the code does not say how often, and an unknown branch is taken to go either
     way as often (after Ball and Larus, "Branch Prediction for Free", 1993, who let chance decide
     branches that no pattern predicts). Units whose rate is not known for `cc` are left out. Source
-    of rates: RATES."""
+    of rates: hardware/specs.py."""
     counts: dict[str, float] = defaultdict(float)
     for i in code:
         counts[i.base] += _weight(i, conditional)
@@ -320,36 +258,35 @@ def unit_cycles(
         )
         + counts["SHFL"]
     )
-    rates = RATES.get(cc)
-    if rates is not None:
-        floats = sum(
-            n
-            for base, n in counts.items()
-            if attribution.kind(base) == "fp32" and base not in _FLOAT_ON_ALU
-        )
-        found["fma"] = (floats + counts["IMAD"]) * WARP_SIZE / rates.fp32
-        found["half"] = (
-            sum(n for base, n in counts.items() if attribution.kind(base) == "fp16")
-            * WARP_SIZE
-            / rates.half2
-        )
-        found["special"] = sum(counts[base] for base in _XU) * WARP_SIZE / rates.special
-        if rates.integer is not None:
-            logic = sum(
-                n
-                for base, n in counts.items()
-                if (attribution.kind(base) == "integer" and base != "IMAD") or base in _FLOAT_ON_ALU
-            )
-            found["alu"] = logic * WARP_SIZE / rates.integer
-        if rates.fp64 is not None:
-            found["fp64"] = (
-                sum(n for base, n in counts.items() if attribution.kind(base) == "fp64")
-                * WARP_SIZE
-                / rates.fp64
-            )
-        found["tensor"] = (
-            sum(_tensor_flops(i) * _weight(i, conditional) for i in code) * WARP_SIZE / rates.tensor
-        )
+
+    def lanes(wanted: Callable[[str], bool]) -> float:
+        return sum(n for base, n in counts.items() if wanted(base))
+
+    # unit: what a thread asks of it, and the rate it gives (hardware/specs.py)
+    work = {
+        "fma": (
+            lanes(lambda base: attribution.kind(base) == "fp32" and base not in _FLOAT_ON_ALU)
+            + counts["IMAD"],
+            "fp32",
+        ),
+        "half": (lanes(lambda base: attribution.kind(base) == "fp16"), "half2"),
+        "special": (lanes(_XU.__contains__), "special"),
+        "alu": (
+            lanes(
+                lambda base: (
+                    (attribution.kind(base) == "integer" and base != "IMAD")
+                    or base in _FLOAT_ON_ALU
+                )
+            ),
+            "integer",
+        ),
+        "fp64": (lanes(lambda base: attribution.kind(base) == "fp64"), "fp64"),
+        "tensor": (sum(_tensor_flops(i) * _weight(i, conditional) for i in code), "tensor"),
+    }
+    for unit, (asked, rate) in work.items():
+        given = spec(cc, rate)
+        if given is not None:
+            found[unit] = asked * WARP_SIZE / given
     return {unit: cycles for unit, cycles in found.items() if cycles or unit == "issue"}
 
 

@@ -45,6 +45,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
+from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Finding, Profile, Ruled
 from ncu_toolkit.sass import attribution
 
@@ -52,10 +53,8 @@ ID: Final = "double-precision"
 TITLE: Final = "Double precision"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fp64_pipe_active", "xu_pipe_active", "stalls")
-#: FP32 lanes an SM and cycle by compute capability (CUDA C++ Programming Guide, "Arithmetic
-#: Instructions"); later ones as the last.
-FP32_LANES: Final = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
-FP32_LANES_DEFAULT: Final = 128
+#: FP32 lanes an SM and cycle where the compute capability is not known: as in all since CC 8.6.
+FP32_LANES: Final = 128
 #: A move of a literal: into a register or a uniform one, by the pipe that has room.
 LITERAL_MOVE: Final = re.compile(
     r"\bU?MOV U?R\d+, -?(0x|\d)|\bIMAD\.MOV\S* R\d+, RZ, RZ, -?(0x|\d)"
@@ -132,7 +131,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"There is some double precision, but its pipes are at most {units.percent(busy)} busy.",
             *evidence,
         )
-    lanes = FP32_LANES.get(profile.device.cc, FP32_LANES_DEFAULT)
+    lanes = spec(profile.device.cc, "fp32") or FP32_LANES
     replaced = (
         arithmetic * figures.WARP / lanes / profile.device.sm_count
         if profile.device.sm_count

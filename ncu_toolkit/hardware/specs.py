@@ -1,0 +1,160 @@
+"""What a multiprocessor (SM) is, by compute capability 7.0 to 12.1: limits, rates, one data sheet.
+
+Sources, by field:
+- limits: "Technical Specifications per Compute Capability" in the CUDA Programming Guide and
+  cuda_occupancy.h of CUDA 13.0;
+- rates: "Arithmetic Instructions" in the CUDA Programming Guide, in results a cycle and SM. For
+  CC 8.6 the guide's 16-bit figure is not used: the GA102 white paper gives the same operations a
+  second as for FP32;
+- `tensor`: the data sheet's rate over SMs and clock, rounded to the power of two;
+- `request_cycles`: 32 load/store units in Volta and the data-centre parts after it, 16 in Turing,
+  GA10x, Orin, Ada and the RTX parts of Blackwell (NVIDIA's architecture white papers). Reports of
+  CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count half as many memory instructions a cycle as their
+  percentage of peak would be at one; those of CC 8.0 and 9.0 count as many.
+
+None is unknown: not published in a form used here. A capability that is not here is not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+_KIB: Final = 1024
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A GPU's data sheet: dense 16-bit matrix operations and bytes of device memory a second.
+
+    GeForce: with 16-bit accumulation; with 32-bit sums they do half.
+    """
+
+    gpu: str
+    sms: int
+    boost: float
+    """Hz."""
+    tensor: float
+    bandwidth: float
+
+    @property
+    def tensor_per_cycle(self) -> float:
+        """Matrix operations a cycle and SM."""
+        return self.tensor / (self.sms * self.boost)
+
+    @property
+    def bytes_per_cycle(self) -> float:
+        """Bytes of device memory a cycle and SM."""
+        return self.bandwidth / (self.sms * self.boost)
+
+
+@dataclass(frozen=True)
+class Sm:
+    """One multiprocessor. Sizes in bytes, registers of 32 bits, rates in results a cycle."""
+
+    cc: tuple[int, int]
+    warps: int
+    blocks: int
+    shared_configs: tuple[int, ...]
+    """Shared-memory sizes the driver can split off the L1, ascending."""
+    barriers_per_block_slot: int
+    request_cycles: int
+    """Cycles in which the SM takes one warp's memory request."""
+    fp32: int | None = None
+    """FP32 fused multiply-adds."""
+    half2: int | None = None
+    """16-bit multiply-adds of two values each."""
+    integer: int | None = None
+    """The least of 32-bit add, compare, shift and logic."""
+    fp64: int | None = None
+    special: int | None = None
+    """Reciprocal, square root, sine and the like."""
+    tensor: int | None = None
+    """Dense 16-bit matrix operations; on GeForce with 16-bit accumulation."""
+    tensor_fp32: int | None = None
+    """The same with 32-bit accumulation, where all products of the capability agree."""
+    l1_bytes: int | None = None
+    """Bytes that L1 and shared memory deliver."""
+    sheet: Sheet | None = None
+    """The GPU of this capability with most bytes for each SM."""
+    registers: int = 65536
+    registers_per_block: int = 65536
+    register_unit: int = 256
+    """Registers are given to a warp in multiples of this."""
+    partitions: int = 4
+    """Sub-partitions: a warp's registers come from one of them."""
+
+    @property
+    def shared(self) -> int:
+        """Largest shared memory of the SM."""
+        return self.shared_configs[-1]
+
+    @property
+    def shared_reserved(self) -> int:
+        """What the driver takes of each block: 1 KiB from CC 8.0 on."""
+        return _KIB if self.cc >= (8, 0) else 0
+
+    @property
+    def shared_per_block(self) -> int:
+        """Largest that one block may have, after opting in."""
+        return self.shared - self.shared_reserved
+
+    @property
+    def shared_unit(self) -> int:
+        """Shared memory is given to a block in multiples of this."""
+        return 128 if self.cc >= (8, 0) else 256
+
+    @property
+    def barriers(self) -> int:
+        """Named barriers of the SM."""
+        return self.blocks * self.barriers_per_block_slot
+
+
+def _kib(*sizes: int) -> tuple[int, ...]:
+    return tuple(size * _KIB for size in sizes)
+
+
+_VOLTA: Final = _kib(0, 8, 16, 32, 64, 96)
+_SMALL: Final = _kib(0, 8, 16, 32, 64, 100)
+_AMPERE: Final = (*_SMALL, *_kib(132, 164))
+_HOPPER: Final = (*_AMPERE, *_kib(196, 228))
+_V100 = Sheet("Tesla V100 SXM2", 80, 1.53e9, 125e12, 900e9)
+_T4 = Sheet("Tesla T4", 40, 1.59e9, 65e12, 320e9)
+_A100 = Sheet("A100 80 GB SXM", 108, 1.41e9, 312e12, 2039e9)
+_RTX3090 = Sheet("GeForce RTX 3090", 82, 1.695e9, 142e12, 936e9)
+_RTX4090 = Sheet("GeForce RTX 4090", 128, 2.52e9, 330.3e12, 1008e9)
+_H200 = Sheet("H200 SXM", 132, 1.83e9, 989.4e12, 4800e9)
+# The B200's clock is not published: it is the one at which its SMs, with the 8192 operations a
+# cycle of fifth-generation tensor cores, give the sheet's rate.
+_B200 = Sheet("B200", 148, 2250e12 / (148 * 8192), 2250e12, 8000e9)
+_RTX5090 = Sheet("GeForce RTX 5090", 170, 2.407e9, 419e12, 1792e9)
+
+#: By compute capability. Columns: warps, blocks, shared-memory sizes, barriers a block slot, cycles
+#: a request; then rates (fp32, half2, integer, fp64, special, tensor, tensor_fp32, l1_bytes).
+SPECS: Final[Mapping[tuple[int, int], Sm]] = MappingProxyType({
+    sm.cc: sm
+    for sm in (
+        Sm((7, 0), 64, 32, _VOLTA, 2, 1, 64, 64, 64, 32, 16, 1024, 1024, 128, _V100),
+        Sm((7, 2), 64, 32, _VOLTA, 2, 1, 64),
+        Sm((7, 5), 32, 16, _kib(32, 64), 2, 2, 64, 64, 64, 2, 16, 1024, None, 64, _T4),
+        Sm((8, 0), 64, 32, _AMPERE, 2, 1, 64, 128, 64, 32, 16, 2048, 2048, 128, _A100),
+        Sm((8, 6), 48, 16, _SMALL, 1, 2, 128, 64, 64, 2, 16, 1024, None, 128, _RTX3090),
+        Sm((8, 7), 48, 16, _AMPERE, 1, 2, 128, l1_bytes=128),
+        Sm((8, 9), 48, 24, _SMALL, 1, 2, 128, 64, 64, 2, 16, 1024, None, 128, _RTX4090),
+        Sm((9, 0), 64, 32, _HOPPER, 2, 1, 128, 128, 64, 64, 16, 4096, 4096, 128, _H200),
+        Sm((10, 0), 64, 32, _HOPPER, 2, 1, 128, 128, None, 64, 16, 8192, 8192, 128, _B200),
+        Sm((10, 1), 48, 24, _HOPPER, 1, 1),
+        Sm((10, 3), 64, 32, _HOPPER, 2, 1, 128, l1_bytes=128),
+        Sm((11, 0), 48, 24, _HOPPER, 1, 1),
+        Sm((12, 0), 48, 24, _SMALL, 1, 2, 128, 64, None, 2, 16, 1024, None, 128, _RTX5090),
+        Sm((12, 1), 48, 24, _SMALL, 1, 2, 128, l1_bytes=128),
+    )
+})  # fmt: skip
+
+
+def spec(cc: tuple[int, int], what: str) -> float | None:
+    """One figure of a compute capability by field name; None where it is not known."""
+    sm = SPECS.get(cc)
+    value = getattr(sm, what) if sm is not None else None
+    return float(value) if value is not None else None
