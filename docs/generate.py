@@ -124,7 +124,8 @@ def commands() -> str:
         "line on standard error. Colours follow the terminal and `NO_COLOR`. `--quiet`, `--verbose` and `--log-file FILE` go before or after the",
         "command; the log holds versions, every command that is run, ncu's output and tracebacks, and nothing is taken out of it: read it before you",
         'send it. `eval "$(ncu-toolkit completion bash)"` lets a shell complete commands, options, kernels, families and runs.',
-        "A reader that leaves early (`| head`) changes no exit code. `NCU_TOOLKIT_MAX_BYTES` is the most that one input file may hold, unpacked (2 GiB).\n",
+        "A reader that leaves early (`| head`) changes no exit code. `NCU_TOOLKIT_MAX_BYTES` is the most "
+        "that one input file may hold, unpacked (2 GiB).\n",
     ]
     top = click.Context(cli, info_name="ncu-toolkit", terminal_width=110, **cli.context_settings)
     lines += ["```text", cli.get_help(top), "```\n"]

@@ -80,7 +80,7 @@ def _post(frontend, action):
         gains = finding.saved > 0 and not finding.good
         kind = (
             NvRules.MsgType.OPTIMIZATION
-            if gains
+            if gains or finding.speedup is None
             else NvRules.MsgType.OK
             if finding.good
             else NvRules.MsgType.NONE

@@ -295,7 +295,9 @@ def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) 
     if pair.cause not in named:
         return Guess(named, None, None)
     rank = named.index(pair.cause)
-    return Guess(named, rank + 1, of_all(pair.cause, findings[rank].saved, part))
+    found = findings[rank]
+    saved = None if found.speedup is None else of_all(pair.cause, found.saved, part)
+    return Guess(named, rank + 1, saved)
 
 
 #: Nsight Compute's rule, and a word of its title or text where one rule covers several causes (""

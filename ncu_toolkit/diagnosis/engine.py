@@ -18,7 +18,8 @@ from ncu_toolkit.diagnosis.rules import (
     narrow_access,
     unknown,
 )
-from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
+from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
+from ncu_toolkit.model import Diagnosis, Finding, Headroom, Profile, Ruled
 
 IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297
@@ -50,20 +51,52 @@ def diagnose(profile: Profile) -> Diagnosis:
         elif outcome.bottleneck != "unknown":
             considered.append(outcome)
     if any(
-        not finding.good and finding.saved > _roof.TENTH and finding.confidence != "low"
+        not finding.good and _weight(finding) > _roof.TENTH and finding.confidence != "low"
         for finding in findings
     ):
         findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
     if not model.stalls:
         findings = [_less_sure(finding) for finding in findings]
-    if not findings:
-        findings.append(unknown.verdict(profile, model))
+    findings = _headed(ranked(findings), profile, model)
     return Diagnosis(
-        tuple(_questioned(_stated(finding), profile) for finding in ranked(findings)),
-        tuple(considered),
+        tuple(_questioned(_stated(finding), profile) for finding in findings),
+        tuple(ruled for ruled in considered if ruled.bottleneck != findings[0].bottleneck),
         model.bounds_us(),
         (*_contradictory(profile), *_notes(profile, model)),
+        _headroom(findings[0], model),
     )
+
+
+def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list[Finding]:
+    """Ranked findings with a verdict worth a headline: where none was found, or the first would
+    save less than a tenth, the nearest roof and what warps wait for go first."""
+    if findings and (findings[0].good or not 0 < _weight(findings[0]) < 1 - 1 / _roof.SUBSTANCE):
+        return findings
+    near = _roof.nearest(profile, model)
+    if near is None:
+        return findings or [unknown.verdict(profile, model)]
+    if not model.stalls:
+        near = _less_sure(near)
+    # A roof that a rule found says more than the nearest one, unless that one is full.
+    roofs = [f for f in findings if f.bottleneck == near.bottleneck]
+    if near.confidence == "low":
+        roofs += [f for f in findings if f.speedup == 1.0]
+    there = roofs[0] if roofs else near
+    return [there, *(f for f in findings if f is not there)]
+
+
+def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
+    """How far the launch is from the nearest roof that removing a cause leaves."""
+    left = {name: load for name, load in model.loads.items() if name not in finding.relieves}
+    name = max(left, key=left.__getitem__, default="")
+    if not name or not left[name]:
+        return None
+    return Headroom(max(1.0, model.cycles / left[name]), name, RESOURCES[name][2])
+
+
+def _weight(finding: Finding) -> float:
+    """The part of the time (0-1) that a finding is ranked by."""
+    return finding.weight if finding.speedup is None else finding.saved
 
 
 def _stated(finding: Finding) -> Finding:
@@ -124,15 +157,18 @@ GENERAL: Final = (
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Good first, then by time saved; savings within noise of the largest of their group go by how
     specific and how sure they are."""
-    waiting = sorted(findings, key=lambda f: (not f.good, -f.saved, f.bottleneck))
+    waiting = sorted(findings, key=lambda f: (not f.good, -_weight(f), f.bottleneck))
     result: list[Finding] = []
     while waiting:
         first = waiting[0]
         group = [
-            f for f in waiting if f.good == first.good and first.saved - f.saved <= time_model.NOISE
+            f
+            for f in waiting
+            if f.good == first.good and _weight(first) - _weight(f) <= time_model.NOISE
         ]
         result += sorted(
-            group, key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -f.saved, f.bottleneck)
+            group,
+            key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -_weight(f), f.bottleneck),
         )
         waiting = [f for f in waiting if f not in group]
     for at, finding in enumerate(result):
@@ -146,7 +182,7 @@ def _yields(before: Finding, after: Finding) -> bool:
     return (
         before.good == after.good
         and _generality(before) > _generality(after)
-        and before.saved - after.saved <= time_model.ACCURACY
+        and _weight(before) - _weight(after) <= time_model.ACCURACY
     )
 
 
@@ -184,7 +220,7 @@ def _incomplete(profile: Profile) -> Finding:
         f"There is nothing to diagnose: this launch is {profile.launch.status}.",
         "high",
         (),
-        1.0,
+        None,
         ("No time was measured.",),
         (
             "Run the program by itself first and see that it ends without an error (compute-sanitizer finds illegal accesses).",
@@ -194,7 +230,7 @@ def _incomplete(profile: Profile) -> Finding:
     )
 
 
-def _notes(profile: Profile, model: time_model.TimeModel) -> list[str]:
+def _notes(profile: Profile, model: TimeModel) -> list[str]:
     notes = []
     absent = unknown.sections_to_collect(profile)
     if absent:

@@ -326,15 +326,6 @@ def _dram_owed(profile: Profile) -> float | None:
     return min(max(0.0, stored - written), float(profile.device.l2_bytes))
 
 
-def _dram_demand(profile: Profile) -> float | None:
-    used, moved, owed = profile.value("dram_utilization"), _dram_bytes(profile), _dram_owed(profile)
-    return (
-        min(1.0, used * (1 + owed / moved))
-        if used is not None and moved and owed is not None
-        else None
-    )
-
-
 def _fp16(profile: Profile) -> float | None:
     """Half-precision operations, without the HFMA2 of two zero registers by which compilers move
     constants where the SASS tells them apart."""
@@ -479,13 +470,13 @@ _ALL: Final = (
     Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess, "low"),
     Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes, "low"),
     Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Bytes stored that L2 had not passed on to device memory when the launch ended: at most what L2 holds.", ("dram_write_bytes", "opcodes"), _dram_owed, "low"),
-    Derived("dram_demand", "fraction", "DRAM demand", "Device memory's load when the bytes count that L2 has still to write back. A launch leaves those to the next one, which leaves it its own.", ("dram_utilization", "dram_bytes", "opcodes"), _dram_demand),
     Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio, "low"),
     Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES), "low"),
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores ask L1 for.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES), "low"),
     Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors, "low"),
     Derived("passes_per_request", "ratio", "Passes a memory request", "Passes through the data stage of L1 and shared memory for each request: 1 for 4 bytes a lane side by side, 4 for 16, up to 32 where lanes lie apart or share a bank.", ("l1_data_pipe_active", "l1_request_active"), _passes, "low"),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),
+    Derived("lane_shared_load_bytes", "B", "Bytes loaded from shared memory", "Lanes times bytes, over shared-memory loads.", ("opcodes",), _lane_bytes("LDS")),
     Derived("lane_store_bytes", "B", "Bytes stored by lanes", "Lanes times bytes, over global stores.", ("opcodes",), _lane_bytes(*_STORES)),
     Derived("lane_bytes", "B", "Bytes moved by lanes", "Lanes times bytes, over global loads and stores.", ("opcodes",), _lane_bytes(*_LOADS, *_STORES)),
     Derived("load_bytes_per_lane", "B", "Width of global loads", "Bytes a lane loads by one instruction, mean; 16 is the widest on most GPUs.", ("opcodes",), _mean_width(*_LOADS), "high"),

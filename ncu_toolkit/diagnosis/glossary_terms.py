@@ -122,7 +122,6 @@ METRICS: Final[dict[str, str]] = {
     "shared_conflict_excess": "At 0 there are no conflicts; at 0.5 the banks work twice as long as they need.",
     "dram_bytes": "The traffic that device memory really saw.",
     "dram_owed_bytes": "Short launches leave part of what they wrote in L2; it is written later, outside of the measurement.",
-    "dram_demand": "It counts what a short launch still owes, so that such a launch is not taken for one that spares the memory.",
     "dram_per_compulsory": "At 1 nothing is fetched twice; below 1 part of the data stayed in L2.",
     "l2_bytes": "Against the compulsory bytes it shows the reuse that happens in SMs.",
     "l1_global_bytes": "Against the L2 bytes it shows what L1 saves.",

@@ -135,7 +135,9 @@ class _Story:
             self.clock, self.times = "profiled", (t0, t1)
         self.speedup = self.times[0] / self.times[1] if self.times else None
         self.expected = (
-            1 / (1 - of_all(removes, predicted.saved, before.part)) if predicted else None
+            1 / (1 - of_all(removes, predicted.saved, before.part))
+            if predicted and predicted.speedup is not None
+            else None
         )
         self.figures = changes(before, after)
         self.stalls = _waiting(before, after)
@@ -367,7 +369,7 @@ class _Story:
         lines = []
         if others:
             also = [
-                f"{self.titles[f.bottleneck]} ({units.ratio(f.speedup)} by itself)"
+                f"{self.titles[f.bottleneck]} ({units.ratio(1 / (1 - f.saved))} by itself)"
                 for f in others[:2]
             ]
             lines.append(
@@ -389,8 +391,9 @@ class _Story:
         if left is not None and left.good:
             return []
         if left is not None:
+            more = "" if left.speedup is None else f", {units.ratio(left.speedup)}"
             return [
-                f"Not all of it is gone: the diagnosis of this kernel still names {title}, {units.ratio(left.speedup)}."
+                f"Not all of it is gone: the diagnosis of this kernel still names {title}{more}."
             ]
         return [
             f"The diagnosis of this kernel no longer names {title}; its verdict is {self.titles[self.second.primary.bottleneck]}."

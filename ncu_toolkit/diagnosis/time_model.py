@@ -76,7 +76,7 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
     "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
     "atomic": (("l2_atomic_unit_active",), False, "the atomic units in L2"),
-    "dram": (("dram_utilization", "dram_bus_active", "dram_demand"), False, "device memory"),
+    "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
 }
 #: Roll-ups over several parts that count the cycles in which any was active. They say how busy a
 #: unit is, but are no amount of work: at 0.35, 0.53,
@@ -124,11 +124,16 @@ class Removal:
 @dataclass(frozen=True)
 class Prediction:
     """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes
-    over, `arithmetic` shows how."""
+    over, `arithmetic` shows how, `relieves` names the resources with less work.
+
+    Where the report holds too little to tell a figure `told` is False: the speedup is then the most
+    that nothing collected rules out, good for an order of causes and no more."""
 
     speedup: float
     limit: str
     arithmetic: tuple[str, ...]
+    relieves: tuple[str, ...] = ()
+    told: bool = True
 
     @property
     def saved(self) -> float:
@@ -219,6 +224,13 @@ class TimeModel:
         time. 0 where not collected."""
         return max(self.worked(resource), self.activity.get(resource, 0.0))
 
+    def counted(self, resource: str) -> float:
+        """Utilisation as its counter has it, to be told to a reader: of the whole time for what
+        lies behind the SMs, of the SMs' active time for units in them. 0 where not collected."""
+        if RESOURCES[resource][1]:
+            return self.busy(resource)
+        return max(self.utilization(resource) or 0.0, self.activity.get(resource, 0.0))
+
     def worked(self, resource: str) -> float:
         """As `busy`, by the work alone: without the cycles in which a unit was active for less than
         it can do."""
@@ -274,7 +286,11 @@ class TimeModel:
 
     def without(self, removal: Removal) -> Prediction:
         """The time if `removal` took place: the larger of what the resources then need and what the
-        warps then wait."""
+        warps then wait.
+
+        No figure is told where nothing shows how far it could go: where more warps would share
+        waiting that was not measured, or where the loads that would take over were not."""
+        relieves = tuple(name for name in self.loads if self._stays(name, removal) < 1)
         candidates = [*self._resource_times(removal), *self._waiting_time(removal)]
         if self.hertz is not None:
             candidates.append(
@@ -306,7 +322,10 @@ class TimeModel:
                 (
                     f"Now {self.text(self.cycles)}; {removal.what} it would still take as long: {why}.",
                 ),
+                relieves,
             )
+        if missing := self._no_figure(removal):
+            return Prediction(speedup, limit, (missing,), relieves, told=False)
         second = max(
             (item for item in candidates if item[0] != limit),
             key=lambda item: item[1],
@@ -326,7 +345,21 @@ class TimeModel:
         lines.append(
             f"{quotient} for this cause alone, {units.percent(1 - 1 / speedup)} of the time saved."
         )
-        return Prediction(speedup, limit, tuple(lines))
+        return Prediction(speedup, limit, tuple(lines), relieves)
+
+    def _no_figure(self, removal: Removal) -> str:
+        """Why there is no figure for a removal; empty where there is one."""
+        if removal.parallelism > 1 and not self.stalls:
+            return "No figure: what warps wait for was not collected, so how much of it more warps would cover cannot be told."
+        if not any(name in self.loads for name in (*MEMORY, "l1")):
+            return "No figure: how busy memory is was not collected, and that is what would limit next."
+        return ""
+
+    @staticmethod
+    def _stays(resource: str, removal: Removal) -> float:
+        """The fraction of a resource's work that a removal leaves."""
+        otherwise = removal.instructions if resource in _INSTRUCTION_RESOURCES else 1.0
+        return removal.loads.get(resource, otherwise)
 
     def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
         times = []
@@ -335,9 +368,7 @@ class TimeModel:
         ):  # not a set: of limits that tie, the first is told
             per_sm, words = RESOURCES[name][1:]
             load = self.loads.get(name, 0.0)
-            keep = removal.loads.get(
-                name, removal.instructions if name in _INSTRUCTION_RESOURCES else 1.0
-            )
+            keep = self._stays(name, removal)
             left = load * keep + removal.added.get(name, 0.0)
             # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be
             # used all the time.
@@ -564,7 +595,12 @@ def build(profile: Profile) -> TimeModel:
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
     peaks = {"blocks": BLOCK_STARTS}
     if read is not None and written is not None and read + written:
-        peaks["dram"] = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
+        reached = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
+        # While L2 takes in what it will write back only after the launch, memory is not asked for
+        # it: a launch that leaves much in L2 cannot keep memory as busy. Below BUSY memory is not
+        # the limit, whatever L2 holds.
+        owed = figures.value(profile, "dram_owed_bytes") or 0.0
+        peaks["dram"] = max(BUSY, reached * (read + written) / (read + written + owed))
     return TimeModel(
         total,
         hertz if cycles else None,

@@ -179,6 +179,8 @@ _PIPES: Final[tuple[Metric, ...]] = (
     _pct("tensor_pipe_active", "sm__pipe_tensor_cycles_active" + _ACTIVE, "Tensor pipe active", "Cycles in which a tensor core worked.", "high"),
     _pct("hmma_pipe_active", "sm__pipe_tensor_op_hmma_cycles_active" + _ACTIVE, "Tensor pipe active (16-bit float)", "Cycles in which the tensor cores worked on 16-bit floating-point matrices.", "high", (7, 0), (9, 0)),
     _pct("fp16_pipe_active", "sm__inst_executed_pipe_fp16" + _ACTIVE, "FP16 pipe active", "Half-precision instructions outside the tensor cores.", "", (7, 0), (8, 0)),
+    _pct("tex_pipe_active", "sm__inst_executed_pipe_tex" + _ACTIVE, "Texture pipe active", "Texture instructions as a fraction of the pipe's issue rate."),
+    _pct("adu_pipe_active", "sm__inst_executed_pipe_adu" + _ACTIVE, "ADU pipe active", "Instructions on divergent addresses (barriers, indirect branches and constants) as a fraction of the pipe's issue rate."),
     _pct("mio_active", "sm__mio_inst_issued.avg.pct_of_peak_sustained_active", "MIO issue", "Instructions issued to the memory input/output unit, of its peak."),
     _pct("constant_cache_active", "idc__request_cycles_active" + _ELAPSED, "Constant cache busy", "Cycles in which the indexed constant cache served requests."),
 )  # fmt: skip
@@ -257,7 +259,9 @@ GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
 #: Read where a report has them, but too dear in passes for our own set (measured on an H200:
 #: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), or filled in by the profiler
 #: itself.
-READ_ONLY: Final = frozenset({"sm_throughput", "l1_throughput", "mio_active", "passes"})
+READ_ONLY: Final = frozenset(
+    {"sm_throughput", "l1_throughput", "mio_active", "tex_pipe_active", "adu_pipe_active", "passes"}
+)
 
 _METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 REGISTRY: Final[dict[str, Metric]] = {metric.name: metric for metric in _METRICS}

@@ -1,7 +1,15 @@
 """The values that flow between stages: report file -> Profile -> Diagnosis -> view. Frozen, plain
 data."""
 
-from ncu_toolkit.model.finding import Comparison, Diagnosis, Evidence, Finding, Location, Ruled
+from ncu_toolkit.model.finding import (
+    Comparison,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Headroom,
+    Location,
+    Ruled,
+)
 from ncu_toolkit.model.profile import (
     SCHEMA_VERSION,
     Context,
@@ -28,6 +36,7 @@ __all__ = [
     "Diagnosis",
     "Evidence",
     "Finding",
+    "Headroom",
     "Instruction",
     "InstructionMix",
     "Launch",

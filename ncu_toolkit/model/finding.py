@@ -58,23 +58,31 @@ class Finding:
     """One bottleneck found in one profile.
 
     `speedup` is the predicted factor if this cause alone were removed (>= 1, a bound), with
-    `arithmetic` showing how; `saved` = 1 - 1/speedup is the fraction of time that would go. `good`
-    marks a roof reached with useful work."""
+    `arithmetic` showing how; None where the report holds too little for a figure, so that only the
+    direction is known. `saved` = 1 - 1/speedup is the fraction of time that would go, 0 without a
+    figure. `good` marks a roof reached with useful work."""
 
     bottleneck: str
     summary: str
     confidence: Literal["high", "medium", "low"]
     evidence: tuple[Evidence, ...]
-    speedup: float
+    speedup: float | None
     arithmetic: tuple[str, ...]
     advice: tuple[str, ...]
     look_for: str = ""
     locations: tuple[Location, ...] = ()
     good: bool = False
+    relieves: tuple[str, ...] = ()
+    """Resources of the time model with less work once the cause is gone: no roofs for it."""
+    weight: float = 0.0
+    """What it is ranked by where there is no figure: the most time saved (0-1) that nothing
+    collected rules out. Not to be shown."""
 
     @property
     def saved(self) -> float:
-        return 1 - 1 / self.speedup if self.speedup > 0 and math.isfinite(self.speedup) else 0.0
+        if self.speedup is None or self.speedup <= 0 or not math.isfinite(self.speedup):
+            return 0.0
+        return 1 - 1 / self.speedup
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,19 @@ class Ruled:
 
 
 @dataclass(frozen=True)
+class Headroom:
+    """How far a launch is from the nearest roof that its verdict leaves as it is.
+
+    `factor` (>= 1) is the time now over the least time that `resource` alone needs at its peak
+    rate: no change that leaves this resource's work alone makes the launch faster than that.
+    `resource` is a key of `Diagnosis.bounds`, `label` says it in words ("device memory")."""
+
+    factor: float
+    resource: str
+    label: str
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """The verdict on one profile: `findings` ranked by predicted time saved, the first being the
     bottleneck; never empty."""
@@ -101,6 +122,8 @@ class Diagnosis:
     """The time model's lower bounds in microseconds by resource name (issue, fma, shared, l1, l2,
     dram, latency, …)."""
     notes: tuple[str, ...] = ()
+    headroom: Headroom | None = None
+    """The next roof for the first finding; None where no unit's load was collected."""
 
     @property
     def primary(self) -> Finding:

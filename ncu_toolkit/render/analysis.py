@@ -45,7 +45,10 @@ def verdict(group: Group) -> str:
 
 
 def gain(finding: Finding) -> str:
-    """The predicted speedup as a bound; what there is instead for a kernel at its roof."""
+    """The predicted speedup as a bound; what there is instead for a kernel at its roof, and where the
+    report holds too little for a figure."""
+    if finding.speedup is None:
+        return "no figure"
     shown = units.ratio(finding.speedup)
     if finding.good and shown == units.ratio(1.0):
         return "at its roof"

@@ -268,12 +268,14 @@ def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | No
     """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that
     bottleneck alone, and its rank (1 is the verdict).
 
-    None where it was not found.
+    None where it was not found, or without a figure.
     """
     if before.main is None:
         return None
     for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
         if finding.bottleneck == removes:
+            if finding.speedup is None:
+                return None
             return 1 / (1 - of_all(removes, finding.saved, Launches(before.profiles).part)), rank
     return None
 
@@ -285,13 +287,14 @@ _LEAST_GAIN: Final = 1.005
 def bound_cell(finding: Finding) -> Cell:
     """The predicted speedup of a finding, or why there is none: "at most 1.00" would say that
     nothing can be gained."""
-    if finding.good and finding.speedup < _LEAST_GAIN:
+    speedup = finding.speedup or 1.0
+    if finding.good and speedup < _LEAST_GAIN:
         return missing("at its roof: nothing to remove")
-    if finding.speedup < _LEAST_GAIN:
+    if speedup < _LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"this report does not say how much could be gained.{because}")
     of = "what is left below its roof" if finding.good else "bound if this cause alone were removed"
-    return Cell(f"≤ {units.ratio(finding.speedup)}", finding.speedup, of)
+    return Cell(f"≤ {units.ratio(speedup)}", speedup, of)
 
 
 def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:

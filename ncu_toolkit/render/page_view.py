@@ -292,7 +292,7 @@ def _claim(entry: Entry | None) -> tuple[Fact, ...]:
 
 def _finding(finding: Finding) -> FindingView:
     gain = bound_cell(finding)
-    if finding.speedup >= 1.2 and not gain.missing:
+    if not gain.missing and (finding.speedup or 1.0) >= 1.2:
         gain = replace(gain, tone="bad")
     where = None
     if finding.locations:

@@ -171,14 +171,18 @@ def finding(
         )
     return Finding(
         bottleneck,
-        summary,
+        summary
+        if prediction.told
+        else f"{summary} How much faster it would be, this report does not tell.",
         confidence,
         facts(*evidence),
-        prediction.speedup,
+        prediction.speedup if prediction.told else None,
         prediction.arithmetic,
         tuple(advice),
         look_for,
         locations,
+        relieves=prediction.relieves,
+        weight=prediction.saved,
     )
 
 

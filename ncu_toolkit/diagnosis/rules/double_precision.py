@@ -46,7 +46,7 @@ from ncu_toolkit.diagnosis.rules._support import (
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.hardware.specs import spec
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 from ncu_toolkit.sass import attribution
 
 ID: Final = "double-precision"
@@ -162,7 +162,16 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         f"The kernel computes in double precision, {reason}"
         + ("; the data are single precision, so this is probably not meant." if accident else "."),
         model.without(removal),
-        evidence,
+        (
+            *evidence,
+            Evidence(
+                "conversions",
+                "Conversions",
+                converting / total,
+                "fraction",
+                "Part of the executed warp instructions that convert between double and float.",
+            ),
+        ),
         (
             "Write float literals and functions (0.5f, sqrtf, sinf) wherever float is enough; one double literal turns the whole expression into "
             "double.",

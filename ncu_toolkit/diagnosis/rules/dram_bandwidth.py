@@ -70,14 +70,15 @@ USEFULNESS: Final = (
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if "dram" not in model.loads:
         return abstain(ID, missing(profile, ("dram_utilization",)))
-    busy = model.busy("dram")
+    busy, counted = model.busy("dram"), units.percent(model.counted("dram"))
     name = (
         "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
     )
-    # Memory that is only read reaches more.
+    # Memory that is only read reaches more, a launch that leaves its writes in L2 less.
     near = (
         Threshold(
-            0.9 * model.peaks["dram"], "nine tenths of what kernels with this part of writes reach"
+            0.9 * model.peaks["dram"],
+            "nine tenths of what kernels with this part of writes, and this much left in L2, reach",
         )
         if "dram" in model.peaks
         else NEAR_BYTES
@@ -86,8 +87,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if near.value > busy >= SATURATED.value:
         return roof(
             ID,
-            f"Device memory is {units.percent(busy)} busy, which is what loads wait for; kernels that only move data reach "
-            f"{units.percent(near.value)} and more.",
+            f"Device memory is {counted} busy, which is what loads wait for; kernels that only move data keep it busier.",
             model,
             (
                 load_fact(model, "dram", SATURATED),
@@ -104,7 +104,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             confidence="medium",
         )
     if busy < near.value:
-        return ruled_out(ID, f"Device memory is {units.percent(busy)} busy.", measured)
+        return ruled_out(ID, f"Device memory is {counted} busy.", measured)
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
     evidence = (
@@ -119,7 +119,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not sure and len(known) == len(USEFULNESS):
         return roof(
             ID,
-            f"Device memory is {units.percent(busy)} busy, which is near the most it can deliver; whether the bytes are needed, this report "
+            f"Device memory is {counted} busy, which is near the most it can deliver; whether the bytes are needed, this report "
             "cannot say.",
             model,
             evidence,
@@ -134,7 +134,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if wasteful:
         return roof(
             ID,
-            f"Device memory is {units.percent(busy)} busy, but {wasteful}: busy is not the same as useful.",
+            f"Device memory is {counted} busy, but {wasteful}: busy is not the same as useful.",
             model,
             evidence,
             (
@@ -147,7 +147,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     moved = figures.value(profile, "dram_bytes")
     advice: tuple[str, ...]
     if sure or not moved:
-        verdict = f"This kernel is good: it moves the bytes it must at {units.percent(busy)} of what device memory can deliver"
+        verdict = f"This kernel is good: it moves the bytes it must at {counted} of what device memory can deliver"
         advice = (
             "No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
         )
@@ -155,7 +155,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     else:
         verdict = (
             "This kernel is good as far as a profile tells: "
-            f"device memory moves what the threads ask for, at {units.percent(busy)} of what it can deliver"
+            f"device memory moves what the threads ask for, at {counted} of what it can deliver"
         )
         advice = (
             f"Hold the {units.si(moved, 'B')} that memory moved against the size of the arrays. Where it is more, several blocks read the same "

@@ -47,6 +47,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     ruled_out,
     stall_fact,
 )
+from ncu_toolkit.diagnosis.rules.tensor_core_unused import is_fp32_product
 from ncu_toolkit.diagnosis.rules.unknown import command
 from ncu_toolkit.diagnosis.rules.warp_divergence import LANES
 from ncu_toolkit.diagnosis.time_model import SUSTAINED, Removal, TimeModel
@@ -157,7 +158,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"{units.percent(busy)}; {_between(model, busy)}.",
             model.without(removal),
             evidence,
-            _advice(model),
+            (*_advice(model), *_precision(profile)),
             f"The FMA pipe {units.percent(BEST.value, 2)} busy: "
             + (
                 "dispatch stalls shrink."
@@ -175,14 +176,36 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         f"This kernel is good: the floating-point pipe works {units.percent(busy)} of the time, near the most that well-written kernels reach.",
         model,
         evidence,
-        (fewer, f"Below the best there is this: {_between(model, busy)}.")
-        if below >= WORTH
-        else (fewer,),
+        (
+            *_precision(profile),
+            fewer,
+            *(
+                (f"Below the best there is this: {_between(model, busy)}.",)
+                if below >= WORTH
+                else ()
+            ),
+        ),
         "FFMA the bulk of the instructions, the FMA pipe near its peak.",
         good=True,
         confidence="high" if needed else "medium",
         resource="fma",
         best=BEST,
+    )
+
+
+#: GPUs whose tensor cores multiply TF32 at 7 to 14 times the FP32 rate of the FMA pipe, by their
+#: data sheets; on others it is one to two times, and 16-bit types gain more.
+WIDE_TENSOR: Final = ((8, 0), (9, 0), (10, 0), (10, 3))
+
+
+def _precision(profile: Profile) -> tuple[str, ...]:
+    """The choice of a smaller type, where tensor cores would take the kernel's products in it."""
+    if profile.device.cc < (8, 0) or not is_fp32_product(profile):
+        return ()
+    gain = "several times faster" if profile.device.cc in WIDE_TENSOR else "faster"
+    return (
+        f"Precision is a choice: if the result may be as exact as products of TF32 (10 bits of mantissa) or BF16 (7 bits), summed in FP32, the "
+        f"tensor cores of this GPU are {gain}. If it must be exact to FP32, this pipe is the one to fill.",
     )
 
 

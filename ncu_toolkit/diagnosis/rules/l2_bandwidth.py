@@ -68,11 +68,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     name, busy = model.busiest("l2", "fill")
     if not name:
         return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
+    counted = units.percent(model.counted(name))
     evidence = (
         load_fact(model, name, NEAR_BYTES),
         fact(profile, "l2_utilization"),
         fact(profile, "l2_throughput"),
         fact(profile, "l1_fill_active"),
+        fact(profile, "l2_to_sm_active"),
         fact(profile, "l2_bytes"),
         fact(profile, "l2_hit_rate"),
     )
@@ -98,7 +100,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         what = loaded if once else "it gathers whole sectors from places that only its data name"
         return roof(
             ID,
-            f"This kernel is good: {what}, at {units.percent(busy)} of what {RESOURCES[name][2]} can deliver.",
+            f"This kernel is good: {what}, at {counted} of what {RESOURCES[name][2]} can deliver.",
             model,
             evidence,
             ("No larger cause was found: fuse it with its neighbours to move fewer bytes.",),
@@ -109,7 +111,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
         return roof(
             ID,
-            f"{RESOURCES[name][2]} is {units.percent(busy)} busy, but with what, this report cannot say: useful data, scattered accesses, spilled "
+            f"{RESOURCES[name][2]} is {counted} busy, but with what, this report cannot say: useful data, scattered accesses, spilled "
             "registers and bytes that are fetched again all look alike here.",
             model,
             evidence,
@@ -127,7 +129,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {units.percent(busy)} busy, with {_what(profile)}.",
+        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {counted} busy, with {_what(profile)}.",
         model.without(removal),
         evidence,
         (

@@ -92,6 +92,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         (
             measured,
             fact(profile, "kind_share:local"),
+            Evidence(
+                "local_part",
+                "Local sectors",
+                part,
+                "fraction",
+                "Part of the sectors of local and global memory that are local.",
+            ),
             _addresses(addresses),
             stall_fact(profile, "lg_throttle"),
             stall_fact(profile, "long_scoreboard"),

@@ -47,7 +47,7 @@ from ncu_toolkit.diagnosis.rules._support import (
 )
 from ncu_toolkit.diagnosis.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 from ncu_toolkit.sass import attribution
 
 ID: Final = "low-occupancy"
@@ -167,6 +167,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         (
             measured,
             *(fact(profile, name) for name in limiters),
+            Evidence(
+                "waiting_for_results",
+                "Waiting that more warps overlap",
+                overlapped,
+                "fraction",
+                "Part of a warp's time in scoreboards, fixed latencies and the like, apart from barriers and full queues.",
+            )
+            if model.stalls
+            else None,
             fact(profile, "active_warps"),
             fact(profile, "issue_active"),
             fact(profile, "registers_per_thread"),

@@ -30,6 +30,7 @@ Lower Occupancy" (reuse in registers).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -51,6 +52,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     fact,
     finding,
     keep,
+    load_fact,
     locate_stall,
     missing,
     ruled_out,
@@ -158,6 +160,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
+    used = min(busy, model.counted(busiest)) if busiest else 0.0
+    loaded = load_fact(model, busiest, BUSY) if busiest else None
     return finding(
         ID,
         (
@@ -165,11 +169,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             if asked is not None
             else f"L1 is asked for about {units.significant(reuse, 2)} bytes, in whole sectors, for each byte that memory must deliver; "
         )
-        + f"{where} is {units.percent(busy)} busy with it.",
+        + f"{where} is {units.percent(used)} busy with it.",
         model.without(removal),
         (
             measured,
             _asked_fact(asked),
+            replace(loaded, value=used) if loaded else None,
             stall_fact(profile, "long_scoreboard"),
             stall_fact(profile, "lg_throttle"),
             fact(profile, "l1_hit_rate"),

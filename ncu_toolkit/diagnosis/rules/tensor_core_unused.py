@@ -28,6 +28,7 @@ CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architectur
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -170,6 +171,39 @@ def _shared_loads(profile: Profile) -> float:
 def is_multiply_add(opcode: str) -> bool:
     """A multiply-add of floats or halves on the ordinary pipes."""
     return attribution.base(opcode) in ("FFMA", "HFMA2", "FFMA2")
+
+
+#: Multiply-adds among the instructions of a product near the roof of the FMA pipe: 85 to 93% on an
+#: H200; n-body sums and stencils, whose operands are reused too, stay below a half.
+PRODUCT: Final = 0.5
+#: Multiply-adds that add to the register they write: all of a sum of products, a third of it where
+#: an unrolled loop renames registers; none of a polynomial, which multiplies its result instead.
+SUMS: Final = 0.25
+_SUM: Final = re.compile(
+    r"\bFFMA2?\S*\s+(R\d+)[^,]*,\s*[-|]*R\d+[^,]*,\s*[-|]*R\d+[^,]*,\s*[-|]*(R\d+)\b"
+)
+
+
+def is_fp32_product(profile: Profile) -> bool:
+    """Whether the kernel is like a product of FP32 matrices: multiply-adds are most of its
+    instructions, they sum up, and each byte of device memory reaches them many times over through
+    shared memory. False where opcodes were not counted."""
+    rows = list(figures.rows(profile))
+    total = sum(row.warps for row in rows)
+    fused = sum(row.warps for row in rows if attribution.base(row.opcode) in ("FFMA", "FFMA2"))
+    if not total or fused / total < PRODUCT or figures.executed(profile, ("tensor",)):
+        return False
+    read = profile.value("dram_read_bytes")
+    shared = figures.value(profile, "lane_shared_load_bytes")
+    if not read or not shared or shared / read < REUSE:
+        return False
+    counted = [
+        (row.executed, _SUM.search(row.sass))
+        for row in profile.instructions
+        if row.executed and attribution.base(row.opcode) in ("FFMA", "FFMA2")
+    ]
+    sums = sum(n for n, found in counted if found and found[1] == found[2])
+    return not counted or sums >= SUMS * sum(n for n, _ in counted)
 
 
 def _sixteen_bit(profile: Profile) -> bool:

@@ -104,7 +104,7 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
             fact(profile, "memory_throughput"),
             fact(profile, "achieved_occupancy"),
         ),
-        1.0,
+        None,
         ("No prediction without a cause.",),
         advice,
         "Stall reasons, instruction counts and memory tables in the next profile."

@@ -1,0 +1,60 @@
+"""The SMs issue instructions, or one pipe executes them, as fast as they can.
+
+What it is
+Each scheduler issues one warp instruction a cycle, and each pipe takes its kind of instruction at a
+fixed rate. Either is full here: the issue slots, or a pipe that no other rule speaks for (integer
+and logic, half precision, uniform, texture).
+
+Why it costs time
+Time is then instructions over that rate. Memory, latency and occupancy no longer matter.
+
+How to confirm
+Issue slots or the pipe above 80% of their peak; not selected and math pipe throttle are the largest
+stall reasons, where they were collected.
+
+What to change
+Execute fewer instructions for the same result: wider loads, addresses stepped by constants, less
+work repeated by every thread, intrinsics in place of long sequences. Where one pipe is full, move
+work to a pipe with room.
+
+When the advice is wrong
+Where each instruction is needed, the kernel is at its roof, and only another algorithm is faster.
+A report does not say which instructions are needed.
+
+Source
+CUDA C++ Programming Guide, "Maximize Instruction Throughput"; Nsight Compute Kernel Profiling
+Guide, "Pipelines"; Nsight Compute's SpeedOfLight and IssueSlotUtilization rules.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.rules._support import SATURATED, abstain, fact, load_fact, ruled_out
+from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
+from ncu_toolkit.model import Finding, Profile, Ruled
+
+ID: Final = "instruction-throughput"
+TITLE: Final = "Instruction throughput"
+REQUIRES: Final = ()
+OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
+#: Units of the SMs that no other rule names.
+UNITS: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+    """Never a finding by itself: a cause that says more may keep these units busy. `diagnose` names
+    them where no such cause is found (_roof.nearest)."""
+    unit, busy = model.busiest(*UNITS)
+    if not unit:
+        return abstain(ID, ("issue_active",))
+    words = RESOURCES[unit][2]
+    return ruled_out(
+        ID,
+        f"Of the issue slots and pipes the busiest is at {units.percent(busy)} ({words})."
+        if busy < SATURATED.value
+        else f"Another cause keeps {words} {units.percent(busy)} busy.",
+        load_fact(model, unit, SATURATED),
+        fact(profile, "sm_throughput"),
+    )

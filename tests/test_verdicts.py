@@ -1,0 +1,238 @@
+"""What holds of every verdict, whatever the launch: it names a unit that is full, or a wait that
+takes half of the time; it says no figure that was not measured; no load is above its counter.
+
+The cases are in tests/cases/verdicts: metric values in, the verdict out, and the change that makes
+another one of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import diagnosis_cases as cases
+import pytest
+import recorded
+
+from ncu_toolkit.diagnosis import figures, time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import _roof, fp32_pipe, load_rules, tensor_pipe
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.model import Diagnosis, Finding, Profile
+from ncu_toolkit.render.analysis import gain
+from ncu_toolkit.render.analysis_json import diagnosis as as_json
+from ncu_toolkit.render.columns import bound_cell
+
+FOLDER = cases.CASES / "verdicts"
+FILES = sorted(FOLDER.glob("*.json"))
+RECORDINGS = pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
+
+
+def check(found: Diagnosis, expect: dict[str, Any]) -> None:
+    """Hold a verdict to what a case says of it."""
+    primary = found.primary
+    said = f"{primary.bottleneck} {primary.speedup}: {primary.summary}"
+    assert primary.bottleneck == expect.get("bottleneck", primary.bottleneck), said
+    assert primary.bottleneck != expect.get("not"), said
+    assert primary.good == expect.get("good", primary.good), said
+    assert (primary.speedup is not None) == expect.get("figure", primary.speedup is not None), said
+    for words in expect.get("says", ()):
+        assert words in primary.summary, said
+    for words in expect.get("says_not", ()):
+        assert words not in primary.summary, said
+    for words in expect.get("advises", ()):
+        assert any(words in advice for advice in primary.advice), primary.advice
+    for words in expect.get("advises_not", ()):
+        assert not any(words in advice for advice in primary.advice), primary.advice
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_verdict(path: Path) -> None:
+    case = json.loads(path.read_text(encoding="utf-8"))
+    check(diagnose(cases.build(case)), case["expect"])
+    other = {**case, **case["other"]}
+    other["metrics"] = {**case.get("metrics", {}), **case["other"].get("metrics", {})}
+    check(diagnose(cases.build(other)), case["other"]["expect"])
+
+
+def full_or_waiting(profile: Profile) -> str:
+    """The unit at 80% of its peak or more, or the stall reason of half of a warp's time or more."""
+    model = time_model.build(profile)
+    reasons = {
+        reason: share
+        for reason, share in model.stalls.items()
+        # Issuing is no wait, readiness to issue neither, and misc is what the profiler cannot name.
+        if reason not in ("selected", "not_selected", "misc")
+    }
+    busy = {
+        name: profile.value(name) or 0.0
+        for names, _, _ in time_model.RESOURCES.values()
+        for name in names
+        if name in registry.REGISTRY
+    }
+    if profile.launch.complete and model.working > 0.9 and max(busy.values()) >= 0.8:
+        return max(busy, key=busy.__getitem__)
+    reason = max(reasons, key=reasons.__getitem__, default="")
+    return reason if profile.launch.complete and reason and reasons[reason] >= 0.5 else ""
+
+
+@RECORDINGS
+def test_no_verdict_is_empty(folder: Path) -> None:
+    for profile in recorded.run_of(folder).profiles:
+        primary = diagnose(profile).primary
+        assert primary.bottleneck != "unknown" or not full_or_waiting(profile), primary.summary
+
+
+@pytest.mark.parametrize("reason", sorted(_roof.BY_WAIT))
+def test_each_wait_has_a_verdict(reason: str) -> None:
+    """Half of a warp's time, and nothing else known of the launch."""
+    absent = dict.fromkeys(cases.METRICS) | {"duration": 100.0, "sm_cycles": 170_000.0}
+    stalls = {"selected": 1.0, "wait": 1.0, reason: 9.0}
+    found = diagnose(cases.build({"metrics": absent, "stalls": stalls, "opcodes": {}}))
+    assert found.primary.bottleneck != "unknown"
+    words = reason.replace("_", " ")
+    assert (
+        found.primary.speedup is not None
+        or words in found.primary.summary
+        or any(evidence.metric == f"stall_share:{reason}" for evidence in found.primary.evidence)
+    )
+
+
+@pytest.mark.parametrize("resource", sorted(_roof.BY_UNIT))
+def test_each_full_unit_has_a_verdict_without_stall_reasons(resource: str) -> None:
+    """A report of one counter at 86%."""
+    name = next(
+        (n for n in time_model.RESOURCES[resource][0] if n in registry.REGISTRY), "sm_throughput"
+    )
+    absent = dict.fromkeys(cases.METRICS) | {"duration": 100.0, "sm_cycles": 170_000.0}
+    found = diagnose(cases.build({"metrics": {**absent, name: 0.86}, "stalls": {}, "opcodes": {}}))
+    assert found.primary.bottleneck != "unknown"
+    assert not found.primary.good
+    assert "86" in found.primary.summary
+
+
+def test_verdicts_by_unit_and_wait_are_rules() -> None:
+    assert set(_roof.BY_UNIT) == set(time_model.RESOURCES)
+    named = {
+        *_roof.BY_UNIT.values(),
+        *_roof.BY_WAIT.values(),
+        *(n for n, _ in _roof.BY_COUNTER.values()),
+    }
+    assert named <= set(load_rules())
+    assert set(_roof.BY_WAIT) == set(registry.STALL_REASONS) - {"selected", "not_selected", "misc"}
+
+
+@RECORDINGS
+def test_no_load_is_above_its_counter(folder: Path) -> None:
+    for profile in recorded.run_of(folder).profiles:
+        model = time_model.build(profile)
+        for resource, (names, per_sm, _) in time_model.RESOURCES.items():
+            counted = [v for name in names if (v := figures.value(profile, name)) is not None]
+            if not counted:
+                continue
+            most = min(1.0, max(counted)) * (model.active if per_sm else 1.0)
+            assert (model.utilization(resource) or 0.0) <= most * (1 + 1e-9), resource
+            assert model.counted(resource) <= min(1.0, max(counted)) * (1 + 1e-9), resource
+
+
+@RECORDINGS
+def test_no_gain_is_beyond_the_next_roof(folder: Path) -> None:
+    for profile in recorded.run_of(folder).profiles:
+        found = diagnose(profile)
+        if found.headroom is None:
+            continue
+        assert found.headroom.factor >= 1
+        assert found.headroom.resource in found.bounds
+        bound = found.bounds[found.headroom.resource]
+        now = profile.value("sm_cycles") or 0.0
+        clock = profile.value("sm_clock") or 1.0
+        assert found.headroom.factor == pytest.approx(max(1.0, now / clock * 1e6 / bound))
+        # What launching costs lies outside of the kernel, and so outside of its roofs.
+        if found.primary.bottleneck != "launch-overhead":
+            assert (found.primary.speedup or 1.0) <= found.headroom.factor * (1 + 1e-9)
+
+
+def test_headroom_leaves_out_what_the_change_relieves() -> None:
+    case = cases.read("shared-bank-conflict")
+    found = diagnose(cases.build(case))
+    assert found.primary.bottleneck == "shared-bank-conflict"
+    assert found.headroom is not None
+    assert found.headroom.resource not in found.primary.relieves
+    assert "l1_data" in found.primary.relieves
+
+
+NUMBER = re.compile(r"(?<![\w.×-])(\d[\d\u2009]*(?:\.\d+)?)(\u2009?%)?(?![\w])")
+#: Figures of a sentence that are no measurement: lanes of a warp, bytes of the widest access and
+#: bits of a half, what the best kernels reach, and the rate at which blocks start.
+STATED = (32.0, 16.0, fp32_pipe.BEST.value, tensor_pipe.BEST.value, time_model.BLOCK_STARTS)
+#: A part of a warp's time: some of what was measured, by the instructions that are its cause.
+OF_TIME = re.compile(r"^[^.;]*\b(time|waiting for what|in the queue)")
+
+
+def sentence_figures(text: str) -> Iterator[tuple[float, float, str]]:
+    """The numbers of a sentence as (value, half of its last digit, what follows); percentages as
+    fractions."""
+    for found in NUMBER.finditer(text):
+        digits = found[1].replace("\u2009", "")
+        whole, _, decimals = digits.partition(".")
+        zeros = 0 if decimals else len(whole) - len(whole.rstrip("0"))
+        unit = 0.01 if found[2] else 1.0
+        half = 0.5 * 10.0 ** (zeros - len(decimals))
+        yield float(digits) * unit, half * unit * 1.001, text[found.end() :]
+
+
+def unmeasured(finding: Finding, profile: Profile) -> list[float]:
+    """The figures of a finding's sentence that are neither evidence, nor follow from one or two
+    figures of it, nor are a part of the waiting among it."""
+    model = time_model.build(profile)
+    shares = [e.value for e in finding.evidence if e.metric.startswith("stall_share:")]
+    values = [e.value for e in finding.evidence]
+    values += [e.threshold for e in finding.evidence if e.threshold is not None]
+    values += [model.working, finding.speedup or 1.0]
+    launches = [float(profile.context.launch_count)] if profile.context else []
+    known = [*values, *STATED, *launches, float(profile.device.sm_count)]
+    known += [1 - a for a in values] + [1 / (1 - a) for a in values if a < 1]
+    known += [a * b for a, b in product(values, values)] + [
+        a * (1 - 1 / b) for a, b in product(values, values) if b
+    ]
+    known += [a + b for a, b in product(values, values)]
+    known += [q for a, b in product(values, values) if b for q in (a / b, 1 - a / b)]
+    return [
+        value
+        for value, half, rest in sentence_figures(finding.summary)
+        if not any(abs(figure - value) <= half for figure in known)
+        and not (OF_TIME.match(rest) and value <= sum(shares) + half)
+        and not (" of it is for loads" in rest and value <= 1)
+    ]
+
+
+@RECORDINGS
+def test_every_figure_of_a_verdict_is_measured(folder: Path) -> None:
+    for profile in recorded.run_of(folder).profiles:
+        for finding in diagnose(profile).findings:
+            assert unmeasured(finding, profile) == [], f"{finding.summary} {finding.evidence}"
+
+
+def test_a_figure_that_was_not_measured_is_seen() -> None:
+    for name in ("dram-bandwidth", "low-occupancy", "shared-bank-conflict", "narrow-access"):
+        profile = cases.build(cases.read(name))
+        finding = diagnose(profile).primary
+        assert unmeasured(finding, profile) == []
+        wrong = replace(finding, summary=f"{finding.summary} Device memory is 57.3\u2009% busy.")
+        assert unmeasured(wrong, profile) == [pytest.approx(0.573)]
+
+
+def test_a_direction_is_told_without_a_number() -> None:
+    case = json.loads((FOLDER / "occupancy-is-no-prediction.json").read_text(encoding="utf-8"))
+    found = diagnose(cases.build(case))
+    assert found.primary.speedup is None
+    assert found.primary.saved == 0
+    assert gain(found.primary) == "no figure"
+    assert as_json(found)["predicted_speedup"] is None
+    cell = bound_cell(found.primary)
+    assert cell.missing
+    assert "No figure" in cell.title
