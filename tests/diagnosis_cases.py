@@ -1,5 +1,5 @@
 """Profiles from case files: metric values in, expected finding out. One JSON file a bottleneck in
-tests/cases/."""
+tests/cases/, and one for each further case: `bottleneck.what-is-special.json`."""
 
 from __future__ import annotations
 
@@ -89,6 +89,11 @@ OPCODES = {
 
 def names() -> list[str]:
     return sorted(path.stem for path in CASES.glob("*.json"))
+
+
+def bottleneck(name: str) -> str:
+    """The bottleneck that a case is about."""
+    return name.partition(".")[0]
 
 
 def read(name: str) -> dict[str, Any]:

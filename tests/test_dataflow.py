@@ -59,6 +59,34 @@ def test_a_counter_in_a_loop_is_no_chase() -> None:
     assert not flow(*rows).address_depends_on_load(1)
 
 
+def test_an_address_from_a_shuffle_depends_on_the_load_before_it() -> None:
+    rows = (
+        "LDG.E R4, desc[UR4][R2.64]",
+        "SHFL.DOWN PT, R7, R4, 0x10, 0x1f",
+        "IMAD.WIDE R8, R7, 0x4, R10",
+        "LDG.E R6, desc[UR4][R8.64]",
+        "EXIT",
+    )
+    code = flow(*rows)
+    assert code.sources(2, 7) == {1}
+    assert code.address_depends_on_load(3)
+
+
+def test_a_matrix_load_is_the_producer_of_all_its_registers() -> None:
+    rows = ("LDSM.16.M88.4 R4, [R2]", "FADD R9, R7, R8", "EXIT")
+    assert flow(*rows).producers(1, ("shared",)) == [0]
+
+
+def test_results_of_a_warpgroup_s_product_come_from_it() -> None:
+    rows = (
+        "LDG.E R60, desc[UR4][R2.64]",
+        "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24, UP0",
+        "FADD R9, R60, R8",
+        "EXIT",
+    )
+    assert flow(*rows).sources(2, 60) == {1}
+
+
 def test_the_same_guard_hides_what_came_before() -> None:
     """`@!P0 MOV R2` feeds `@!P0 LDG R2, [R2]`: the load of the pass before does not, though the
     move is conditional."""

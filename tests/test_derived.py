@@ -10,7 +10,6 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Presence
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.flops import tensor_flops
 
 
 @pytest.mark.parametrize("name", sorted(figures.DERIVED))
@@ -67,30 +66,20 @@ def test_shared_excess_falls_back_to_the_conflict_counter() -> None:
     assert figures.value(profile, "shared_conflict_excess") == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(
-    ("opcode", "flops"),
-    [
-        ("HMMA.16816.F32", 2 * 16 * 8 * 16),
-        ("HMMA.1688.F32", 2 * 16 * 8 * 8),
-        ("HMMA.16816.F32.SP", None),
-        ("IMMA.16832.S8.S8", 2 * 16 * 8 * 32),
-        ("DMMA.884", 2 * 8 * 8 * 4),
-        ("HGMMA.64x128x16.F32", 2 * 64 * 128 * 16 / 4),
-        ("UTCHMMA.2CTA", None),
-        ("FFMA", None),
-    ],
-)
-def test_matrix_instructions(opcode: str, flops: float | None) -> None:
-    assert tensor_flops(opcode) == (
-        flops if flops is not None else (2 * 16 * 8 * 16 * 2 if "SP" in opcode else None)
-    )
-
-
 def test_ffma_counts_two_per_active_lane() -> None:
     profile = cases.build(
         {"opcodes": {"FFMA": 10, "FADD": 4}, "thread_opcodes": {"FFMA": 160, "FADD": 128}}
     )
     assert figures.value(profile, "flops_fp32") == 160 * 2 + 128
+
+
+def test_matrix_operations_are_the_warp_s() -> None:
+    mix = {"HMMA.16816.F32": 10, "HGMMA.64x128x16.F32": 4, "FFMA": 7}
+    profile = cases.build({"opcodes": mix, "thread_opcodes": {"HMMA.16816.F32": 160}})
+    assert (
+        figures.value(profile, "flops_tensor") == 10 * 2 * 16 * 8 * 16 + 4 * 2 * 64 * 128 * 16 / 4
+    )
+    assert figures.value(cases.build({"opcodes": {"UTCHMMA.2CTA": 1}}), "flops_tensor") is None
 
 
 def _rows(*lines: tuple[str, dict[str, int]]) -> list[dict[str, object]]:

@@ -12,6 +12,7 @@ from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.rules import (
     _roof,
     barrier_imbalance,
+    debug_build,
     grid_too_small,
     load_rules,
     low_occupancy,
@@ -51,7 +52,8 @@ def diagnose(profile: Profile) -> Diagnosis:
         elif outcome.bottleneck != "unknown":
             considered.append(outcome)
     if any(
-        not finding.good and _weight(finding) > _roof.TENTH and finding.confidence != "low"
+        finding.bottleneck == debug_build.ID
+        or (not finding.good and _weight(finding) > _roof.TENTH and finding.confidence != "low")
         for finding in findings
     ):
         findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
@@ -155,10 +157,12 @@ GENERAL: Final = (
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Good first, then by time saved; savings within noise of the largest of their group go by how
-    specific and how sure they are."""
+    """A debug build first, as all else holds for it alone; then good, then by time saved.
+
+    Savings within noise of the largest of their group go by how specific and how sure they are."""
     waiting = sorted(findings, key=lambda f: (not f.good, -_weight(f), f.bottleneck))
-    result: list[Finding] = []
+    result = [f for f in waiting if f.bottleneck == debug_build.ID]
+    waiting = [f for f in waiting if f not in result]
     while waiting:
         first = waiting[0]
         group = [

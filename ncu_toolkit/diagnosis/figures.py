@@ -16,7 +16,7 @@ from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.flops import FLOPS, is_arithmetic, tensor_flops
+from ncu_toolkit.sass.opcodes import WARP_SIZE, flops
 
 SECTOR_BYTES: Final = 32
 WARP: Final = 32
@@ -252,8 +252,14 @@ def _sector_excess(profile: Profile) -> float | None:
         return exact
     sectors = _sum("global_load_sectors", "global_store_sectors")(profile)
     lane_bytes = value(profile, "lane_bytes")
-    if sectors is None or lane_bytes is None:
+    if sectors is None:
         return None
+    if lane_bytes is None:
+        # The widest access, 16 bytes a lane (32 from CC 10.0 on), needs a sector for every other
+        # lane: what a request has beyond that no width explains.
+        requests = _sum("global_load_requests", "global_store_requests")(profile)
+        needed = (requests or 0.0) * (WARP if profile.device.cc >= (10, 0) else WARP / 2)
+        return 1 - needed / sectors if 0 < needed < sectors else None
     # Without per-instruction counts a broadcast's lane bytes overstate its ideal, so this excess is
     # a lower bound.
     return max(0.0, 1 - lane_bytes / (sectors * SECTOR_BYTES)) if sectors else 0.0
@@ -329,44 +335,33 @@ def _dram_owed(profile: Profile) -> float | None:
 def _fp16(profile: Profile) -> float | None:
     """Half-precision operations, without the HFMA2 of two zero registers by which compilers move
     constants where the SASS tells them apart."""
-    table = FLOPS["fp16"]
     moves = sum(
-        float(row.threads or 0) * table["HFMA2"]
+        float(row.threads or 0) * (flops(row.opcode) or 0.0)
         for row in profile.instructions
-        if row.opcode.startswith("HFMA2") and "RZ, RZ" in row.sass
+        if row.opcode.startswith("HFMA2") and not flops(row.opcode, row.sass)
     )
     total = _flops("fp16")(profile)
     return None if total is None else max(0.0, total - moves)
 
 
 def _flops(precision: str) -> Callable[[Profile], float | None]:
-    table = FLOPS[precision]
+    """Operations of one kind of instruction; None where the mix was not collected, or a name does
+    not say how many."""
 
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
             return None
-        return sum(
-            row.threads * table.get(attribution.base(row.opcode), 0)
-            for row in rows(profile)
-            if is_arithmetic(row.opcode)
-        )
+        total = 0.0
+        for row in rows(profile):
+            if attribution.kind(row.opcode) == precision:
+                each = flops(row.opcode)
+                if each is None:
+                    return None
+                # a matrix instruction is the whole warp's, whatever lanes are active
+                total += each * (row.warps * WARP_SIZE if precision == "tensor" else row.threads)
+        return total
 
     return compute
-
-
-def _tensor(profile: Profile) -> float | None:
-    if not profile.mix.collected:
-        return None
-    found = [
-        (row.warps, tensor_flops(row.opcode))
-        for row in rows(profile)
-        if attribution.kind(row.opcode) == "tensor"
-    ]
-    return (
-        None
-        if any(flops is None for _, flops in found)
-        else sum(warps * flops for warps, flops in found if flops is not None)
-    )
 
 
 def _active_fraction(profile: Profile) -> float | None:
@@ -486,7 +481,7 @@ _ALL: Final = (
     Derived("flops_fp32", "FLOP", "FP32 operations", "Executed single-precision operations, FMA as two, active lanes only.", ("opcodes",), _flops("fp32")),
     Derived("flops_fp64", "FLOP", "FP64 operations", "Executed double-precision operations, FMA as two, active lanes only.", ("opcodes",), _flops("fp64")),
     Derived("flops_fp16", "FLOP", "FP16 operations", "Executed half-precision operations outside the tensor cores.", ("opcodes",), _fp16),
-    Derived("flops_tensor", "FLOP", "Tensor operations", "Operations of matrix instructions, by the shape in their names.", ("opcodes",), _tensor),
+    Derived("flops_tensor", "FLOP", "Tensor operations", "Operations of matrix instructions, by the shape in their names.", ("opcodes",), _flops("tensor")),
     Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP, "high"),
     Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction, "high"),
     Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance, "low"),

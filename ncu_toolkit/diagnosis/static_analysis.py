@@ -34,6 +34,7 @@ from ncu_toolkit.model.codec import document
 from ncu_toolkit.sass import disassembly
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
 from ncu_toolkit.sass.loops import live_registers
+from ncu_toolkit.sass.opcodes import WARP_SIZE
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -387,7 +388,7 @@ def _kernel(
         else tuple(_occupancy(facts.cc, used, threads, 0) for threads in TYPICAL_BLOCKS),
         regions=facts.regions[:LISTED],
         loops=sum(region.depth > 0 for region in facts.regions),
-        bytes_in_flight=facts.main.bytes_in_flight * warps * disassembly.WARP_SIZE
+        bytes_in_flight=facts.main.bytes_in_flight * warps * WARP_SIZE
         if warps is not None
         else None,
         findings=diagnose_static(facts),

@@ -12,7 +12,8 @@ from ncu_toolkit.hardware.occupancy import Occupancy
 from ncu_toolkit.model import Comparison, Evidence, Instruction, Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import Region
-from ncu_toolkit.sass.disassembly import GLOBAL_LOADS, Function, SassInstruction
+from ncu_toolkit.sass.disassembly import Function, SassInstruction
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
 Certainty = Literal["certain", "likely", "possible"]
 CERTAINTIES: Final[tuple[Certainty, ...]] = ("certain", "likely", "possible")

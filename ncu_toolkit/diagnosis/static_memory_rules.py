@@ -18,7 +18,7 @@ from ncu_toolkit.diagnosis.static_facts import (
 )
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER, copy_overlap
-from ncu_toolkit.sass.disassembly import GLOBAL_LOADS, GLOBAL_STORES, LOCAL, access_bytes
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES, LOCAL, width
 
 #: Shared-memory cycles for each cycle of arithmetic from which the shared-memory path is the limit,
 #: and from which it is close to it.
@@ -150,12 +150,12 @@ def narrow(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
     everywhere = [i for i in facts.function.instructions if i.base in GLOBAL_LOADS | GLOBAL_STORES]
     if any(i.bulk_copies for i in facts.regions) or any(
-        access_bytes(i) > NARROW_BYTES for i in everywhere
+        width(i.opcode) > NARROW_BYTES for i in everywhere
     ):
         return None  # a kernel with a wide path is taken to use it: its narrow code is for what is left over
-    width = region.mean_width(GLOBAL_LOADS)
-    if width is None or (
-        width == NARROW_BYTES and region.memory_cycles < max(region.cycles.values(), default=0.0)
+    mean = region.mean_width(GLOBAL_LOADS)
+    if mean is None or (
+        mean == NARROW_BYTES and region.memory_cycles < max(region.cycles.values(), default=0.0)
     ):
         return None
     loads = [i for i in region.code if i.base in GLOBAL_LOADS]
@@ -164,12 +164,12 @@ def narrow(facts: KernelFacts) -> StaticFinding | None:
     return StaticFinding(
         "narrow-access",
         "possible",
-        f"Every global load moves {units.significant(width)} bytes a thread or fewer where 16 are possible.",
+        f"Every global load moves {units.significant(mean)} bytes a thread or fewer where 16 are possible.",
         (
             evidence(
                 "load_width",
                 "Mean width of a global load",
-                width,
+                mean,
                 "B",
                 "Bytes a thread loads by one instruction.",
                 NARROW_BYTES,

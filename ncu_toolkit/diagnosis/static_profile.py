@@ -17,8 +17,9 @@ from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.sass import branches, liveness
 from ncu_toolkit.sass.cost import regions_of
-from ncu_toolkit.sass.disassembly import LOCAL, Function, SassInstruction, without_padding
+from ncu_toolkit.sass.disassembly import Function, SassInstruction, without_padding
 from ncu_toolkit.sass.liveness import Liveness
+from ncu_toolkit.sass.opcodes import LOCAL
 from ncu_toolkit.sass.operands import parts
 
 Outcome = Literal["confirmed", "runner-up", "refuted", "not judged", "not seen"]

@@ -34,7 +34,6 @@ from ncu_toolkit.diagnosis.static_memory_rules import (
 from ncu_toolkit.hardware.occupancy import next_steps
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import SCHEDULERS, unit_cycles
-from ncu_toolkit.sass.disassembly import MATRIX, flops
 
 #: Integer instructions: as in rules/integer_arithmetic.py, more than all others together; half of
 #: that where divisions are among them.
@@ -109,12 +108,14 @@ def double_precision(facts: KernelFacts) -> StaticFinding | None:
 
 def tensor_core(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
-    if facts.cc < (7, 0) or any(i.base in MATRIX for i in facts.function.instructions):
+    if facts.cc < (7, 0) or any(
+        attribution.kind(i.opcode) == "tensor" for i in facts.function.instructions
+    ):
         return None
-    fused = [i for i in region.code if i.base in ("FFMA", "FFMA2", "HFMA2") and flops(i)]
+    fused = [i for i in region.code if i.base in ("FFMA", "FFMA2", "HFMA2") and i.flops]
     if not region.depth or len(fused) < MULTIPLY_ADDS * region.instructions:
         return None
-    half = sum(flops(i) for i in fused if i.base == "HFMA2")
+    half = sum(i.flops for i in fused if i.base == "HFMA2")
     narrow = [i for r in facts.regions for i in r.code if i.base in ("LDG", "LDS")]
     sixteen = sum("U16" in i.modifiers or "S16" in i.modifiers for i in narrow)
     converted = sum(i.opcode.startswith("HADD2.F32") for i in region.code)
@@ -123,7 +124,7 @@ def tensor_core(facts: KernelFacts) -> StaticFinding | None:
     # conversions feed it
     if not (
         declared
-        or half > sum(flops(i) for i in fused) / 2
+        or half > sum(i.flops for i in fused) / 2
         or sixteen > len(narrow) / 2
         or converted > len(fused) / 8
     ):

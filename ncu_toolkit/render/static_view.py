@@ -21,7 +21,7 @@ from ncu_toolkit.render.views import (
     text,
 )
 from ncu_toolkit.sass.cost import LISTED, Region
-from ncu_toolkit.sass.disassembly import WARP_SIZE
+from ncu_toolkit.sass.opcodes import WARP_SIZE
 
 #: Lines and kinds of instructions named for one loop.
 _NAMED: Final = 3

@@ -15,137 +15,20 @@ from typing import Final
 
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass.dataflow import Graph
+from ncu_toolkit.sass.opcodes import KINDS, LONG_PRODUCERS, SHORT_PRODUCERS, base, kind, width
+from ncu_toolkit.sass.operands import READS_ONLY, addresses, parts, registers, split
 
-#: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups
-#: them.
-KINDS: Final[dict[str, tuple[str, ...]]] = {
-    "global": ("LDG", "STG", "LD", "ST"),
-    "copy": ("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UBLKRED"),
-    "local": ("LDL", "STL"),
-    "shared": ("LDS", "STS", "LDSM", "STSM"),
-    "atomic": ("ATOM", "ATOMG", "RED", "ATOMS", "REDG"),
-    "constant": ("LDC",),
-    "texture": ("TEX", "TLD", "TLD4", "TXQ", "SULD", "SUST", "SUATOM", "SURED", "TMML"),
-    "special": ("MUFU", "I2F", "F2I", "F2F", "FRND", "I2I", "POPC", "FLO", "BREV", "I2FP", "F2FP"),
-    "shuffle": ("SHFL", "VOTE", "MATCH", "REDUX"),
-    "fp64": ("DFMA", "DADD", "DMUL", "DSETP", "DMNMX"),
-    "fp32": ("FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2", "FMNMX", "FSETP", "FSEL", "FCHK", "FFMA32I", "FADD32I", "FMUL32I", "FSWZADD", "FSET"),
-    "fp16": ("HFMA2", "HADD2", "HMUL2", "HSETP2", "HSET2", "HMNMX2", "HFMA2_32I"),
-    "tensor": ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "QMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
-    "integer": (
-        "IADD", "IADD3", "IMAD", "ISETP", "LEA", "LOP", "LOP3", "SHF", "SHL", "SHR", "IABS", "IMNMX", "VIMNMX", "BMSK", "SGXT", "LOP32I", "IADD32I",
-        "IMUL", "IDP", "PRMT",
-        "XMAD", "ISCADD", "PLOP3", "VIADD", "IADD2", "VIADDMNMX", "ISCADD32I",
-    ),
-    "uniform": ("UIADD3", "UIMAD", "UISETP", "ULEA", "ULOP3", "USHF", "UMOV", "USEL", "ULDC", "R2UR", "UPRMT", "UPLOP3", "UFLO", "UPOPC", "UVIADD",
-    "USGXT", "UBMSK"),
-    "barrier": ("BAR", "DEPBAR", "LDGDEPBAR", "SYNCS", "WARPSYNC", "ERRBAR", "MEMBAR", "ARRIVES", "WARPGROUP", "NANOSLEEP", "UCGABAR_ARV",
-    "UCGABAR_WAIT", "CCTLALL"),
-    "control": ("BRA", "BRX", "JMP", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "YIELD", "NOP", "KILL", "JMX", "BMOV", "WARPGROUPSET",
-    "ACQBULK", "PREEXIT"),
-}  # fmt: skip
-_KIND_OF: Final = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
+__all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 
-#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO), per the
-#: profiler's stall documentation.
-LONG_PRODUCERS: Final = ("global", "copy", "local", "atomic", "texture")
-SHORT_PRODUCERS: Final = ("shared", "special", "shuffle", "constant", "atomic", "fp64")
-
-_REGISTER: Final = re.compile(r"(?<![\w.])R(\d+)(\.64)?(?!\w)")
-_WIDTHS: Final = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
-_NO_DESTINATION: Final = frozenset(
-    (
-        "STG",
-        "ST",
-        "STL",
-        "STS",
-        "STSM",
-        "RED",
-        "REDG",
-        "LDGSTS",
-        "BAR",
-        "BRA",
-        "EXIT",
-        "DEPBAR",
-        "LDGDEPBAR",
-        "BSYNC",
-        "BSSY",
-        "UBLKCP",
-        "SUST",
-        "MEMBAR",
-        "CCTL",
-        "SYNCS",
-        "CALL",
-        "RET",
-        "NOP",
-    )
-)
 #: Instructions that an address is traced through at most: those of a 64-bit index computation are a
 #: few tens.
 LONGEST_ADDRESS: Final = 256
+#: How far back the test of an mbarrier is looked for that a branch waits for: between them compilers
+#: put the addresses of the next tile, some ten instructions.
+GUARD_REACH: Final = 64
 #: How far back a producer is looked for, in static instructions: the largest loop bodies of
 #: unrolled matrix products have about this many.
 REACH: Final = 4096
-
-
-def base(opcode: str) -> str:
-    """`LDG.E.128` gives `LDG`."""
-    return opcode.split(".", 1)[0]
-
-
-def kind(opcode: str) -> str:
-    """The group of KINDS an opcode belongs to, `other` for the rest."""
-    return _KIND_OF.get(base(opcode), "other")
-
-
-def width(opcode: str) -> int:
-    """Bytes a lane moves: 1, 2, 4 (default), 8, 16 or 32, from the mnemonic's modifiers."""
-    for token in opcode.split(".")[1:]:
-        if token in _WIDTHS:
-            return _WIDTHS[token]
-    return 4
-
-
-def operands(instruction: Instruction) -> tuple[frozenset[int], frozenset[int]]:
-    """(registers written, registers read) of one SASS line; wide operands expanded, uniform and
-    predicate registers ignored."""
-    text = re.sub(r"^\s*(\{|@!?U?P\w+)\s*", "", instruction.sass)
-    _, _, rest = text.partition(" ")
-    parts = rest.split(",")
-    name = base(instruction.opcode)
-    group = kind(instruction.opcode)
-    span = (
-        max(1, width(instruction.opcode) // 4)
-        if group in ("global", "local", "shared", "constant", "texture", "copy")
-        else 2
-        if group == "fp64"
-        else 4
-        if group == "tensor"
-        else 1
-    )
-    if ".WIDE" in instruction.opcode or name == "CS2R":
-        span = 2
-    written: set[int] = set()
-    read: set[int] = set()
-    first = 0 if name not in _NO_DESTINATION else None
-    for position, part in enumerate(parts):
-        for match in _REGISTER.finditer(part):
-            register = int(match.group(1))
-            if position == first and "[" not in part:
-                written.update(range(register, register + span))
-                continue
-            address = "[" in part
-            length = (
-                2
-                if match.group(2)
-                else 1
-                if address
-                else span
-                if group in ("global", "local", "shared", "fp64", "tensor")
-                else 1
-            )
-            read.update(range(register, register + length))
-    return frozenset(written), frozenset(read)
 
 
 class Flow:
@@ -158,7 +41,7 @@ class Flow:
         self.writers: dict[int, list[int]] = {}
         self.memory_readers: dict[int, list[int]] = {}
         for index, instruction in enumerate(instructions):
-            written, read = operands(instruction)
+            written, read = registers(instruction.opcode, parts(instruction.sass)[1])
             self.reads.append(read)
             self.writes.append(written)
             for register in written:
@@ -204,11 +87,53 @@ class Flow:
         return found
 
     def _behind_copy_wait(self, index: int) -> bool:
-        """Whether this instruction, or the one before it, waits for copy groups: the sampler shows
-        the first that cannot issue because of it."""
-        return any(
-            kind(self.instructions[i].opcode) == "barrier" for i in (index, index - 1) if i >= 0
+        """Whether this instruction waits for asynchronous copies.
+
+        It is a wait itself or stands right behind one (the sampler shows the first that cannot
+        issue because of it), or its predicate is the answer of an mbarrier. A warp that tests an
+        mbarrier and then reads no shared memory waits for a free buffer to copy into, and not for
+        a copy."""
+        near = [i for i in (index, index - 1) if i >= 0]
+        test = next((i for i in near if self._is_test(i)), None)
+        if test is None:
+            test = self._writer_of_guard(index)
+            if test is None or not self._is_test(test):
+                return any(kind(self.instructions[i].opcode) == "barrier" for i in near)
+        return not self.graph.known or self.graph.reaches(index, self._reads_tile, self._is_test)
+
+    def copies_at_the_last_moment(self, wait: int) -> bool:
+        """Whether each copy that `wait` may be for is issued in its loop, right before it: none is
+        under way while a tile is read. False where branches cannot be followed."""
+        copies = [
+            i
+            for i, row in enumerate(self.instructions)
+            if kind(row.opcode) == "copy" and _times(row) != 0
+        ]
+        return (
+            self.graph.known
+            and bool(copies)
+            and all(
+                self.graph.reaches(i, lambda at: at == wait, self._reads_tile)
+                and self.graph.reaches(wait, lambda at, i=i: at == i, lambda _: False)  # type: ignore[misc]
+                for i in copies
+            )
         )
+
+    def _is_test(self, index: int) -> bool:
+        return self.instructions[index].opcode.startswith("SYNCS.PHASECHK")
+
+    def _reads_tile(self, index: int) -> bool:
+        return kind(self.instructions[index].opcode) in ("shared", "tensor")
+
+    def _writer_of_guard(self, index: int) -> int | None:
+        """The nearest instruction before that writes the predicate under which this one runs."""
+        guard = parts(self.instructions[index].sass)[0].lstrip("@!")
+        if not guard:
+            return None
+        for i in range(index - 1, max(-1, index - 1 - GUARD_REACH), -1):
+            if guard in split(parts(self.instructions[i].sass)[1])[:2]:
+                return i
+        return None
 
     def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
         return sorted(
@@ -216,8 +141,8 @@ class Flow:
         )
 
     def address_depends_on_load(self, index: int) -> bool:
-        """Whether a load's address comes, through integer instructions, from the result of a global
-        load (of this pass or of the one before)."""
+        """Whether a load's address comes, through integer instructions and shuffles, from the
+        result of a global load (of this pass or of the one before)."""
         waiting = {i for register in self.reads[index] for i in self.sources(index, register)}
         seen: set[int] = set()
         while waiting and len(seen) <= LONGEST_ADDRESS:
@@ -228,7 +153,7 @@ class Flow:
             group = kind(self.instructions[i].opcode)
             if group == "global":
                 return True
-            if group in ("integer", "other"):
+            if group in ("integer", "shuffle", "other"):
                 waiting |= {j for register in self.reads[i] for j in self.sources(i, register)}
         return False
 
@@ -269,7 +194,8 @@ class Flow:
         while waiting:
             i = waiting.pop()
             reads = (
-                self.reads[i] - _address_registers(self.instructions[i])
+                self.reads[i]
+                - addresses(self.instructions[i].opcode, parts(self.instructions[i].sass)[1])
                 if i in gone
                 else self.reads[i]
             )
@@ -289,29 +215,13 @@ _PURE: Final = frozenset(("integer", "fp32", "fp64", "fp16", "special", "other",
 
 def _is_pure(row: Instruction) -> bool:
     """Whether an instruction does nothing but write general registers."""
-    first, *rest = _operand_texts(row)
+    first, *rest = split(parts(row.sass)[1]) or [""]
     return (
         kind(row.opcode) in _PURE
-        and base(row.opcode) not in _NO_DESTINATION
+        and base(row.opcode) not in READS_ONLY
         and re.match(r"R\d|RZ", first) is not None
         and not (rest and re.fullmatch(r"U?P\d", rest[0]))
     )
-
-
-def _operand_texts(row: Instruction) -> list[str]:
-    text = re.sub(r"^\s*(\{|@!?U?P\w+)\s*", "", row.sass)
-    return [part.strip() for part in text.partition(" ")[2].split(",")] or [""]
-
-
-def _address_registers(row: Instruction) -> frozenset[int]:
-    found: set[int] = set()
-    for part in _operand_texts(row):
-        if "[" in part:
-            for match in _REGISTER.finditer(part):
-                found.update(
-                    range(int(match.group(1)), int(match.group(1)) + (2 if match.group(2) else 1))
-                )
-    return frozenset(found)
 
 
 def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
@@ -363,7 +273,8 @@ def flow_of(instructions: Sequence[Instruction]) -> Flow:
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     """Samples of `reason` by index of the instruction responsible: the producer of a late result,
-    or the throttled instruction itself."""
+    the matrix product that a warpgroup waits for (the profiler counts that as barrier), or the
+    throttled instruction itself."""
     key = (id(profile.instructions), reason)
     if key not in _REMEMBERED:
         _REMEMBERED[key] = (profile.instructions, _weights_by_culprit(profile, reason))
@@ -380,12 +291,17 @@ def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}.get(reason)
     weights: dict[int, float] = {}
     flow = flow_of(profile.instructions) if kinds else None
+    products = (
+        [i for i, row in enumerate(profile.instructions) if kind(row.opcode) == "tensor"]
+        if reason == "barrier"
+        else []
+    )
     for index, n in sampled:
-        culprits = (
-            _that_run(profile.instructions, flow.producers(index, kinds))
-            if flow is not None and kinds is not None
-            else {}
-        )
+        found = flow.producers(index, kinds) if flow is not None and kinds is not None else []
+        if products and base(profile.instructions[index].opcode) == "WARPGROUP":
+            nearest = _nearest_before(products, index)
+            found = [] if nearest is None else [nearest]
+        culprits = _that_run(profile.instructions, found)
         for culprit, part in (culprits or {index: 1.0}).items():
             weights[culprit] = weights.get(culprit, 0.0) + n * part
     return weights

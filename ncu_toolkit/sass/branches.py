@@ -1,12 +1,16 @@
-"""Where the branches of a report's SASS lead: which instruction each of them names."""
+"""The control-flow graph of SASS, of a report or of a disassembly: where control goes from each
+instruction, the basic blocks, and, for a report, which instruction each branch names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Protocol
 
 from ncu_toolkit.model import Instruction
+from ncu_toolkit.sass.opcodes import base
 from ncu_toolkit.sass.operands import parts, split
 
 INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
@@ -17,6 +21,54 @@ _BARRIER: Final = re.compile(r"\bB(\d+)\b")
 #: Bytes that a function starts at a multiple of (`.align 128` in nvdisasm's text).
 _ALIGNED: Final = 128
 _ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
+
+
+class Line(Protocol):
+    """An instruction of a report or of a disassembly."""
+
+    @property
+    def opcode(self) -> str: ...
+    @property
+    def sass(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """A basic block: its first instruction and the one behind its last, by index, and the blocks
+    that may follow."""
+
+    start: int
+    end: int
+    successors: tuple[int, ...]
+
+
+def successors(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+    """Indices of the instructions that may run after each one. A call is taken to return.
+
+    `targets`: where branches may go, by index."""
+    following = []
+    for i, row in enumerate(rows):
+        found = [*targets.get(i, ())] if base(row.opcode) in JUMPS else []
+        if i + 1 < len(rows) and falls_through(row):
+            found.append(i + 1)
+        following.append(tuple(dict.fromkeys(found)))
+    return following
+
+
+def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
+    """The basic blocks in order of the code; the first is the entry. `targets` as for
+    `successors`."""
+    following = successors(rows, targets)
+    starts = {0}
+    for i, row in enumerate(rows):
+        if base(row.opcode) in JUMPS | ENDS:
+            starts.update((i + 1, *following[i]))
+    ordered = sorted(start for start in starts if start < len(rows))
+    number = {start: n for n, start in enumerate(ordered)}
+    return tuple(
+        Block(start, end, tuple(number[s] for s in following[end - 1]))
+        for start, end in pairwise([*ordered, len(rows)])
+    )
 
 
 def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
@@ -32,7 +84,7 @@ def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
     for i, row in enumerate(rows):
         # a call by absolute address leads out of the kernel: what it needs is not in these rows,
         # and it is taken to return
-        if row.opcode.partition(".")[0] in (
+        if base(row.opcode) in (
             "BRA",
             "JMP",
             "BSSY",
@@ -51,21 +103,21 @@ def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
     reached = {i for ends in found.values() for i in ends}
     alone = tuple(i for i in behind if i not in reached)
     for i, row in enumerate(rows):
-        if row.opcode.partition(".")[0] in INDIRECT:
+        if base(row.opcode) in INDIRECT:
             if not alone:
                 return None
             found[i] = alone
     return found
 
 
-def falls_through(row: Instruction) -> bool:
+def falls_through(row: Line) -> bool:
     """Whether control may go on from an instruction to the next one."""
-    base = row.opcode.partition(".")[0]
-    if base not in JUMPS and base not in ENDS:
+    name = base(row.opcode)
+    if name not in JUMPS and name not in ENDS:
         return True
     guard, operands = parts(row.sass)
     # a condition may also be an operand: `BRA.U UP0, …`, `BRA.DIV UR4, …`
-    return bool(guard) or (base in ("BRA", "JMP") and "," in operands)
+    return bool(guard) or (name in ("BRA", "JMP") and "," in operands)
 
 
 def _shift(

@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.hardware.specs import SPECS, spec
-from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.disassembly import (
+from ncu_toolkit.sass.disassembly import Function, SassInstruction
+from ncu_toolkit.sass.loops import LOOP_WEIGHT, Loop, loops_of
+from ncu_toolkit.sass.opcodes import (
     ATOMICS,
     GLOBAL_LOADS,
     GLOBAL_STORES,
+    LONG_PRODUCERS,
     SHARED_LOADS,
     SHARED_STORES,
+    SHORT_PRODUCERS,
     WARP_SIZE,
-    Function,
-    SassInstruction,
-    access_bytes,
-    flops,
+    kind,
+    width,
     width_classes,
 )
-from ncu_toolkit.sass.loops import LOOP_WEIGHT, Loop, loops_of
 from ncu_toolkit.sass.operands import registers
 
 #: Warp instructions an SM issues a cycle: one a scheduler (CUDA C++ Programming Guide,
@@ -60,7 +60,7 @@ _ROUNDS: Final = 8  # passes replayed for the dependency bound; the last one's l
 _XU: Final = frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"})
 _FLOAT_ON_ALU: Final = frozenset({"FMNMX", "FSETP", "FSEL", "FSET"})
 _GLOBAL: Final = GLOBAL_LOADS | GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"})
-_WAITED: Final = frozenset((*attribution.LONG_PRODUCERS, *attribution.SHORT_PRODUCERS))
+_WAITED: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Region:
     depth: int
     instructions: int
     kinds: Mapping[str, int]
-    """Instructions by kind (attribution.KINDS), most first."""
+    """Instructions by kind (opcodes.KINDS), most first."""
     opcodes: Mapping[str, int]
     """Instructions by opcode with modifiers, most first."""
     widths: Mapping[str, Mapping[str, int]]
@@ -188,9 +188,9 @@ def _region(view: Loop, cc: tuple[int, int]) -> Region:
     """The figures of a loop's own code, which `view` holds as its instructions."""
     code = view.instructions
     conditional = view.conditional & {i.address for i in code}
-    requested = sum(access_bytes(i) * _weight(i, conditional) for i in code if i.base in _GLOBAL)
+    requested = sum(width(i.opcode) * _weight(i, conditional) for i in code if i.base in _GLOBAL)
     opcodes = Counter(i.opcode for i in code)
-    kinds = Counter(attribution.kind(i.opcode) for i in code)
+    kinds = Counter(kind(i.opcode) for i in code)
     flight = view.in_flight if code else None
     return Region(
         start=view.header,
@@ -253,7 +253,7 @@ def unit_cycles(
     moved = [i for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
     found["shared"] = (
         sum(
-            max(1.0, access_bytes(i) * WARP_SIZE / SHARED_BYTES) * _weight(i, conditional)
+            max(1.0, width(i.opcode) * WARP_SIZE / SHARED_BYTES) * _weight(i, conditional)
             for i in moved
         )
         + counts["SHFL"]
@@ -265,22 +265,18 @@ def unit_cycles(
     # unit: what a thread asks of it, and the rate it gives (hardware/specs.py)
     work = {
         "fma": (
-            lanes(lambda base: attribution.kind(base) == "fp32" and base not in _FLOAT_ON_ALU)
-            + counts["IMAD"],
+            lanes(lambda base: kind(base) == "fp32" and base not in _FLOAT_ON_ALU) + counts["IMAD"],
             "fp32",
         ),
-        "half": (lanes(lambda base: attribution.kind(base) == "fp16"), "half2"),
+        "half": (lanes(lambda base: kind(base) == "fp16"), "half2"),
         "special": (lanes(_XU.__contains__), "special"),
         "alu": (
             lanes(
-                lambda base: (
-                    (attribution.kind(base) == "integer" and base != "IMAD")
-                    or base in _FLOAT_ON_ALU
-                )
+                lambda base: (kind(base) == "integer" and base != "IMAD") or base in _FLOAT_ON_ALU
             ),
             "integer",
         ),
-        "fp64": (lanes(lambda base: attribution.kind(base) == "fp64"), "fp64"),
+        "fp64": (lanes(lambda base: kind(base) == "fp64"), "fp64"),
         "tensor": (sum(_tensor_flops(i) * _weight(i, conditional) for i in code), "tensor"),
     }
     for unit, (asked, rate) in work.items():
@@ -295,7 +291,7 @@ def _tensor_flops(instruction: SassInstruction) -> float:
     types with other rates count nothing."""
     if instruction.base not in ("HMMA", "HGMMA"):
         return 0.0
-    return flops(instruction) * (2 if "TF32" in instruction.modifiers else 1)
+    return instruction.flops * (2 if "TF32" in instruction.modifiers else 1)
 
 
 def dependency_cycles(code: Sequence[SassInstruction]) -> int:
@@ -305,7 +301,7 @@ def dependency_cycles(code: Sequence[SassInstruction]) -> int:
     Results of loads and of the other units with variable latency are taken as there at once, so
     this is a lower bound."""
     touched = [registers(i.opcode, i.operands) for i in code]
-    arithmetic = [attribution.kind(i.opcode) not in _WAITED for i in code]
+    arithmetic = [kind(i.opcode) not in _WAITED for i in code]
     ready: dict[int, int] = {}
     now = before = 0
     for _ in range(_ROUNDS):
@@ -320,7 +316,7 @@ def dependency_cycles(code: Sequence[SassInstruction]) -> int:
 def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
     """Least part of a loop's arithmetic between committing a group of copies and waiting for it to
     the last; None where no such wait is there."""
-    work = [flops(i) > 0 for i in code]
+    work = [i.flops > 0 for i in code]
     if not any(work) or not any(i.base == "LDGDEPBAR" for i in code):
         return None
     least = None

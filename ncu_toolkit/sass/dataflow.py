@@ -7,11 +7,12 @@ that is called is left out of the flow: what it is given and what it returns is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
-from ncu_toolkit.sass.branches import ENDS, JUMPS, falls_through
+from ncu_toolkit.sass.branches import JUMPS
+from ncu_toolkit.sass.opcodes import base
 from ncu_toolkit.sass.operands import parts
 
 
@@ -32,43 +33,43 @@ class Graph:
                 self._writers.setdefault(register, []).append(i)
         self._guards = [parts(row.sass)[0] for row in rows]
         named = branches.targets(rows) or {}
-        self.targets = {i: ends for i, ends in named.items() if _base(rows[i]) in JUMPS}
+        self.targets = {i: ends for i, ends in named.items() if base(rows[i].opcode) in JUMPS}
         """Indices of the instructions that each branch may go to, by the branch's index."""
         self.known = bool(self.targets)
         """Whether branch targets could be told; without them code is one straight line."""
-        starts = {0, *(end for ends in self.targets.values() for end in ends)}
-        starts.update(
-            i + 1
-            for i, row in enumerate(rows)
-            if _base(row) in (JUMPS | ENDS) and i + 1 < len(rows)
-        )
-        self._starts = sorted(start for start in starts if start < len(rows))
-        self._block_of = [0] * len(rows)
-        for block, start in enumerate(self._starts):
-            for i in range(
-                start, self._starts[block + 1] if block + 1 < len(self._starts) else len(rows)
-            ):
-                self._block_of[i] = block
-        self._before: list[list[int]] = [[] for _ in self._starts]
-        for block in range(len(self._starts)):
-            last = self._last(block)
-            following = [self._block_of[end] for end in self.targets.get(last, ())]
-            if block + 1 < len(self._starts) and falls_through(rows[last]):
-                following.append(block + 1)
-            for successor in following:
-                self._before[successor].append(block)
+        self._blocks = branches.blocks(rows, self.targets)
+        self._block_of = [n for n, b in enumerate(self._blocks) for _ in range(b.start, b.end)]
+        self._before: list[list[int]] = [[] for _ in self._blocks]
+        for n, block in enumerate(self._blocks):
+            for successor in block.successors:
+                self._before[successor].append(n)
         self._entering: dict[tuple[int, int, str], frozenset[int]] = {}
-
-    def _last(self, block: int) -> int:
-        return (
-            self._starts[block + 1] if block + 1 < len(self._starts) else len(self._block_of)
-        ) - 1
 
     def reaching(self, index: int, register: int) -> frozenset[int]:
         """Instructions whose write of `register` may be what `index` reads."""
         block, guard = self._block_of[index], self._guards[index]
         found, closed = self._within(block, index - 1, register, guard)
         return found if closed else found | self._entry(block, register, guard)
+
+    def reaches(
+        self, index: int, wanted: Callable[[int], bool], stop: Callable[[int], bool]
+    ) -> bool:
+        """Whether a way on from `index` comes to an instruction that is `wanted` before one at
+        which to `stop`."""
+        seen: set[int] = set()
+        waiting = [(self._block_of[index], index + 1)]
+        while waiting:
+            block, start = waiting.pop()
+            for i in range(start, self._blocks[block].end):
+                if wanted(i):
+                    return True
+                if stop(i):
+                    break
+            else:
+                following = set(self._blocks[block].successors) - seen
+                seen |= following
+                waiting += [(s, self._blocks[s].start) for s in following]
+        return False
 
     def _within(
         self, block: int, last: int, register: int, guard: str
@@ -79,7 +80,7 @@ class Graph:
         writers = self._writers.get(register, [])
         for place in range(bisect_right(writers, last) - 1, -1, -1):
             i = writers[place]
-            if i < self._starts[block]:
+            if i < self._blocks[block].start:
                 break
             found.append(i)
             if self._guards[i] in ("", guard):
@@ -97,13 +98,9 @@ class Graph:
                 if at in seen:
                     continue
                 seen.add(at)
-                writers, closed = self._within(at, self._last(at), register, guard)
+                writers, closed = self._within(at, self._blocks[at].end - 1, register, guard)
                 found |= writers
                 if not closed:
                     waiting += self._before[at]
             self._entering[key] = frozenset(found)
         return self._entering[key]
-
-
-def _base(row: Instruction) -> str:
-    return row.opcode.split(".", 1)[0]

@@ -2,7 +2,7 @@
 and computes, and the static signature.
 
 nvdisasm's JSON carries no source lines; its text with -gi carries lines, inlining and the targets
-of indirect branches, so that is read. Control flow and loops are in `sass_flow.py`."""
+of indirect branches, so that is read. Control flow is in `branches.py`."""
 
 from __future__ import annotations
 
@@ -22,43 +22,15 @@ from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.ladder.catalogue import SassExpectation
 from ncu_toolkit.model import matches_opcode
+from ncu_toolkit.sass.opcodes import base, flops
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
-WARP_SIZE = 32
-WARPGROUP_SIZE = 128
 
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?\s*,')
 _LABEL = re.compile(r"^([.$\w@]+):\s*$")
 _LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T\d]+)\s+)?([A-Z][\w.]*)\s*(.*)$")
 _TARGET = re.compile(r"\.L_[\w$]+")
-
-#: Opcodes by what they touch. Generic LD/ST count as global: a compiler that knows better writes
-#: LDS or LDL.
-GLOBAL_LOADS = frozenset({"LDG", "LD", "LDGSTS"})
-GLOBAL_STORES = frozenset({"STG", "ST"})
-SHARED_LOADS = frozenset({"LDS", "LDSM"})
-SHARED_STORES = frozenset({"STS", "STSM", "LDGSTS"})
-LOCAL = frozenset({"LDL", "STL"})
-ATOMICS = frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS"})
-#: Copies by descriptor or bulk: one instruction a tile, whose size is not in the instruction.
-BULK = frozenset({"UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED"})
-MATRIX = frozenset(
-    {"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA"}
-)
-
-#: Floating-point operations of one thread, a fused multiply-add counted as two, as in Nsight
-#: Compute's FLOP metrics.
-_FLOPS: Mapping[str, int] = {
-    "FADD": 1, "FMUL": 1, "FFMA": 2, "FADD2": 2, "FMUL2": 2, "FFMA2": 4, "HADD2": 2, "HMUL2": 2, "HFMA2": 4, "DADD": 1, "DMUL": 1, "DFMA": 2,
-}  # fmt: skip
-#: Shapes M, N, K of warp-level matrix instructions as SASS writes them (PTX ISA, "Matrix
-#: multiply-accumulate operation").
-_MMA_SHAPES: Mapping[str, tuple[int, int, int]] = {
-    "884": (8, 8, 4), "8816": (8, 8, 16), "8832": (8, 8, 32), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32),
-    "16864": (16, 8, 64),
-}  # fmt: skip
-_WIDTHS: Mapping[str, int] = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 
 
 @dataclass(frozen=True)
@@ -81,11 +53,16 @@ class SassInstruction:
 
     @cached_property
     def base(self) -> str:
-        return self.opcode.partition(".")[0]
+        return base(self.opcode)
 
     @cached_property
     def modifiers(self) -> tuple[str, ...]:
         return tuple(self.opcode.split(".")[1:])
+
+    @property
+    def flops(self) -> float:
+        """Operations of one thread; 0 where the mnemonic does not say (see opcodes.flops)."""
+        return flops(self.opcode, self.operands) or 0.0
 
     def matches(self, pattern: str) -> bool:
         """Same base opcode and every further token of the pattern among the modifiers: `LDS.128`
@@ -235,57 +212,6 @@ def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassIns
     ):
         end -= 1
     return instructions[:end]
-
-
-def access_bytes(instruction: SassInstruction) -> int:
-    """Bytes one thread moves with a load, store or atomic; 0 for anything else and where the
-    instruction does not say (bulk copies).
-
-    LDSM and STSM move a quarter of an 8x8 matrix of 16-bit elements, 128 bytes, per quarter of the
-    warp: 4 bytes a thread and matrix."""
-    base = instruction.base
-    if base in ("LDSM", "STSM"):
-        found = re.search(r"\bM\w*?\.?(\d)?$", instruction.opcode)
-        return 4 * (int(found[1]) if found and found[1] in ("2", "4") else 1)
-    if base not in GLOBAL_LOADS | GLOBAL_STORES | SHARED_LOADS | SHARED_STORES | LOCAL | ATOMICS:
-        return 0
-    return next((_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS), 4)
-
-
-def flops(instruction: SassInstruction) -> float:
-    """Floating-point operations (integer ones for IMMA) of one thread; a matrix instruction's are
-    shared among the threads that issue it.
-
-    0 where there are none, where the shape is not in the mnemonic, and for the register moves that
-    are written as HFMA2 of zeros."""
-    base = instruction.base
-    if base == "HFMA2" and re.search(r"RZ, RZ\b", instruction.operands):
-        return 0.0
-    if base in _FLOPS:
-        return float(_FLOPS[base])
-    if base in MATRIX and not any(
-        m.startswith("STEP") for m in instruction.modifiers
-    ):  # Volta's steps are parts of one product
-        for modifier in instruction.modifiers:
-            if shape := re.fullmatch(r"(\d+)x(\d+)x(\d+)", modifier):
-                m, n, k = map(int, shape.groups())
-                return 2.0 * m * n * k / WARPGROUP_SIZE
-            if modifier in _MMA_SHAPES:
-                m, n, k = _MMA_SHAPES[modifier]
-                return 2.0 * m * n * k / WARP_SIZE
-    return 0.0
-
-
-def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Loads and stores by base opcode and bytes per thread, from counts by opcode: {"LDS": {4: 8,
-    16: 12}, …}."""
-    classes: dict[str, dict[int, int]] = {}
-    for opcode, count in counts.items():
-        instruction = SassInstruction(0, opcode)
-        if width := access_bytes(instruction):
-            widths = classes.setdefault(instruction.base, {})
-            widths[width] = widths.get(width, 0) + count
-    return classes
 
 
 def check_signature(

@@ -16,7 +16,7 @@ from typing import Final
 
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
-from ncu_toolkit.sass.branches import JUMPS, falls_through
+from ncu_toolkit.sass.branches import Line
 from ncu_toolkit.sass.operands import parts, registers
 
 _BARRIER: Final = re.compile(r"\bB(\d+)\b")
@@ -62,7 +62,7 @@ _RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
 _REMEMBER: Final = 4
 
 
-def of_code(rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> Liveness:
+def of_code(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> Liveness:
     """Live registers of code whose branch targets are known, as indices of rows by the index of the
     branch.
 
@@ -90,7 +90,7 @@ class _Code:
     """Code laid out for the analysis: registers as bit masks, where control goes, and the
     subroutines that are called."""
 
-    def __init__(self, rows: Sequence[Instruction], targets: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> None:
         self._split = [parts(row.sass) for row in rows]
         self._bases = [row.opcode.partition(".")[0] for row in rows]
         self._targets = targets
@@ -105,7 +105,7 @@ class _Code:
         self._stack = (
             _mask(frozenset((_STACK,))) if any(mask & (1 << _STACK) for mask in self.written) else 0
         )
-        self._following = self._successors(rows)
+        self._following = branches.successors(rows, targets)
         self.calls: dict[int, int] = {}
         """Entry of the subroutine by index of its call."""
         self.entries: dict[int, tuple[int, ...]] = {}
@@ -158,17 +158,6 @@ class _Code:
                         queued[p] = True
                         waiting.append(p)
         return entering
-
-    def _successors(self, rows: Sequence[Instruction]) -> list[tuple[int, ...]]:
-        """Where control goes from each instruction; calls and BSYNC as if they went on to the
-        next."""
-        following: list[tuple[int, ...]] = []
-        for i, base in enumerate(self._bases):
-            found = set(self._targets.get(i, ())) if base in JUMPS else set()
-            if i + 1 < len(self._bases) and falls_through(rows[i]):
-                found.add(i + 1)
-            following.append(tuple(sorted(found)))
-        return following
 
     def _ends(self, entry: int) -> tuple[int, ...]:
         """The returns that are reached from an entry."""

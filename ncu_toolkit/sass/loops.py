@@ -13,8 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ncu_toolkit.model import Instruction
-from ncu_toolkit.sass.disassembly import (
+from ncu_toolkit.sass import branches
+from ncu_toolkit.sass.branches import Block
+from ncu_toolkit.sass.disassembly import Function, SassInstruction
+from ncu_toolkit.sass.liveness import Liveness, of_code
+from ncu_toolkit.sass.opcodes import (
     ATOMICS,
     BULK,
     GLOBAL_LOADS,
@@ -22,12 +25,8 @@ from ncu_toolkit.sass.disassembly import (
     LOCAL,
     SHARED_LOADS,
     SHARED_STORES,
-    Function,
-    SassInstruction,
-    access_bytes,
-    flops,
+    width,
 )
-from ncu_toolkit.sass.liveness import Liveness, of_code
 from ncu_toolkit.sass.operands import registers
 
 #: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register
@@ -36,18 +35,6 @@ LOOP_WEIGHT = 10
 #: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this
 #: is not written.
 PIPELINE_ROUNDS = 8
-
-_JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
-_ENDS = frozenset({"EXIT", "RET", "KILL"})
-
-
-@dataclass(frozen=True)
-class Block:
-    """A basic block: its instructions and the blocks that may follow, by index."""
-
-    index: int
-    instructions: tuple[SassInstruction, ...]
-    successors: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -77,12 +64,12 @@ class Loop:
     def bytes_of(self, opcodes: Iterable[str]) -> int:
         """Bytes one thread moves in an iteration with instructions of these base opcodes."""
         wanted = set(opcodes)
-        return sum(access_bytes(i) for i in self.instructions if i.base in wanted)
+        return sum(width(i.opcode) for i in self.instructions if i.base in wanted)
 
     @property
     def flops(self) -> float:
         """Floating-point operations of one thread in an iteration."""
-        return sum(flops(i) for i in self.instructions)
+        return sum(i.flops for i in self.instructions)
 
     @property
     def global_bytes(self) -> int:
@@ -138,28 +125,18 @@ class InFlight:
 
 
 def blocks_of(function: Function) -> tuple[Block, ...]:
-    """The basic blocks in address order; the first is the entry. A call is taken to return; an
-    indirect branch goes where nvdisasm says."""
-    code = function.instructions
-    starts = {code[0].address} if code else set()
-    for i, instruction in enumerate(code):
-        starts.update(instruction.targets)
-        if (_is_jump(instruction) or instruction.base in _ENDS) and i + 1 < len(code):
-            starts.add(code[i + 1].address)
-    groups: list[list[SassInstruction]] = []
-    for instruction in code:
-        if instruction.address in starts:
-            groups.append([])
-        groups[-1].append(instruction)
-    index = {group[0].address: i for i, group in enumerate(groups)}
-    blocks = []
-    for i, group in enumerate(groups):
-        last = group[-1]
-        following = [index[t] for t in last.targets if t in index] if _is_jump(last) else []
-        if not _never_falls_through(last) and i + 1 < len(groups):
-            following.append(i + 1)
-        blocks.append(Block(i, tuple(group), tuple(dict.fromkeys(following))))
-    return tuple(blocks)
+    """The function's basic blocks; an indirect branch goes where nvdisasm says."""
+    return branches.blocks(function.instructions, _targets(function))
+
+
+def _targets(function: Function) -> dict[int, tuple[int, ...]]:
+    """Indices of the instructions that each branch, call or BSSY names, by its own."""
+    index = {i.address: n for n, i in enumerate(function.instructions)}
+    return {
+        n: tuple(index[t] for t in i.targets if t in index)
+        for n, i in enumerate(function.instructions)
+        if i.targets
+    }
 
 
 def loops_of(function: Function) -> tuple[Loop, ...]:
@@ -169,33 +146,31 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
     if not blocks:
         return ()
     dominators = _dominators(blocks)
-    predecessors: dict[int, list[int]] = {b.index: [] for b in blocks}
-    for block in blocks:
+    predecessors: dict[int, list[int]] = {n: [] for n in range(len(blocks))}
+    for n, block in enumerate(blocks):
         for s in block.successors:
-            predecessors[s].append(block.index)
+            predecessors[s].append(n)
     bodies: dict[int, set[int]] = {}
     always: dict[int, int] = {}
-    for block in blocks:
+    for n, block in enumerate(blocks):
         for header in block.successors:
-            if dominators.get(block.index, 0) >> header & 1:
+            if dominators.get(n, 0) >> header & 1:
                 bodies.setdefault(header, {header}).update(
-                    _body(header, block.index, predecessors, dominators)
+                    _body(header, n, predecessors, dominators)
                 )
-                always[header] = always.get(header, -1) & dominators[block.index]
+                always[header] = always.get(header, -1) & dominators[n]
+    code = [function.instructions[block.start : block.end] for block in blocks]
     loops = []
     for header, body in sorted(bodies.items()):
         depth = sum(body <= other for other in bodies.values())
         innermost = not any(other < body for other in bodies.values())
-        instructions = tuple(i for index in sorted(body) for i in blocks[index].instructions)
+        instructions = tuple(i for index in sorted(body) for i in code[index])
         conditional = frozenset(
-            i.address
-            for index in body
-            if not always[header] >> index & 1
-            for i in blocks[index].instructions
+            i.address for index in body if not always[header] >> index & 1 for i in code[index]
         )
         loops.append(
             Loop(
-                blocks[header].instructions[0].address,
+                code[header][0].address,
                 frozenset(body),
                 instructions,
                 depth,
@@ -208,17 +183,7 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
 
 def live_registers(function: Function) -> Liveness:
     """Live general registers at each of the function's instructions."""
-    index = {i.address: n for n, i in enumerate(function.instructions)}
-    rows = [
-        Instruction(n, i.address, i.sass, i.opcode) for n, i in enumerate(function.instructions)
-    ]
-    return of_code(
-        rows,
-        {
-            n: [index[t] for t in i.targets if t in index]
-            for n, i in enumerate(function.instructions)
-        },
-    )
+    return of_code(function.instructions, _targets(function))
 
 
 def hot_loops(function: Function) -> tuple[Loop, ...]:
@@ -228,20 +193,6 @@ def hot_loops(function: Function) -> tuple[Loop, ...]:
     return tuple(
         sorted(innermost, key=lambda loop: -len(loop.instructions) * LOOP_WEIGHT**loop.depth)
     )
-
-
-def _is_jump(instruction: SassInstruction) -> bool:
-    return instruction.base in _JUMPS
-
-
-def _never_falls_through(instruction: SassInstruction) -> bool:
-    """An unconditional jump or end. A jump is conditional by its predicate or by an operand:
-    `BRA.DIV UR4, …`, `BRA.U !UP0, …`, `BRA P1, …`."""
-    if instruction.predicate:
-        return False
-    if instruction.base in _ENDS or instruction.base in ("BRX", "JMX", "BRXU", "JMXU"):
-        return True
-    return instruction.base in ("BRA", "JMP") and "," not in instruction.operands
 
 
 def _dominators(blocks: Sequence[Block]) -> dict[int, int]:
@@ -324,7 +275,7 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
                 ]:
                     del waiting[key]
             if instruction.base == "LDGSTS":
-                open_group.append(access_bytes(instruction))
+                open_group.append(width(instruction.opcode))
             elif instruction.base == "LDGDEPBAR":
                 groups.append(open_group)
                 open_group = []
@@ -333,7 +284,7 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
                 pending = int(kept[1], 16) if kept else 0
                 groups = groups[len(groups) - pending :] if pending < len(groups) else groups
             elif instruction.base in GLOBAL_LOADS:
-                waiting[at] = (operands[at][0], access_bytes(instruction))
+                waiting[at] = (operands[at][0], width(instruction.opcode))
             else:
                 continue
             copies = [size for group in groups for size in group] + open_group

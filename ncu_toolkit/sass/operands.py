@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from ncu_toolkit.sass.opcodes import WARP_SIZE, WARPGROUP_SIZE, shape, width
+
 _OPERAND: Final = re.compile(r"(?<![\w.])R(\d+)((?:\.\w+)*)")
 _FIRST: Final = re.compile(r"R(?:\d+|Z)(?!\w)")
 _PREDICATE: Final = re.compile(r"!?U?P(?:\d|T|R)$")
@@ -15,20 +17,15 @@ _COMMA: Final = re.compile(r",(?![^\[]*\])")
 _GUARD: Final = re.compile(r"^\s*(?:\{\s*)?(@!?U?P\w+\s+)?")
 
 #: Instructions whose first general register is read, not written.
-_READS_ONLY: Final = frozenset((
+READS_ONLY: Final = frozenset((
     "ST", "STG", "STS", "STL", "STSM", "STAS", "STTM", "RED", "REDS", "REDG", "SUST", "SURED", "LDGSTS", "ISETP", "FSETP", "DSETP", "HSETP2", "FCHK",
     "R2P", "R2UR", "R2B", "BAR", "WARPSYNC", "NANOSLEEP", "CALL", "RET", "BRX", "JMX", "CCTL", "CCTLL", "DEPBAR", "SYNCS", "REDUX", "VOTEU",
-))  # fmt: skip
-_MEMORY: Final = frozenset((
-    "LD", "LDG", "LDS", "LDL", "LDC", "LDSM", "LDGSTS", "ST", "STG", "STS", "STL", "STSM", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS", "LDTM",
-    "STTM", "STAS",
 ))  # fmt: skip
 #: Memory whose addresses have 64 bits where the mnemonic says .E and no uniform register gives the
 #: base.
 _WIDE_ADDRESS: Final = frozenset(
     {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"}
 )
-_REGISTERS_OF: Final[Mapping[str, int]] = {"64": 2, "128": 4, "256": 8}
 _DOUBLE: Final = frozenset({"DADD", "DMUL", "DFMA", "DSETP", "DMNMX"})
 _MATRIX: Final = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA"})
 #: Paired 32-bit floats of CC 10.0 on: every operand is two registers.
@@ -38,12 +35,7 @@ _PAIRED: Final = frozenset({"FFMA2", "FADD2", "FMUL2"})
 _MAYBE_WIDE: Final = frozenset(
     {"IADD", "IMNMX", "VIMNMX", "ISETP", "MOV", "SEL", "LOP3", "LEA", "ISUB", "INEG", "IABS"}
 )
-#: Warp-level shapes M, N, K as SASS writes them, and bits of an element by the type in the mnemonic
-#: (PTX ISA, "Matrix multiply-accumulate").
-_SHAPES: Final[Mapping[str, tuple[int, int, int]]] = {
-    "884": (8, 8, 4), "8816": (8, 8, 16), "8832": (8, 8, 32), "88128": (8, 8, 128), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16),
-    "16832": (16, 8, 32), "16864": (16, 8, 64), "168128": (16, 8, 128), "168256": (16, 8, 256),
-}  # fmt: skip
+#: Bits of an element by the type in the mnemonic (PTX ISA, "Matrix multiply-accumulate").
 _BITS: Final[Mapping[str, int]] = {
     "TF32": 32,
     "S8": 8,
@@ -53,8 +45,6 @@ _BITS: Final[Mapping[str, int]] = {
     "S4": 4,
     "U4": 4,
 }
-_LANES: Final = 32
-_WARPGROUP: Final = 128
 
 
 @lru_cache(maxsize=65536)
@@ -70,9 +60,9 @@ def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int
     parts = split(operands)
     at = next((i for i, part in enumerate(parts) if not _PREDICATE.match(part)), len(parts))
     writes_first = (
-        base not in _READS_ONLY and at < len(parts) and _FIRST.match(parts[at]) is not None
+        base not in READS_ONLY and at < len(parts) and _FIRST.match(parts[at]) is not None
     )
-    widths = _widths(base, modifiers, len(parts) - at)
+    widths = _widths(opcode, base, modifiers)
     written: set[int] = set()
     read: set[int] = set()
     place = (
@@ -82,26 +72,36 @@ def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int
         if i < at:
             continue
         if "[" in part:
-            wide = (
-                base in _WIDE_ADDRESS
-                and "E" in modifiers
-                and "UR" not in part
-                and "desc" not in part
-                and ".U32" not in part
+            # where an asynchronous copy goes is an address of shared memory
+            read |= _address(
+                part,
+                base in _WIDE_ADDRESS and "E" in modifiers and not (base == "LDGSTS" and i == at),
             )
-            wide = wide and not (
-                base == "LDGSTS" and i == at
-            )  # where the copy goes is an address of shared memory
-            for found in _OPERAND.finditer(part):
-                read.update(_span(int(found[1]), 2 if wide or ".64" in found[2] else 1))
             place += not part.startswith(("[", "desc"))
             continue
-        width = widths[min(place, len(widths) - 1)]
+        count = widths[min(place, len(widths) - 1)]
         for found in _OPERAND.finditer(part):
-            span = _span(int(found[1]), 2 if ".64" in found[2] and width == 1 else width)
+            span = _span(int(found[1]), 2 if ".64" in found[2] and count == 1 else count)
             (written if writes_first and i == at else read).update(span)
         place += 1
     return frozenset(written), frozenset(read)
+
+
+def addresses(opcode: str, operands: str) -> frozenset[int]:
+    """General registers that an access's addresses are in, as `registers` has them."""
+    bracketed = ", ".join(part for part in split(operands) if "[" in part)
+    return registers(opcode, bracketed)[1]
+
+
+def _address(part: str, wide: bool) -> set[int]:
+    """Registers of an address; `wide`: a pair where neither a uniform register nor a modifier says
+    otherwise."""
+    wide = wide and "UR" not in part and "desc" not in part and ".U32" not in part
+    return {
+        register
+        for found in _OPERAND.finditer(part)
+        for register in _span(int(found[1]), 2 if wide or ".64" in found[2] else 1)
+    }
 
 
 def split(operands: str) -> list[str]:
@@ -116,22 +116,18 @@ def _span(first: int, count: int) -> range:
     return range(first, first + count)
 
 
-def _widths(base: str, modifiers: Sequence[str], count: int) -> tuple[int, ...]:
+def _widths(opcode: str, base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
     """Registers of each operand after leading predicates: destination first where there is one; the
     last width holds for all further ones."""
     if base in _MATRIX:
         return _matrix_widths(base, modifiers)
     if base in ("HGMMA", "QGMMA", "IGMMA", "BGMMA"):
         return _group_widths(base, modifiers)
-    if base in ("LDSM", "STSM"):
-        quads = next((int(m) for m in modifiers if m in ("2", "4")), 1)
-        return (quads,)
     if base in ("LDTM", "STTM"):
         times = next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1)
         return (times,)
-    if base in _MEMORY:
-        width = next((_REGISTERS_OF[m] for m in modifiers if m in _REGISTERS_OF), 1)
-        return (width,)
+    if size := width(opcode):
+        return (max(1, size // 4),)
     if base in _DOUBLE or base in _PAIRED:
         return (2,)
     if base == "IMAD" and "WIDE" in modifiers:
@@ -168,10 +164,9 @@ def _conversion_widths(base: str, modifiers: Sequence[str]) -> tuple[int, int]:
 def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
     """Registers of D, A, B and C: each thread of the warp holds an equal part of a matrix (PTX ISA,
     fragments of `mma`)."""
-    shape = next((_SHAPES[m] for m in modifiers if m in _SHAPES), None)
-    if shape is None:
+    if (tile := shape(modifiers)) is None:
         return (1,)
-    m, n, k = shape
+    m, n, k = tile
     bits = (
         64
         if base == "DMMA"
@@ -187,7 +182,7 @@ def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
         return (2,)
     sums = 64 if base == "DMMA" else 32 if base in ("IMMA", "BMMA") or "F32" in modifiers else 16
     halved = 2 if "SP" in modifiers else 1
-    part = 32 * _LANES
+    part = 32 * WARP_SIZE
     return (
         max(1, m * n * sums // part),
         max(1, m * k * bits // part // halved),
@@ -200,16 +195,13 @@ def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
 def _group_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
     """Registers of D, A (where it comes from registers), the descriptor, C of a warpgroup's matrix
     instruction."""
-    shape = next(
-        (found for x in modifiers if (found := re.fullmatch(r"(\d+)x(\d+)x(\d+)", x))), None
-    )
-    if shape is None:
+    if (tile := shape(modifiers)) is None:
         return (1,)
-    m, n, k = map(int, shape.groups())
+    m, n, k = tile
     sums = 16 if "F16" in modifiers[1:2] else 32
     bits = {"QGMMA": 8, "IGMMA": 8, "BGMMA": 1}.get(base, 32 if "TF32" in modifiers else 16)
-    results = m * n * sums // (32 * _WARPGROUP)
-    return results, m * k * bits // (32 * _WARPGROUP), results
+    results = m * n * sums // (32 * WARPGROUP_SIZE)
+    return results, m * k * bits // (32 * WARPGROUP_SIZE), results
 
 
 @lru_cache(maxsize=65536)

@@ -10,6 +10,7 @@ from ncu_toolkit.diagnosis.rules._support import BUSY, blame, memory_load
 from ncu_toolkit.diagnosis.time_model import TimeModel
 from ncu_toolkit.model import Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.operands import parts, registers
 
 #: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors
 #: needed. Misaligned rows (5 sectors for 4) and edge tiles stay below it.
@@ -32,6 +33,20 @@ def is_coalesced(profile: Profile) -> bool:
         or excess <= COALESCED
         or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
     )
+
+
+def queued_excess(profile: Profile) -> float:
+    """Part (0-1) of the sectors beyond the ideal where warps queue for global memory: each access
+    counts by its lg_throttle samples, so that many coalesced accesses elsewhere do not hide the
+    scattered one that fills the queue. 0 without samples."""
+    weights = attribution.weights_by_culprit(profile, "lg_throttle")
+    wasted = 0.0
+    for i, samples in weights.items():
+        row = profile.instructions[i].counters
+        sectors, ideal = row.get("l2_sectors", 0.0), row.get("l2_sectors_ideal", 0.0)
+        if sectors > ideal and attribution.kind(profile.instructions[i].opcode) == "global":
+            wasted += samples * (1 - ideal / sectors)
+    return wasted / sum(weights.values()) if weights else 0.0
 
 
 #: Bytes of a word, from which a warp's lanes fill whole lines.
@@ -165,7 +180,7 @@ def loads_in_flight(profile: Profile) -> float | None:
     under_way: list[frozenset[int]] = []
     weighted, samples = 0.0, 0
     for row in profile.instructions:
-        written, read = attribution.operands(row)
+        written, read = registers(row.opcode, parts(row.sass)[1])
         last = max(
             (at for at, registers in enumerate(under_way) if registers & (read | written)),
             default=-1,

@@ -236,6 +236,18 @@ def locate(
     )
 
 
+def at(locations: Sequence[Location], count: int = 2) -> str:
+    """Where the first different places are, to end a sentence: ` at gather.cu:12 and gather.cu:19`,
+    or the instruction where the report holds no source lines. Empty without locations."""
+    names = dict.fromkeys(
+        f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
+        if place.file
+        else f"+0x{place.address:x} {place.sass}"
+        for place in locations
+    )
+    return f" at {' and '.join([*names][:count])}" if names else ""
+
+
 def locate_stall(
     profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3
 ) -> tuple[Location, ...]:

@@ -97,10 +97,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.",
             *evidence,
         )
+    how = (
+        "The kernel starts each copy right before it needs the data, so that nothing is computed meanwhile"
+        if _unpipelined(profile)
+        else "The kernel copies data ahead of time, but not far enough"
+    )
     return finding(
         ID,
-        f"The kernel copies data ahead of time, but not far enough: {units.percent(waiting)} of a warp's time goes by waiting where the copy "
-        "should have landed.",
+        f"{how}: {units.percent(waiting)} of a warp's time goes by waiting where the copy should have landed.",
         without,
         evidence,
         _advice(profile),
@@ -124,6 +128,15 @@ def _advice(profile: Profile) -> tuple[str, ...]:
         "younger groups).",
         own.format(""),
     )
+
+
+def _unpipelined(profile: Profile) -> bool:
+    """Whether at the wait with most samples every copy is issued right before it."""
+    waits = attribution.consumers(profile, "long_scoreboard", ("copy",))
+    if not waits:
+        return False
+    flow = attribution.flow_of(profile.instructions)
+    return flow.copies_at_the_last_moment(max(waits, key=lambda i: waits[i]))
 
 
 def _after_copy_wait(profile: Profile) -> set[int]:

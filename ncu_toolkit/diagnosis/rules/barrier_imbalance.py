@@ -17,7 +17,8 @@ that more of them overlap, split arrive and wait, and no serial part by one thre
 
 When the advice is wrong
 When all warps wait for the same late load, the barrier only shows the latency: prefetch. When a
-copy's wait stands before the barrier, see async-copy-wait.
+copy's wait stands before the barrier, see async-copy-wait. Samples at WARPGROUP.DEPBAR are time of
+the tensor cores, which the profiler counts as barrier; they are left out here.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide,
@@ -33,6 +34,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
     Threshold,
     abstain,
+    at,
     fact,
     finding,
     keep,
@@ -62,11 +64,20 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if absent := missing(profile, REQUIRES):
         return abstain(ID, absent)
     measured = stall_fact(profile, "barrier", WEAK_STALL)
-    own = 1 - barrier_part(profile)
+    products = attribution.waits(profile, "barrier").get("tensor", 0.0)
+    own = max(0.0, 1 - barrier_part(profile) - products)
     waiting = model.waiting("barrier") * own
     if waiting < WEAK_STALL.value:
+        beside = (
+            f" {units.percent(model.waiting('barrier') * products)} more is for the tensor cores "
+            "(WARPGROUP.DEPBAR): warps wait for their own products, and not for each other."
+            if products >= HALF.value
+            else ""
+        )
         return ruled_out(
-            ID, f"Warps wait at barriers for only {units.percent(waiting)} of their time.", measured
+            ID,
+            f"Warps wait at barriers for only {units.percent(waiting)} of their time.{beside}",
+            measured,
         )
     few = _few_at_work(profile)
     lone = (
@@ -74,6 +85,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         if few
         else ""
     )
+    kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")
+    places = locate_stall(profile, "barrier", kinds)
     return finding(
         ID,
         f"Warps stand at barriers, waiting for the slowest of their block, for {units.percent(waiting)} of their time.{lone}",
@@ -86,13 +99,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "kind_share:barrier"),
         ),
         (
-            "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest waits.",
+            "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest "
+            f"waits{at(places)}.",
             "Replace block barriers by __syncwarp or shuffles where only a warp exchanges data.",
             "Use smaller blocks, so that other blocks run while one waits.",
         ),
         "Barrier stalls shrink, issue slots fill.",
         confidence="high" if waiting >= 0.3 else "medium",
-        locations=locate_stall(profile, "barrier"),
+        locations=places,
     )
 
 

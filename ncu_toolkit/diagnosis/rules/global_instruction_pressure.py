@@ -32,7 +32,13 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._access import is_broadcast, is_coalesced, queued_behind_atomics
+from ncu_toolkit.diagnosis.rules._access import (
+    COALESCED,
+    is_broadcast,
+    is_coalesced,
+    queued_behind_atomics,
+    queued_excess,
+)
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     WEAK_STALL,
@@ -84,7 +90,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"Warps queue for global memory for only {units.percent(waiting)} of their time.",
             measured,
         )
-    if not is_coalesced(profile):
+    if not is_coalesced(profile) or queued_excess(profile) > COALESCED:
         return ruled_out(
             ID,
             "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access.",

@@ -31,6 +31,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._idle import by_grid
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
     Threshold,
@@ -61,7 +62,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         return ruled_out(ID, "There are blocks enough to fill the GPU at least once.", measured)
     sms, blocks = profile.device.sm_count, profile.launch.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
-    balance = min(spread, model.active) if model.active < 1 else spread
+    # Where every SM has a block, only one block more on some of them is the grid's: other idle time
+    # is the blocks', or start and end of the launch.
+    even = 1 / by_grid(profile)
+    balance = min(even, model.active) if spread < 1 else max(even, model.active)
     busiest, busy = model.busiest()
     if spread == 1.0 and busy >= SATURATED.value:
         return ruled_out(

@@ -18,7 +18,8 @@ counter); assign rows by length (one warp for short, a block for long ones).
 
 When the advice is wrong
 When the grid is smaller than the GPU, or the last wave is partial, that is the cause, not the work
-in the blocks.
+in the blocks. What the number of blocks and the start and end of a launch explain is split off
+first; without the active cycles of the busiest SM, fewer than two waves tell nothing.
 
 Source
 Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best
@@ -32,6 +33,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._idle import by_grid
 from ncu_toolkit.diagnosis.rules._support import (
     Threshold,
     abstain,
@@ -53,6 +55,10 @@ IDLE: Final = Threshold(
 )
 UNEVEN: Final = Threshold(
     1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean"
+)
+SEVERAL: Final = Threshold(
+    2.0,
+    "from two waves on an SM gets new blocks as its blocks end, so that equal ones keep all SMs busy",
 )
 
 
@@ -80,13 +86,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "occupancy_fill"),
         fact(profile, "waves"),
     )
-    uneven = figures.value(profile, "imbalance")
-    if uneven is not None and uneven < UNEVEN.value:
-        return ruled_out(
-            ID,
-            "All SMs work equally long: blocks that end early do so because others of their SM were issued first.",
-            *evidence,
-        )
+    if (equal := _equal_blocks(profile, model, waves)) is not None:
+        return ruled_out(ID, equal, *evidence)
     if lost <= IDLE.value:
         return ruled_out(ID, "The SMs work about equally long.", *evidence)
     if used <= 0:
@@ -121,6 +122,31 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "Active cycles of the busiest SM near the mean; achieved occupancy near the theoretical one.",
         confidence="medium" if active > 1 - IDLE.value else "high",
     )
+
+
+def _equal_blocks(profile: Profile, model: TimeModel, waves: float) -> str | None:
+    """Why idle SM time is not the blocks' doing; None where some do work longer.
+
+    Of idle time, what the grid leaves empty (fewer blocks than SMs, or one block more on some SMs)
+    and what start and end take is split off first."""
+    uneven, mean = figures.value(profile, "imbalance"), profile.value("sm_active_cycles")
+    if uneven is None:
+        if waves >= SEVERAL.value:
+            return None
+        return (
+            "Active cycles of the busiest SM were not collected, and with less than two waves the grid "
+            "alone leaves SMs idle: nothing shows that blocks are unequal."
+        )
+    own = uneven / by_grid(profile)
+    if own < UNEVEN.value:
+        return "All SMs that have blocks work equally long, but for what the number of blocks explains: those that end early were issued first."
+    longer = model.microseconds((own - 1) * (mean or 0.0))
+    if longer is not None and longer < FLOOR_US:
+        return (
+            f"The busiest SM works {units.duration(longer)} longer than the mean, within the start and end "
+            f"that every launch has ({units.duration(FLOOR_US)})."
+        )
+    return None
 
 
 def _expected(profile: Profile, waves: float) -> float:

@@ -40,6 +40,7 @@ from ncu_toolkit.diagnosis.rules._access import WORD, atomic_wavefronts, shared_
 from ncu_toolkit.diagnosis.rules._support import (
     Threshold,
     abstain,
+    at,
     blame,
     fact,
     finding,
@@ -89,6 +90,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         loads={"l1_data": data, "l1": data, "l1_writeback": data},
     )
     ways = 1 / left
+    places = locate(
+        profile,
+        lambda row: (
+            row.counters.get("shared_wavefronts", 0.0)
+            - row.counters.get("shared_wavefronts_ideal", 0.0)
+        ),
+        "wavefronts beyond the ideal",
+    )
     return finding(
         ID,
         f"Threads of a warp collide in shared memory: accesses take {units.ratio(ways)} as many passes as a conflict-free layout would.",
@@ -101,18 +110,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "mio_throttle"),
         ),
         _advice(profile),
-        "Wavefronts fall to the ideal at the lines named; short scoreboard and MIO throttle shrink.",
+        f"Wavefronts fall to the ideal{at(places)}; short scoreboard and MIO throttle shrink.",
         confidence="high"
         if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions)
         else "medium",
-        locations=locate(
-            profile,
-            lambda row: (
-                row.counters.get("shared_wavefronts", 0.0)
-                - row.counters.get("shared_wavefronts_ideal", 0.0)
-            ),
-            "wavefronts beyond the ideal",
-        ),
+        locations=places,
     )
 
 

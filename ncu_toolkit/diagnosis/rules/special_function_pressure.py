@@ -35,6 +35,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    STALL,
     abstain,
     blame,
     fact,
@@ -48,6 +49,7 @@ from ncu_toolkit.diagnosis.rules._support import (
 from ncu_toolkit.diagnosis.rules.double_precision import converts_doubles
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
 TITLE: Final = "Special-function pressure"
@@ -60,13 +62,21 @@ REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
+    special = ("special",)
+    sampled = any(attribution.waits(profile, reason) for reason in REASONS)
+    # Samples at the instructions tell without the pipe's counter, counts of instructions do not.
+    if (absent := missing(profile, REQUIRES)) and not sampled:
         return abstain(ID, absent)
     busy = model.busy("xu")
     measured = fact(profile, "xu_pipe_active", "", BUSY, ">=")
-    special = ("special",)
     waiting = sum(model.waiting(reason) * blame(profile, reason, special) for reason in REASONS)
-    if busy < BUSY.value and waiting < 0.3:
+    if busy < BUSY.value and waiting < STALL.value:
+        if absent:
+            return ruled_out(
+                ID,
+                f"Warps wait at special functions for only {units.percent(waiting)} of their time.",
+                *(stall_fact(profile, reason) for reason in REASONS),
+            )
         return ruled_out(ID, f"The special-function pipe is {units.percent(busy)} busy.", measured)
     if converts_doubles(profile):
         return ruled_out(
@@ -80,9 +90,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         loads={"xu": STEP},
         instructions=keep(figures.value(profile, "kind_share:special") or 0.0, STEP),
     )
+    computes = "roots, exponentials, sines, divisions and conversions"
+    summary = (
+        f"The unit for {computes} is {units.percent(busy)} busy while the faster arithmetic pipes wait."
+        if busy >= BUSY.value
+        else f"{units.percent(waiting)} of a warp's time goes by at {computes}, which one slow unit computes."
+    )
     return finding(
         ID,
-        f"The unit for roots, exponentials, sines, divisions and conversions is {units.percent(busy)} busy while the faster arithmetic pipes wait.",
+        summary,
         model.without(removal),
         (
             measured,

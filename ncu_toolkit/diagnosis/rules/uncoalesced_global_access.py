@@ -38,10 +38,12 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._access import COALESCED, queued_excess, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._support import (
+    WEAK_STALL,
     Threshold,
     abstain,
+    at,
     blame,
     fact,
     finding,
@@ -53,7 +55,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
 
 ID: Final = "uncoalesced-global-access"
 TITLE: Final = "Uncoalesced global access"
@@ -75,7 +77,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         EXCESS,
         ">",
     )
-    if excess <= EXCESS.value:
+    # Samples tell which accesses fill the queue, also where they are few among coalesced ones.
+    few = 0.0
+    if excess <= EXCESS.value and model.waiting("lg_throttle") >= WEAK_STALL.value:
+        few = at_queue if (at_queue := queued_excess(profile)) > COALESCED else 0.0
+    if excess <= EXCESS.value and not few:
         return ruled_out(
             ID, "Global accesses touch close to as few sectors as their bytes need.", measured
         )
@@ -85,7 +91,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     queued = queueing(model)
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
-    throttle = keep(blame(profile, "lg_throttle", ("global",)), tags)
+    throttle = 1 - few if few else keep(blame(profile, "lg_throttle", ("global",)), tags)
     waiting = keep(blame(profile, "long_scoreboard", ("global",)), keep(queued, min(sectors, tags)))
     counted, all_sectors = (
         figures.value(profile, "global_sectors"),
@@ -118,13 +124,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "ld_sectors_per_request"),
         fact(profile, "st_sectors_per_request"),
     )
+    places = locate(
+        profile,
+        lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
+        "sectors beyond the ideal",
+    )
     return finding(
         ID,
-        f"Neighbouring threads read or write memory that lies apart: {units.percent(excess)} of the memory sectors fetched would not be needed if "
-        "they lay side by side.",
+        f"Neighbouring threads read or write memory that lies apart: {units.percent(max(excess, few))} of the memory sectors "
+        f"{'that warps queue for' if few > excess else 'fetched'} would not be needed if they lay side by side.",
         model.without(removal),
         (
             measured,
+            _queued(few) if few else None,
             fact(profile, "l1_tag_excess"),
             per_load,
             per_store,
@@ -132,16 +144,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "long_scoreboard"),
         ),
         (
-            "Let threadIdx.x run along the dimension that is contiguous in memory, at the lines named here.",
+            f"Let threadIdx.x run along the dimension that is contiguous in memory{at(places)}.",
             "Where the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
             "For structures, store each field in an array of its own.",
         ),
         "Sectors per load fall towards 4 for 4-byte elements (16 for 16-byte), and lg throttle and long scoreboard shrink with them.",
-        locations=locate(
-            profile,
-            lambda row: (
-                row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0)
-            ),
-            "sectors beyond the ideal",
-        ),
+        locations=places,
+    )
+
+
+def _queued(part: float) -> Evidence:
+    """The part of the sectors that the finding names where most accesses are coalesced."""
+    return Evidence(
+        "queued_sector_excess",
+        "Sectors beyond the ideal in the queue",
+        part,
+        "fraction",
+        "Part of the sectors beyond the ideal, each access counted by its lg throttle samples.",
+        COALESCED,
+        ">",
+        "accesses with up to half as many sectors again as they need count as coalesced",
     )
