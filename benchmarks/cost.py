@@ -35,6 +35,7 @@ from ncu_toolkit.core import units  # noqa: E402  (after the path)
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402
 from ncu_toolkit.core.files import write_atomic  # noqa: E402
 from ncu_toolkit.gpu import collect, session  # noqa: E402
+from ncu_toolkit.gpu.profiling import TARGET  # noqa: E402
 from ncu_toolkit.gpu.target import Plan, PlannedCase, write_plan  # noqa: E402
 from ncu_toolkit.ladder.catalogue import find_family  # noqa: E402
 from ncu_toolkit.metrics.sections import SET_NAME  # noqa: E402
@@ -126,7 +127,7 @@ def under_ncu(
         )
     request = collect.Request(
         folder / stem,
-        (sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan)),
+        (sys.executable, *TARGET, str(plan)),
         tuple(folders),
         set_name=set_name,
     )
@@ -141,7 +142,7 @@ def alone(cases: Sequence[PlannedCase], folder: Path, timeout: float) -> float:
     """Seconds of the same program without ncu: start, inputs, verification, launches."""
     plan = folder / f"alone-{time.monotonic_ns()}.json"
     write_plan(Plan(tuple(cases), f"{plan}l", f"{plan}.stop"), plan)
-    return timed([sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan)], timeout)
+    return timed([sys.executable, *TARGET, str(plan)], timeout)
 
 
 def timed(words: Sequence[str], timeout: float, **variables: str) -> float:
@@ -206,7 +207,7 @@ KNOWN: Final = ", code known"
 
 def cpu_commands(report: Path, ncu: str | None, folder: Path) -> dict[str, list[str]]:
     """What is timed on the CPU side, by name; ncu's own where there is one."""
-    ours = [sys.executable, "-m", "ncu_toolkit"]
+    ours = [sys.executable, "-P", "-m", "ncu_toolkit"]
     commands = {
         "analyze (text)": [*ours, "analyze", str(report)],
         "analyze (CSV)": [*ours, "analyze", str(report), "--format", "csv"],

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -389,6 +390,58 @@ def test_the_kept_report_of_a_program_is_redacted(fake_ncu: Path, tmp_path: Path
     assert list(map(redact.figures, before)) == list(map(redact.figures, after))
     assert "hello from" in (done.folder / "profile.log").read_text()
     assert "train.py" in store.load_manifest(done.folder).commands[0]
+
+
+def test_arguments_and_host_names_are_not_kept(
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token on the command line and the name of the machine, however short and in any case, are in
+    no file of a redacted run: not in its log, its manifest or its pages."""
+    from ncu_toolkit.render.publish import publish_run
+
+    monkeypatch.setattr(socket, "gethostname", lambda: "q7")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "q7.lab.example.org")
+    script = tmp_path / "train.py"
+    said = "print('hello on q7, Q7 and q7.LAB.example.org, not on q77; given', sys.argv[1:])"
+    script.write_text(f"import sys\n{said}")
+    arguments = ["--token=s3cretvalue", "/srv/secret data/set", "-k", "hush-hush"]
+    secrets = (b"s3cretvalue", b"secret data", b"hush-hush", b"LAB.example")
+    found = {}
+    for redacted in (False, True):
+        reports = tmp_path / f"reports{redacted}"
+        done = programs.profile(
+            [sys.executable, str(script), *arguments],
+            programs.Selection(redact=redacted),
+            reports,
+            timeout=60,
+        )
+        publish_run(done.folder, reports)
+        files = [path for path in reports.rglob("*") if path.is_file()]
+        assert any(path.suffix == ".html" for path in files)
+        found[redacted] = {
+            secret for secret in secrets for path in files if secret in path.read_bytes()
+        }
+    assert found[False] == {*secrets}, "all of it was there"
+    assert found[True] == set()
+    log = (done.folder / "profile.log").read_text()
+    assert "hello on xx, xx and xx.xxx.xxxxxxx.xxx, not on q77" in log
+    (command,) = store.load_manifest(done.folder).commands
+    assert command.startswith("ncu --set ladder")
+    assert command.endswith("--export profile train.py")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python3", "-c", "token = 's3cret'"), "python3"),
+        (("python3", "-u", "-W", "ignore", "/a/train.py", "--token=s3cret"), "train.py"),
+        (("python3", "-m", "train", "s3cret"), "train"),
+        (("/usr/bin/python3",), "python3"),
+        (("./app", "s3cret"), "app"),
+    ],
+)
+def test_a_run_is_never_called_by_an_argument(command: tuple[str, ...], name: str) -> None:
+    assert programs._name(command) == name
 
 
 def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> None:

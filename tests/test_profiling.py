@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import fake_gpu
@@ -260,6 +261,12 @@ def test_the_kept_report_is_redacted(ncu: Ncu, folder: Path) -> None:
     assert len(kept) == len(raw)
     assert b"blockIdx" in raw
     assert b"blockIdx" not in kept
+    assert str(folder) in plain.commands[0].replace(str(other), str(folder))
+    assert re.fullmatch(
+        r"ncu .*--export profile python[\d.]* -P -m ncu_toolkit\.gpu\.target profile-plan\.json",
+        collected.commands[0],
+    ), "no command that is saved before the end names a folder"
+    assert "/" not in collected.commands[0]
 
 
 def test_markers_are_found_whole() -> None:

@@ -3,6 +3,7 @@ the stop file."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from fake_gpu import FakeCupy
 
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, target
+from ncu_toolkit.gpu import cuda, profiling, target
 from ncu_toolkit.gpu.target import (
     Plan,
     PlannedCase,
@@ -191,3 +192,25 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         check=False,
     )
     assert ended.returncode == EXIT_USAGE
+
+
+@pytest.mark.parametrize("words", [profiling.TARGET, profiling.TARGET[1:]])
+def test_modules_in_the_current_folder_are_not_imported(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """What `profile` starts takes its own modules where a file of that name lies in the folder that
+    it is started from; without -P it takes those."""
+    for name in ("json.py", "ncu_toolkit.py", "dataclasses.py"):
+        (tmp_path / name).write_text("print('hostile'); raise SystemExit(77)")
+    ended = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(target.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    safe = "-P" in words
+    assert ended.returncode == (EXIT_USAGE if safe else 77)
+    assert ("usage" in ended.stderr) is safe
+    assert ("hostile" in ended.stdout) is not safe

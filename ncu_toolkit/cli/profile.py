@@ -28,7 +28,7 @@ from ncu_toolkit.gpu.resume import held
 from ncu_toolkit.gpu.selection import Selection, with_predecessors
 from ncu_toolkit.gpu.session import Collected
 from ncu_toolkit.metrics.sections import SET_NAME
-from ncu_toolkit.report.redact import redact_commands, redact_folder, redact_in_place
+from ncu_toolkit.report.redact import redact_folder, redact_in_place, redact_text
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.store import Asked
 
@@ -223,7 +223,8 @@ def _collect(
         if error not in collected.failures:
             collected.failures.append(error)
     if asked.redact:
-        collected.commands[:] = redact_commands(collected.commands)
+        # of a run that was begun without --redact
+        collected.commands[:] = map(redact_text, collected.commands)
         redact_folder(folder)
     saved()
 

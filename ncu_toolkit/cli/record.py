@@ -271,7 +271,7 @@ def _pack(target: Path) -> None:
         if name.endswith(".xz"):
             packed.append(name)
             continue
-        data = scrub.scrub((target / name).read_bytes(), names=names, keep_code_of=kernels).data
+        data = scrub.scrub((target / name).read_bytes(), words=names, keep_code_of=kernels).data
         store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
         packed.append(f"{name}.xz")
     commands = tuple(_neutral(command) for command in manifest.commands)

@@ -14,7 +14,7 @@ from ncu_toolkit.report.redact import redact
 @click.command("redact")
 @click.argument("source", metavar="IN", type=PathName())
 @click.argument("target", metavar="OUT", type=PathName())
-@click.option("--source", "remove_source", is_flag=True, help="Also remove embedded source code.")
+@click.option("--source", "remove_source", is_flag=True, help="Also remove embedded source code and names of source files.")
 @click.option(
     "--name",
     "names",
@@ -26,9 +26,10 @@ def command(source: Path, target: Path, remove_source: bool, names: tuple[str, .
     """Write a copy of a report without host names, users, addresses, command lines and absolute
     paths.
 
-    The copy is read again before it is written: it must hold the same figures, and nothing private
-    that we know how to find. Kernel names, NVTX ranges, rule messages, machine code and, without
-    --source, source code stay as they are but for --name."""
+    The copy is read again before it is written: it must hold the same figures, and no host name,
+    user or folder that the report names. Kernel names and machine code stay as they are but for
+    --name; NVTX ranges, rule messages and, without --source, source code lose the paths, addresses
+    and names in them."""
     done = redact(source, target, remove_source=remove_source, names=names)
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""
     lacking = f"; {done.incomplete} of them incomplete, as before" if done.incomplete else ""

@@ -32,7 +32,7 @@ from ncu_toolkit.gpu.session import (
 from ncu_toolkit.gpu.target import Plan, PlannedCase, Step, read_plan, read_progress, write_plan
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.report import framing
-from ncu_toolkit.report.redact import redact_in_place
+from ncu_toolkit.report.redact import redact_command, redact_in_place
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.store import Asked
 
@@ -42,6 +42,9 @@ PART_SECONDS: Final = 15.0
 #: Signals by which somebody ends a program; ncu or the program ending by another one is a crash.
 _ENDED_BY: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 CUT: Final = ".damaged"
+#: What Python is given to run a plan. -P keeps the current folder off its path: a json.py that lies
+#: there is none of ours.
+TARGET: Final = ("-P", "-m", "ncu_toolkit.gpu.target")
 
 
 @dataclass(frozen=True)
@@ -192,10 +195,11 @@ def _part(
     asked = replace(
         request,
         output=folder / stem,
-        command=(sys.executable, "-m", "ncu_toolkit.gpu.target", str(plan_path)),
+        command=(sys.executable, *TARGET, str(plan_path)),
     )
     words = collect.argv(ncu, asked)
-    collected.commands.append(" ".join(words))
+    redacted = collected.asked is not None and collected.asked.redact
+    collected.commands.append(redact_command(words) if redacted else " ".join(words))
 
     def tick() -> None:
         # a case counts as done when its report lies on the disk: what the progress bar says is what

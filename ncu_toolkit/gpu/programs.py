@@ -20,7 +20,12 @@ from ncu_toolkit.gpu import collect
 from ncu_toolkit.gpu.session import section_folder
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import Skipped
-from ncu_toolkit.report.redact import redact_commands, redact_folder, redact_in_place
+from ncu_toolkit.report.redact import (
+    redact_command,
+    redact_folder,
+    redact_in_place,
+    redact_text,
+)
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.store import Manifest
 
@@ -37,6 +42,10 @@ _MARKS: Final = re.compile(
     r"\bncu_toolkit\b[^\n]*\bprofile\b|cudaProfilerStart|profilerStart|profiler\.start\(|profile_start\("
 )
 _LONGEST_SCRIPT: Final = 4 << 20
+#: Arguments of the program that go from a redacted log: shorter ones are switches and numbers.
+_SHORTEST_ARGUMENT: Final = 4
+#: Options of Python that take a word of their own.
+_PYTHON_OPTIONS: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
 @dataclass(frozen=True)
@@ -156,24 +165,27 @@ def profile(
         if str(folder) not in str(refused):  # it points to the log there
             store.discard(folder)
         raise refused
-    if selection.redact:
-        _redact(outcome.report, selection.redact_source)
-        words = list(redact_commands([" ".join(words)]))
     notes = list(_notes(request, outcome, selection))
-    lost = (Skipped(name, outcome.problem.message),) if outcome.problem else ()
+    told = outcome.problem.message if outcome.problem else ""
+    shown = " ".join(words)
+    if selection.redact:
+        _redact(outcome.report, selection.redact_source, command)
+        shown = f"{redact_command(words[: len(words) - len(command)])} {redact_text(name)}"
+        told = redact_text(told)
+    lost = (Skipped(name, told),) if told else ()
     skipped = (*lost, *(Skipped(name, note) for note in notes))
     environment = {"ncu": ncu.version, "Driver": driver_version()}
     manifest = Manifest(
         id=folder.name, title=name, created=created, tool_version=__version__, device=None, environment=environment,
-        commands=(" ".join(words),), skipped=skipped, report_files=(outcome.report.name,), costs={"profiling": outcome.seconds},
+        commands=(shown,), skipped=skipped, report_files=(outcome.report.name,), costs={"profiling": outcome.seconds},
     )  # fmt: skip
     store.save(folder, manifest, ())
     return Collected(folder, tuple(notes), outcome.problem, outcome.interrupted)
 
 
-def _redact(report: Path, remove_source: bool) -> None:
-    """Redact a report and what lies beside it. Raises InputProblem where the report would not stay
-    whole, and says that it lies there as it was."""
+def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
+    """Redact a report and what lies beside it, of which the program's arguments go too. Raises
+    InputProblem where the report would not stay whole, and says that it lies there as it was."""
     try:
         redact_in_place(report, remove_source=remove_source)
     except InputProblem as error:
@@ -181,7 +193,10 @@ def _redact(report: Path, remove_source: bool) -> None:
             error.message,
             f"The report lies unredacted in {report.parent}; delete it, or redact it with `ncu-toolkit redact`",
         ) from None
-    redact_folder(report.parent)
+    arguments = {part for word in command[1:] for part in (word, word.partition("=")[2])}
+    redact_folder(
+        report.parent, words=[word for word in arguments if len(word) >= _SHORTEST_ARGUMENT]
+    )
 
 
 def _without_report(
@@ -261,12 +276,21 @@ def driver_version() -> str:
 
 
 def _name(command: Sequence[str]) -> str:
-    """What a run is called: the script's or the module's name, else the program's."""
-    words = list(command)
-    interpreter = Path(words[0]).name.startswith("python") if words else False
-    if interpreter and len(words) > 2 and words[1] == "-m":
-        return words[2]
-    if interpreter:
-        script = next((word for word in words[1:] if not word.startswith("-")), words[0])
-        return Path(script).name
-    return Path(words[0]).name if words else "program"
+    """What a run is called: the script's or the module's name, else the program's; never another
+    argument."""
+    if not command:
+        return "program"
+    name = Path(command[0]).name
+    if not name.startswith("python"):
+        return name
+    words = iter(command[1:])
+    for word in words:
+        if word == "-m":
+            return next(words, name)
+        if word.startswith("-c") or word == "-":
+            return name
+        if word in _PYTHON_OPTIONS:
+            next(words, None)
+        elif not word.startswith("-"):
+            return Path(word).name
+    return name

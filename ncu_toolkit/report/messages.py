@@ -12,6 +12,7 @@ import hashlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from ncu_toolkit.report.framing import Block, Framing, Malformed, fields
@@ -26,6 +27,8 @@ _ELF: Final = b"\x7fELF"
 _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
 # a result message
 RESULT_MANGLED: Final = 5
+RESULT_FUNCTION: Final = 6
+_GRID, _BLOCK = 10, 11
 RESULT_METRIC: Final = 13
 RESULT_SOURCES: Final = 15
 
@@ -191,3 +194,125 @@ def identity(message: bytes) -> Identity:
         elif number == RESULT_MANGLED and isinstance(value, bytes):
             mangled = value
     return Identity(mangled, tuple(sources))
+
+
+# in a block's header: the session's devices and their attributes; the process that the block is of
+_HEADER_SESSION, _HEADER_PROCESS = 3, 6
+_SESSION_DEVICE, _SESSION_COMMAND, _DEVICE_ATTRIBUTE = 6, 11, 3
+
+
+def process(block: Block) -> int:
+    """The number of the process that a block is of; 0 where it does not say. Raises Malformed
+    where the header cannot be read."""
+    for number, value in fields(block.header):
+        if number == _HEADER_PROCESS and isinstance(value, bytes):
+            return next(
+                (entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)), 0
+            )
+    return 0
+
+
+def command_line(frame: Framing) -> str:
+    """The command line of ncu, words parted by blanks without quotes; empty where the report has
+    none (before 2022.4, or opened and saved again). Raises Malformed where a header cannot be
+    read."""
+    for block in frame.blocks:
+        for number, session in fields(block.header):
+            if number == _HEADER_SESSION and isinstance(session, bytes):
+                for part, line in fields(session):
+                    if part == _SESSION_COMMAND and isinstance(line, bytes):
+                        return line.decode("utf-8", "replace")
+    return ""
+
+
+class Text(Enum):
+    """What a text of the format holds, for redaction."""
+
+    KEEP = auto()
+    """A name of a kernel, a metric, a section: it stays."""
+    LABEL = auto()
+    """What the profiler or the driver writes; such fields hold nothing private on purpose."""
+    LAYOUT = auto()
+    """Labels in messages that are not listed here: the description of a section or a chart."""
+    TEXT = auto()
+    """What a program or its user writes, of any kind."""
+    WHOLE = auto()
+    """Private as a whole."""
+    HOST = auto()
+    """Private as a whole, and wherever else it stands."""
+    FILE = auto()
+    """The path of a source file."""
+    FOLDER = auto()
+    """The path of a folder of source files."""
+    CODE = auto()
+    """Source code, by lines."""
+    QUOTE = auto()
+    """What comes from source code: a line of it, the name of a function on the host."""
+    BINARY = auto()
+    """Machine code and the like, with texts in it."""
+    WIDE = auto()
+    """A text in UTF-16."""
+    NUMBERS = auto()
+
+
+#: What each field of a message holds: text of a kind, or a message. A field that is not in it was
+#: not known when this was written. Field numbers are those of the format's own description, which
+#: the profiler's Python module (2026.3.1) carries.
+Shape = Mapping[int, "Text | Shape"]
+_K, _L, _T, _W, _Y, _N = Text.KEEP, Text.LABEL, Text.TEXT, Text.WHOLE, Text.LAYOUT, Text.NUMBERS
+_VALUE: Final[Shape] = {1: _L}
+#: The operating system, its build, processor, architecture; the host's name and its addresses.
+_SYSTEM: Final[Shape] = {1: _L, 2: _W, 3: _L, 4: _L, 5: Text.HOST, 7: {1: _W}}
+#: Path, working folder, arguments and environment of the program; then the profiler's settings, of
+#: which the filters come from the command line, and its own command line.
+_PROGRAM: Final[Shape] = {1: _W, 2: _W, 3: _W, 4: _W}
+_SETTINGS: Final[Shape] = {
+    4: _L, 5: {1: _W, 2: _L, 3: _W, 7: _W}, 6: {2: _L}, 7: _L, 8: _L, 9: _N, 11: _L, 13: _N, 14: _L, 15: _L,
+}  # fmt: skip
+_SESSION_DATA: Final[Shape] = {
+    3: _SYSTEM, 4: _SYSTEM, 5: {1: {1: _K, 2: _L}}, _SESSION_DEVICE: {2: _K, _DEVICE_ATTRIBUTE: {1: _K, 2: _VALUE}}, 7: _W, 8: {1: _K, 2: _K},
+    9: _PROGRAM, 10: _SETTINGS, 11: _W,
+}  # fmt: skip
+HEADER: Final[Shape] = {
+    _HEADER_SESSION: _SESSION_DATA, _HEADER_STRINGS: {1: _K}, _HEADER_PROCESS: {2: Text.HOST, 3: _W},
+}  # fmt: skip
+SOURCE: Final[Shape] = {
+    2: Text.CODE, 3: Text.CODE, SOURCE_CODE: Text.BINARY, SOURCE_FILES: {1: {1: Text.FILE, 2: Text.CODE}},
+    SOURCE_FUNCTIONS: {1: {1: _K}, 2: {1: _K}},
+}  # fmt: skip
+#: Of these a launch has thousands of numbers and few texts.
+METRIC: Final[Shape] = {_METRIC_VALUE: _VALUE, METRIC_INSTANCE: {1: _VALUE, 2: _VALUE, 3: _VALUE}}
+_COMMENT: Final[Shape] = {1: {1: _K}, 2: _W, 3: _W}
+_RULE_ITEM: Final[Shape] = {
+    1: {1: _T, 4: _L}, 2: _Y, 3: _Y, 4: _Y, 5: _Y, 6: {1: _K}, 7: _Y, 8: {2: _K, 5: _T}, 9: _Y, 10: _N, 11: _Y,
+    12: {1: _Y, 2: {1: _L, 4: Text.QUOTE, 5: _N, 6: _N, 7: _Y}},
+}  # fmt: skip
+_RULE: Final[Shape] = {1: _K, 2: _K, 3: {1: _RULE_ITEM}, 4: _K, 5: {4: _T, 6: Text.FILE}}
+_NVTX_EVENT: Final[Shape] = {3: _N, 4: {8: _T}, 5: {2: _T}}
+_NVTX: Final[Shape] = {
+    1: {2: _T, 3: {2: _T}, 4: {2: {2: _T}}}, 2: {2: {3: {1: _T, 2: _NVTX_EVENT}}}, 3: {3: {2: _T, 3: _NVTX_EVENT}},
+}  # fmt: skip
+_STACK: Final[Shape] = {1: {1: _W, 3: Text.FILE, 4: Text.QUOTE}}
+_PM: Final[Shape] = {1: _K, 2: _N}
+RESULT: Final[Shape] = {
+    RESULT_MANGLED: _K, RESULT_FUNCTION: _K, 7: _K, 9: _N, _GRID: _N, _BLOCK: _N, 12: _W, RESULT_METRIC: METRIC, RESULT_SOURCES: SOURCE, 17: _Y,
+    18: _COMMENT, 19: _RULE, 21: _NVTX, 24: {2: _L}, 25: _N, 26: _W, 27: _W, 28: _STACK, 31: _K, 32: _STACK, 33: Text.BINARY, 34: Text.BINARY,
+    36: _PM, 37: _N, 38: {1: _N, 2: _N, 3: _K, 4: {2: _T, 3: _T}}, 39: _K,
+}  # fmt: skip
+_RANGE_RESULT: Final[Shape] = {
+    3: _W, 4: METRIC, 7: _Y, 8: _COMMENT, 10: _NVTX, 12: _N, 13: _W, 14: _STACK, 15: _N, 17: _STACK, 18: Text.BINARY, 19: Text.BINARY,
+    20: _RULE, 22: _PM, 23: _K,
+}  # fmt: skip
+_COMMANDS_RESULT: Final[Shape] = {
+    3: _W, 4: METRIC, 7: _Y, 8: _COMMENT, 10: _NVTX, 13: _N, 14: _W, 15: _W, 16: _STACK, 17: _N, 18: _L, 20: _N, 21: _RULE, 22: _STACK,
+    23: Text.BINARY, 24: Text.BINARY, 26: _PM, 27: _K,
+}  # fmt: skip
+_GRAPH_RESULT: Final[Shape] = {
+    3: _W, 4: METRIC, 7: _Y, 8: _COMMENT, 10: _NVTX, 13: _N, 14: _W, 15: _W, 16: _STACK, 17: _N, 19: _STACK, 20: Text.BINARY, 21: Text.BINARY,
+    22: _RULE, 24: _PM, 25: _N, 26: _K,
+}  # fmt: skip
+#: What a block's payload holds behind its sources, in this order: the number of a header's field
+#: that counts them, and what they are.
+RESULTS: Final[tuple[tuple[int, Shape], ...]] = (
+    (2, RESULT), (7, _RANGE_RESULT), (8, _COMMANDS_RESULT), (9, _GRAPH_RESULT),
+)  # fmt: skip

@@ -71,7 +71,7 @@ def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
     Raises:
         InputProblem: as `redact`; the report stays as it was.
     """
-    done, profiles = _redacted(path, remove_source, scrub.machine_names())
+    done, profiles = _redacted(path, remove_source, (), words=scrub.machine_names())
     write_atomic(path, done.data)
     return _told(path, done, profiles)
 
@@ -86,35 +86,39 @@ def _told(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> Reda
     )
 
 
-def redact_folder(folder: Path) -> None:
-    """Take private text out of what lies beside a redacted run's reports: the logs. Plans and
-    progress name files of this machine and go."""
-    names = scrub.machine_names()
+def redact_folder(folder: Path, *, words: Iterable[str] = ()) -> None:
+    """Take private text out of what lies beside a redacted run's reports: the logs, from which the
+    names of this machine, its user and `words` go too. Plans and progress name files of this
+    machine and go."""
     for path in folder.glob("*.log"):
-        write_atomic(
-            path,
-            scrub.clean_text(
-                path.read_text(encoding="utf-8", errors="surrogateescape"), names=names
-            ).encode("utf-8", "surrogateescape"),
-        )
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        cleaned = scrub.clean_text(text, words=(*scrub.machine_names(), *words))
+        write_atomic(path, cleaned.encode("utf-8", "surrogateescape"))
     for path in (*folder.glob("*-plan.json"), *folder.glob("*-progress.jsonl")):
         path.unlink()
 
 
-def redact_commands(commands: Iterable[str]) -> tuple[str, ...]:
-    """Command lines with folders reduced to neutral ones, so that they name no machine and can
-    still be read."""
-    names = scrub.machine_names()
-    return tuple(scrub.clean_text(command, names=names) for command in commands)
+def redact_text(text: str) -> str:
+    """A line about a run without folders, addresses and names of this machine and its user."""
+    return scrub.clean_text(text, words=scrub.machine_names())
+
+
+def redact_command(words: Sequence[str]) -> str:
+    """A command line of the toolkit's own: of each path its last component. Text that a user gave
+    is cleaned like any other."""
+    return " ".join(
+        Path(word).name if word.startswith(("/", "~")) else redact_text(word) for word in words
+    )
 
 
 def _redacted(
-    source: Path, remove_source: bool, wanted: tuple[str, ...]
+    source: Path, remove_source: bool, wanted: tuple[str, ...], *, words: Sequence[str] = ()
 ) -> tuple[scrub.Scrubbed, Sequence[Profile]]:
     """The redacted report's bytes, proven to hold the same figures, and its launches."""
     before = reader.load_report(source)
-    done = scrub.scrub(framing.read_bytes(source), names=wanted, paths=True, source=remove_source)
-    left = scrub.leftovers(done.data, names=wanted, paths=True)
+    data = framing.read_bytes(source)
+    done = scrub.scrub(data, names=wanted, words=words, paths=True, source=remove_source)
+    left = scrub.leftovers(done.data, names=wanted, paths=True, source=remove_source)
     by_names = (
         [
             name
@@ -132,6 +136,12 @@ def _redacted(
     if left:
         raise InputProblem(
             f"'{source}' would still hold private text: {', '.join(left[:5])}",
+            "Nothing was written. Please report this",
+        )
+    survived = scrub.survivors(data, done.data, words=words)
+    if survived:
+        raise InputProblem(
+            f"'{source}' would still hold what it calls private: {', '.join(survived[:5])}",
             "Nothing was written. Please report this",
         )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:

@@ -1,60 +1,47 @@
 """Make a report fit to be shipped: private strings replaced by as many neutral characters, machine
 code of other people's libraries blanked.
 
-Every replacement keeps its length, so the file's framing and offsets stay whole and the profiler's
-module reads it as before. The same text becomes the same text everywhere, so that what refers to it
-by name still does."""
+The format says what each field holds (messages.py). A field that holds a host's name, a command
+line, an environment or an address is replaced as a whole; of a source file's path the folders are;
+only in fields that hold text of any kind are patterns used (private.py). Every replacement keeps
+its length, so the file's framing and offsets stay whole and the profiler's module reads it as
+before. The same text becomes the same text everywhere, so that what refers to it by name still
+does."""
 
 from __future__ import annotations
 
 import getpass
-import ipaddress
+import itertools
 import re
 import socket
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import quote
 
-from ncu_toolkit.report import framing
+from ncu_toolkit.report import framing, messages, private
 from ncu_toolkit.report.framing import Framing, Malformed, fields
-from ncu_toolkit.report.messages import RESULT_METRIC
+from ncu_toolkit.report.messages import SOURCE_CODE, SOURCE_FUNCTIONS, Shape, Text
+from ncu_toolkit.report.private import Rules
 
-_IPV4 = re.compile(rb"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
-_IPV6 = re.compile(rb"(?<![\w:.])[0-9a-fA-F:]{4,39}(?:%\w+)?(?![\w:])")
-_HOME = re.compile(
-    rb"/(?:home|users|Users)/[A-Za-z0-9._-]+|/root(?=/)|(?<=[A-Za-z]:\\Users\\)[A-Za-z0-9._ -]+"
-)
-_USER_OF_HOME = re.compile(rb"(?:/(?:home|users|Users)/|[A-Za-z]:\\Users\\)([A-Za-z0-9._-]+)")
-#: An absolute path of two components or more. What precedes must not make it the rest of a URL, a
-#: fraction or a relative path.
-_PATH = re.compile(
-    rb"(?<![\w.:/%+~\\-])/(?:[\w.+@~%-]+/)+[\w.+@~%-]*|(?<!\w)[A-Za-z]:\\(?:[\w.+@~%() -]+\\)+[\w.+@~%-]*"
-)
-_LOOPBACK = (b"127.0.0.1", b"::1", b"0.0.0.0")
-_SHORTEST_NAME = 4
-_COMMON: Final = frozenset(
-    {"root", "localhost", "Linux", "linux", "Windows", "ubuntu", "user", "home"}
-)
 #: Nesting of messages that is followed: what lies deeper in real files is numbers.
-_DEEPEST = 8
-_SHORTEST_TEXT = 2
-#: A text in machine code: ends at a zero byte. Code that looks like one by chance holds nothing
-#: private, and is left as it is.
-_STRING = re.compile(rb"(?<![\x20-\x7e])[\x20-\x7e]{4,}(?=\0)")
+_DEEPEST = 12
+#: A text in binary data ends at a zero byte. What looks like one by chance holds nothing private,
+#: and is left as it is.
+_CHARACTER = rb"(?:[\t\n\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
+_STRING: Final = re.compile(rb"(?<![\x20-\x7e])" + _CHARACTER + rb"{4,}(?=\0|\Z)")
+_WIDE: Final = re.compile(rb"(?:[\x20-\x7e]\0){2}(?:(?!\0\0)[\s\S]{2}){2,}", re.DOTALL)
+#: A string that is a path as a whole; in debug data one that ends as a path, and one with a file's
+#: name at its end.
+_AS_PATH: Final = re.compile(rb"\A(?P<path>(?:\.{0,2}/[^/*%\s]|[A-Za-z]:[\\/]|\\\\)[^\n]*)\Z")
+_IN_DEBUG: Final = re.compile(rb"\A[^\s\"/\\]*?(?P<path>(?:/|[A-Za-z]:[\\/]|\\\\)[^\"\n\t]*)\Z")
+_FILE_NAME: Final = re.compile(rb"\.\w{1,12}\Z")
 #: Three characters of UTF-8: what a metric's value has in it where it is text.
-_WORDS: Final = re.compile(
-    rb"(?:[\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}){3}"
-)
-# field numbers of a source message: the module's machine code, the source files in it, the
-# functions in it
-_CODE, _FILES, _FUNCTIONS = 4, 8, 9
-# in a source file: its name and its text
-_FILE_TEXT = 2
-# in a header, of the file or of a block: the session's data; in those the machine (its host name,
-# its addresses), which stands at one place in the first header and at another in those of results,
-# and the command line
-_SESSION, _MACHINES, _COMMAND_LINE = 3, (3, 4), 11
-_HOST, _ADDRESSES = 5, 7
+_WORDS: Final = re.compile(_CHARACTER + rb"{3}")
+_SHORTEST_HOST, _SHORTEST_USER = 2, 3
+#: What is searched for in every byte: shorter ones stand in numbers by chance.
+_SHORTEST_SECRET: Final = 6
 
 
 @dataclass(frozen=True)
@@ -66,77 +53,61 @@ class Scrubbed:
     blanked_bytes: int
 
 
+@dataclass(frozen=True)
+class Private:
+    """What a report itself names as private: hosts and users, and folders of its files."""
+
+    names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
 def machine_names() -> tuple[str, ...]:
-    """Names that identify this machine or its user; those too short or too common to be told from
-    other text are left out."""
-    names = {socket.gethostname(), socket.getfqdn(), socket.gethostname().split(".")[0]}
+    """Names that identify this machine or its user, longest first; those that every other machine
+    has too are left out."""
+    host = socket.gethostname()
+    names = {*_host_names(host), *_host_names(socket.getfqdn())}
     try:
         names.add(getpass.getuser())
     except (KeyError, OSError):
         pass  # no name for this uid: then it is in no file either
-    return tuple(sorted((name for name in names if _tellable(name)), key=len, reverse=True))
+    return _tellable(names, 1)
 
 
-def _tellable(name: str) -> bool:
-    return len(name) >= _SHORTEST_NAME and name not in _COMMON
-
-
-@dataclass(frozen=True)
-class Private:
-    """Private strings that a report itself names: replaced wherever they occur. `spans` are
-    (offset, length) of whole texts to blank."""
-
-    names: tuple[bytes, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()
-
-
-def private_strings(data: bytes, frame: Framing) -> Private:
-    """Host names, addresses, users of home folders and command lines that a report holds, read from
-    where its format puts them."""
-    names: set[bytes] = set()
-    spans: list[tuple[int, int]] = []
-    length = int.from_bytes(data[4:8], "little") if data.startswith(framing.MAGIC) else 0
-    headers = [
-        (data[8 : 8 + length], 8),
-        *((block.header, block.offset + 4) for block in frame.blocks),
-    ]
-    for header, start in headers:
-        for place in _MACHINES:
-            for machine, offset in _messages(header, start, (_SESSION, place)):
-                _machine(machine, offset, names, spans)
-        spans += [
-            (offset, len(text))
-            for text, offset in _messages(header, start, (_SESSION, _COMMAND_LINE))
-        ]
-    names |= {found.group(1) for found in _USER_OF_HOME.finditer(data)}
-    return Private(
-        tuple(
-            sorted(
-                (name for name in names if _tellable(name.decode("utf-8", "replace"))),
-                key=len,
-                reverse=True,
-            )
-        ),
-        tuple(spans),
+def _host_names(host: str) -> set[str]:
+    """A host as it is written: with its domain, without, and the domain alone; an address has
+    none."""
+    short, _, domain = host.partition(".")
+    return (
+        {host, short, domain if "." in domain else ""} if re.search(r"[^\W\d]", short) else {host}
     )
 
 
-def _messages(message: bytes, offset: int, path: tuple[int, ...]) -> Iterator[tuple[bytes, int]]:
-    """The length-delimited fields reached by `path`, with their offsets in the file."""
-    if not path:
-        yield message, offset
-        return
-    for number, start, end in spans_of(message):
-        if number == path[0]:
-            yield from _messages(message[start:end], offset + start, path[1:])
+def _tellable(names: Iterable[str], shortest: int) -> tuple[str, ...]:
+    kept = {
+        name for name in names if len(name) >= shortest and name.casefold() not in private.COMMON
+    }
+    return tuple(sorted(kept, key=lambda name: (-len(name), name)))
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a text stands in a file, and what it holds."""
+
+    start: int
+    end: int
+    kind: Text
+
+    def of(self, data: bytes) -> str:
+        return data[self.start : self.end].decode("utf-8", "surrogateescape")
 
 
 def spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Length-delimited top-level fields as (number, start, end); nothing more once the message
-    stops making sense."""
-    at = 0
+    """Length-delimited top-level fields as (number, start, end). Where the message stops making
+    sense, the rest of it is field 0."""
+    at = start = 0
     try:
         while at < len(message):
+            start = at
             tag, at = framing.read_varint(message, at)
             wire = tag & 7
             if wire == 0:
@@ -144,32 +115,221 @@ def spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
             elif wire == 2:
                 length, at = framing.read_varint(message, at)
                 if at + length > len(message):
-                    return
+                    break
                 yield tag >> 3, at, at + length
                 at += length
-            else:
+            elif wire in (1, 5):
                 at += 8 if wire == 1 else 4
+            else:
+                break
+        else:
+            return
     except Malformed:
+        pass
+    yield 0, start, len(message)
+
+
+def texts(data: bytes, frame: Framing) -> Iterator[Span]:
+    """Where text stands in a report. Only whole fields: bytes beside a text are lengths and tags
+    that may look like letters."""
+    if not data.startswith(framing.MAGIC):
+        yield Span(0, len(data), Text.TEXT)
         return
+    if frame.problem:  # what follows cannot be told apart
+        yield Span(frame.intact_bytes, len(data), Text.TEXT)
+    yield from _message(data, 8, 8 + int.from_bytes(data[4:8], "little"), {})
+    for block in frame.blocks:
+        start = block.offset + 4
+        yield from _message(data, start, start + len(block.header), messages.HEADER)
+        for offset, length in block.sources:
+            yield from _message(data, offset, offset + length, messages.SOURCE)
+        for (offset, length), shape in zip(block.results, _shapes(block.header), strict=False):
+            yield from _message(data, offset, offset + length, shape)
 
 
-def _machine(message: bytes, offset: int, names: set[bytes], spans: list[tuple[int, int]]) -> None:
-    for number, start, end in spans_of(message):
-        if number == _HOST:
-            names.add(message[start:end])
-            spans.append((offset + start, end - start))
-        elif number == _ADDRESSES:
-            spans += [
-                (offset + start + a, b - a)
-                for part, a, b in spans_of(message[start:end])
-                if part == 1
-            ]
+def _shapes(header: bytes) -> Iterator[Shape]:
+    counts = {number: value for number, value in fields(header) if isinstance(value, int)}
+    for number, shape in messages.RESULTS:
+        yield from itertools.repeat(shape, counts.get(number, 0))
+    yield from itertools.repeat({})
+
+
+def _message(data: bytes, start: int, end: int, shape: Shape) -> Iterator[Span]:
+    for number, a, b in spans_of(data[start:end]):
+        kind = shape.get(number, Text.BINARY if number == 0 else None)
+        if kind is messages.METRIC:
+            yield from _metric(data, start + a, start + b)
+        elif kind is None:
+            yield from _unlisted(data, start + a, start + b, Text.WHOLE, 0)
+        elif isinstance(kind, Text):
+            yield from _leaf(data, start + a, start + b, kind)
+        else:
+            yield from _message(data, start + a, start + b, kind)
+
+
+def _leaf(data: bytes, start: int, end: int, kind: Text) -> Iterator[Span]:
+    if kind is Text.LAYOUT:
+        yield from _unlisted(data, start, end, Text.LABEL, 0)
+    elif kind is Text.BINARY:
+        yield from _binary(data, start, end)
+    elif kind is not Text.NUMBERS and end > start:
+        yield Span(start, end, kind)
+
+
+def _metric(data: bytes, start: int, end: int) -> Iterator[Span]:
+    """Instances of metrics are looked into only where text stands in them: most are numbers,
+    millions of them."""
+    if _WORDS.search(data, start, end) is None:
+        return
+    for number, a, b in spans_of(data[start:end]):
+        shape = messages.METRIC.get(number, {})
+        if isinstance(shape, Mapping) and _WORDS.search(data, start + a, start + b) is not None:
+            yield from _message(data, start + a, start + b, shape)
+
+
+def _unlisted(data: bytes, start: int, end: int, kind: Text, depth: int) -> Iterator[Span]:
+    """A field of which nothing is known is a message of fields, or text, or binary. A text that
+    could be a message is taken for one: what is private in it is then a field of it."""
+    content = data[start:end]
+    if depth < _DEEPEST and _is_message(content):
+        for _, a, b in spans_of(content):
+            yield from _unlisted(data, start + a, start + b, kind, depth + 1)
+    elif _is_text(content):
+        yield Span(start, end, kind)
+    else:
+        yield from _binary(data, start, end)
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and all(char.isprintable() or char in "\n\r\t\0" for char in text)
+
+
+def _is_message(content: bytes) -> bool:
+    """Whether the bytes make sense as a message with texts or messages in it."""
+    numbers = [number for number, _, _ in spans_of(content)]
+    return bool(numbers) and 0 not in numbers
+
+
+def _binary(data: bytes, start: int, end: int) -> Iterator[Span]:
+    content = data[start:end]
+    sections = list(_sections(content)) if content.startswith(b"\x7fELF") else []
+    if not sections:
+        yield from _strings(data, start, end, Text.TEXT)
+    for name, a, b in sections:
+        if name.startswith((".text", ".nv.capmerc.text")):
+            continue
+        if name in (".strtab", ".shstrtab"):
+            yield from _strings(data, start + a, start + b, Text.KEEP)
+        elif name.endswith(("debug_line", "debug_line_sass")):
+            yield from _line_table(data, start + a, start + b)
+        else:
+            yield from _strings(data, start + a, start + b, Text.TEXT, debug="debug" in name)
+
+
+def _strings(
+    data: bytes, start: int, end: int, kind: Text, *, debug: bool = False
+) -> Iterator[Span]:
+    for found in _STRING.finditer(data, start, end):
+        text = found.group()
+        # in debug data bytes that are no text may stand before a path
+        path = (_IN_DEBUG if debug else _AS_PATH).search(text)
+        if path is None or kind is not Text.TEXT:
+            yield Span(*found.span(), kind)
+        else:
+            file = Text.FILE if _FILE_NAME.search(text) else Text.FOLDER
+            yield Span(found.start() + path.start("path"), found.end(), file)
+    if kind is Text.TEXT:
+        for found in _WIDE.finditer(data, start, end):
+            yield Span(*found.span(), Text.WIDE)
+
+
+def _sections(elf: bytes) -> Iterator[tuple[str, int, int]]:
+    """Name, start and end of each section of a 64-bit ELF file that has bytes in it; nothing where
+    its headers make no sense."""
+    try:
+        (table,) = struct.unpack_from("<Q", elf, 0x28)
+        size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+        headers = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
+        _, _, _, _, base, length = headers[names]
+    except (struct.error, IndexError):
+        return
+    for name, kind, _, _, start, extent in headers:
+        if kind != _NO_BYTES and start + extent <= len(elf):
+            at = base + min(name, length)
+            yield elf[at : elf.find(b"\0", at)].decode("utf-8", "replace"), start, start + extent
+
+
+#: The type of a section that takes no room in the file.
+_NO_BYTES: Final = 8
+
+
+def _line_table(data: bytes, start: int, end: int) -> Iterator[Span]:
+    """Folders and files of a DWARF line table, version 2 to 4 (DWARF 4, section 6.2.4); what is no
+    such table is looked through for strings."""
+    at = start
+    while at + 10 <= end:
+        length, version, header = struct.unpack_from("<IHI", data, at)
+        after = at + 4 + length
+        program = at + 10 + header
+        if not (2 <= version <= 4 and program <= after <= end):
+            yield from _strings(data, at, end, Text.TEXT, debug=True)
+            return
+        cursor = at + 10 + (5 if version < 4 else 6)
+        cursor += max(data[cursor - 1] - 1, 0) if cursor <= end else 0  # lengths of the opcodes
+        for table in range(2):
+            while cursor < program and data[cursor]:
+                stop = data.find(b"\0", cursor, program)
+                if stop < 0:
+                    return
+                yield Span(cursor, stop, Text.FOLDER if table == 0 else Text.FILE)
+                cursor = stop + 1
+                try:
+                    for _ in range(3 * table):
+                        _, cursor = framing.read_varint(data, cursor)
+                except Malformed:
+                    return
+            cursor += 1
+        at = after
+
+
+def private_strings(data: bytes, frame: Framing) -> Private:
+    """Host names, users of home folders and folders of files that a report holds, read from where
+    its format puts them."""
+    return _private(data, list(texts(data, frame)))
+
+
+def _private(data: bytes, spans: Sequence[Span]) -> Private:
+    hosts: set[str] = set()
+    users: set[str] = set()
+    folders: set[str] = set()
+    for span in spans:
+        if span.kind in (Text.KEEP, Text.LABEL, Text.WIDE):
+            continue
+        text = span.of(data)
+        if span.kind is Text.HOST and text not in private.LOOPBACK:
+            hosts |= _host_names(text)
+        users.add(private.user_of(text))
+        if span.kind in (Text.FILE, Text.FOLDER, Text.WHOLE):
+            folder = text if span.kind is Text.FOLDER else text[: text.rfind("/")]
+            if re.fullmatch(r"(?:/[^/\0\n]+){2,}", folder):
+                folders.add(folder)
+    return Private(
+        tuple(
+            dict.fromkeys([*_tellable(hosts, _SHORTEST_HOST), *_tellable(users, _SHORTEST_USER)])
+        ),
+        tuple(sorted(folders)),
+    )
 
 
 def scrub(
     data: bytes,
     *,
     names: Iterable[str] = (),
+    words: Iterable[str] = (),
     keep_code_of: Collection[str] | None = None,
     paths: bool = False,
     source: bool = False,
@@ -180,153 +340,130 @@ def scrub(
         data: a whole report.
         names: further strings to replace, in kernel names too; their length in bytes stays, so
             mangled names stay well-formed.
+        words: further names to replace as whole words in any case, not in kernel names.
         keep_code_of: kernel names whose SASS stays, the code of modules that hold none of them is
             blanked; None keeps all.
         paths: also replace the folders of every absolute path.
-        source: also blank embedded source text.
+        source: also blank embedded source text and replace names of source files.
     """
-    output = bytearray(data)
     frame = framing.parse(data)
-    blanked = 0
-    for block in frame.blocks:
-        for offset, length in block.sources:
-            if keep_code_of is not None:
+    output = bytearray(data)
+    blanked = replaced = 0
+    if keep_code_of is not None:
+        for block in frame.blocks:
+            for offset, length in block.sources:
                 blanked += _blank_foreign(output, data, offset, length, keep_code_of)
-            if source:
-                blanked += _blank_source(output, data, offset, length)
-    private = private_strings(data, frame)
-    replaced = 0
-    for offset, length in private.spans:
-        text = bytes(output[offset : offset + length])
-        if text not in _LOOPBACK:
-            output[offset : offset + length] = _blank(text)
-            replaced += 1
-    rules = _rules(private.names, names, paths)
     snapshot = bytes(output)
-    for start, end in texts(snapshot, frame):
-        cleaned, count = _clean(snapshot[start:end], rules)
-        if count:
-            output[start:end] = cleaned
-            replaced += count
+    spans = list(texts(snapshot, frame))
+    found = _private(snapshot, spans)
+    rules = _with_files(
+        Rules(
+            words=(*found.names, *words),
+            names=tuple(names),
+            folders=found.folders if paths else (),
+            paths=paths,
+            bases=source,
+        ),
+        [span.of(snapshot) for span in spans if span.kind is Text.FILE],
+    )
+    known: dict[tuple[Text, bytes], bytes] = {}
+    for span in spans:
+        text = snapshot[span.start : span.end]
+        key = span.kind, text
+        if key not in known:
+            known[key] = _cleaned(text, span.kind, rules)
+        if known[key] != text:
+            output[span.start : span.end] = known[key]
+            if span.kind is Text.CODE and source:
+                blanked += len(text)
+            else:
+                replaced += 1
     return Scrubbed(bytes(output), replaced, blanked)
 
 
-def _rules(words: Iterable[bytes], names: Iterable[str], paths: bool) -> list[re.Pattern[bytes]]:
-    """What is private: `words` that the report itself names as whole words, names that somebody
-    asked for wherever they stand."""
-    whole = [
-        re.compile(rb"(?<![A-Za-z0-9])" + re.escape(word) + rb"(?![A-Za-z0-9])") for word in words
-    ]
-    asked = [re.compile(re.escape(name.encode())) for name in sorted(names, key=len, reverse=True)]
-    return [_IPV4, _IPV6, _HOME, *whole, *asked, *([_PATH] if paths else [])]
+def _with_files(rules: Rules, files: Iterable[str]) -> Rules:
+    """The rules with names for files that would otherwise be called alike, so that each source
+    file stays one of its own."""
+    if not rules.paths:
+        return rules
+    alike: dict[str, set[str]] = {}
+    for file in files:
+        alike.setdefault(rules.path(file), set()).add(file)
+    twins: dict[str, str] = {}
+    for originals in alike.values():
+        for parts in itertools.zip_longest(
+            *(re.split(r"[/\\]", file) for file in sorted(originals))
+        ):
+            different = sorted({part for part in parts if part})
+            for number, part in enumerate(different[1:], 1):
+                twins.setdefault(part, _numbered(rules, part, number))
+    bases = {re.split(r"[/\\]", file)[-1] for file in files} if rules.bases else set()
+    return replace(rules, twins=twins, files=tuple(sorted(base for base in bases if len(base) > 2)))
 
 
-def _clean(text: bytes, rules: Sequence[re.Pattern[bytes]]) -> tuple[bytes, int]:
-    """The text with everything private replaced, and how many replacements that took."""
-    count = 0
-    for rule in rules:
-        output = bytearray(text)
-        for found in rule.finditer(text):
-            neutral = _without_folders(found.group()) if rule is _PATH else _neutral(found.group())
-            if neutral == found.group() or (
-                rule in (_IPV4, _IPV6) and not _is_address(text, found)
-            ):
-                continue
-            output[found.start() : found.end()] = neutral
-            count += 1
-        text = bytes(output)
-    return text, count
+def _numbered(rules: Rules, part: str, number: int) -> str:
+    plain = rules.base(part) if rules.bases else rules.component(part)
+    stem, dot, extension = plain.partition(".")
+    digits = str(number)
+    return stem[: -len(digits)] + digits + dot + extension if len(stem) > len(digits) else plain
 
 
-def clean_text(text: str, *, names: Iterable[str] = ()) -> str:
-    """Text of no report, a log or a command line, with addresses, home folders, folders of absolute
-    paths and the given names replaced."""
-    return _clean(text.encode("utf-8", "surrogateescape"), _rules((), names, True))[0].decode(
-        "utf-8", "surrogateescape"
+def _cleaned(content: bytes, kind: Text, rules: Rules) -> bytes:
+    """A text of a report with everything private replaced; as long as before."""
+    if kind is Text.WIDE:
+        return _wide(content, rules)
+    text = content.decode("utf-8", "surrogateescape")
+    if kind is Text.KEEP:
+        new = rules.kept(text)
+    elif kind is Text.LABEL:
+        new = rules.label(text)
+    elif kind in (Text.WHOLE, Text.HOST):
+        new = text if text in private.LOOPBACK else private.blank(text)
+    elif kind is Text.FILE:
+        new = rules.path(text)
+    elif kind is Text.FOLDER:
+        new = rules.folder(text)
+    elif kind is Text.CODE:
+        new = private.empty(text) if rules.bases else rules.code(text)
+    elif kind is Text.QUOTE and rules.bases:
+        new = private.blank(text)
+    else:
+        new = rules.text(text)
+    return new.encode("utf-8", "surrogateescape")
+
+
+def _wide(content: bytes, rules: Rules) -> bytes:
+    """UTF-16: cleaned as ASCII, in which another script's letters are any letter."""
+    units = [content[at : at + 2] for at in range(0, len(content), 2)]
+    plain = "".join(chr(unit[0]) if unit[1:] == b"\0" and unit[0] < 128 else "q" for unit in units)
+    new = rules.text(plain)
+    return b"".join(
+        unit if old == now else now.encode() + b"\0"
+        for unit, old, now in zip(units, plain, new, strict=True)
     )
 
 
-def texts(data: bytes, frame: Framing) -> Iterator[tuple[int, int]]:
-    """Where text stands in a report, as (start, end). Only whole fields: bytes beside a text are
-    lengths and tags that may look like letters."""
-    if not data.startswith(framing.MAGIC):
-        yield 0, len(data)
-        return
-    if frame.problem:  # what follows cannot be told apart
-        yield frame.intact_bytes, len(data)
-    yield from _texts(data, 8, 8 + int.from_bytes(data[4:8], "little"), 0)
-    for block in frame.blocks:
-        start = block.offset + 4
-        yield from _texts(data, start, start + len(block.header), 0)
-        for offset, length in block.sources:
-            yield from _texts(data, offset, offset + length, 0)
-        for offset, length in block.results:
-            yield from _result_texts(data, offset, offset + length)
+def clean_text(text: str, *, words: Iterable[str] = ()) -> str:
+    """Text of no report, a log or a command line, with addresses, home folders, folders of absolute
+    paths and the given names replaced."""
+    return Rules(words=tuple(words)).text(text)
 
 
-def _result_texts(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """As `_texts`, but instances of metrics are looked into only where text stands in them: most
-    are numbers, millions of them."""
-    for number, a, b in spans_of(data[start:end]):
-        if number == RESULT_METRIC:
-            if _WORDS.search(data, start + a, start + b) is None:
-                continue
-            for _, c, d in spans_of(data[start + a : start + b]):
-                if _WORDS.search(data, start + a + c, start + a + d) is not None:
-                    yield from _texts(data, start + a + c, start + a + d, 0)
-        else:
-            yield from _leaf(data, start + a, start + b, 0)
-
-
-def _texts(data: bytes, start: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
-    for _, a, b in spans_of(data[start:end]):
-        yield from _leaf(data, start + a, start + b, depth)
-
-
-def _leaf(data: bytes, start: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
-    """A field is text, or a message of fields, or binary with texts between zero bytes as machine
-    code has."""
-    content = data[start:end]
-    if len(content) < _SHORTEST_TEXT:
-        return
-    if _is_text(content):
-        yield start, end
-    elif content.startswith(b"\x7fELF") or depth >= _DEEPEST or not _is_message(content):
-        for found in _STRING.finditer(content):
-            yield start + found.start(), start + found.end()
-    else:
-        yield from _texts(data, start, end, depth + 1)
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return False
-    return all(character.isprintable() or character in "\n\r\t\0" for character in text)
-
-
-def _is_message(content: bytes) -> bool:
-    try:
-        for _ in fields(content):
-            pass
-    except Malformed:
-        return False
-    return True
-
-
-def leftovers(data: bytes, *, names: Iterable[str] = (), paths: bool = False) -> list[str]:
-    """What is still private in a report: the proof after `scrub`. Each entry names the kind and the
-    offset, not the string.
+def leftovers(
+    data: bytes, *, names: Iterable[str] = (), paths: bool = False, source: bool = False
+) -> list[str]:
+    """What is still private in a report: the first proof after `scrub`, by the same rules. Each
+    entry names the kind and the offset, not the string.
 
     Names and home folders are looked for in every byte of the file, whatever they are part of.
     """
-    rules = _rules((), names, paths)
-    frame = framing.parse(data)
+    names = tuple(names)
+    rules = Rules(names=names, paths=paths, bases=source)
+    spans = texts(data, framing.parse(data))
     found = [
-        f"text at offset {start}"
-        for start, end in texts(data, frame)
-        if _clean(data[start:end], rules)[1]
+        f"text at offset {span.start}"
+        for span in spans
+        if _cleaned(text := data[span.start : span.end], span.kind, rules) != text
     ]
     for word, kind in (
         (b"/home/", "home folder"),
@@ -335,54 +472,59 @@ def leftovers(data: bytes, *, names: Iterable[str] = (), paths: bool = False) ->
         *((n.encode(), "name") for n in names),
     ):
         at = data.find(word)
-        if at >= 0 and _neutral(word) != word:
+        if at >= 0 and private.neutral(word.decode()) != word.decode():
             found.append(f"{kind} at offset {at}")
     return found
 
 
+def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list[str]:
+    """What `before` names as private and `after` still holds: the second proof after `scrub`, by
+    search and not by rules. Each entry names the kind and the offset, not the string.
+
+    Host names, users and folders are looked for in every byte, as UTF-8, UTF-16, percent-escaped
+    and in any case, but for names of kernels, metrics and sections, labels and machine code.
+    """
+    frame = framing.parse(before)
+    spans = list(texts(before, frame))
+    known = _private(before, spans)
+    kept = bytearray(after)
+    for span in spans:
+        if span.kind in (Text.KEEP, Text.LABEL):
+            kept[span.start : span.end] = bytes(span.end - span.start)
+    searched = bytes(kept).lower()
+    found = []
+    for what, secrets in (("name", (*known.names, *words)), ("folder", known.folders)):
+        for secret in secrets:
+            if len(secret) < _SHORTEST_SECRET or private.neutral(secret) == secret:
+                continue
+            for needle in _written(secret):
+                pattern = re.compile(
+                    rb"(?<![a-z0-9_])" * (what == "name") + re.escape(needle) + rb"(?![a-z0-9_])"
+                )
+                place = pattern.search(searched)
+                if place is not None:
+                    found.append(f"{what} at offset {place.start()}")
+    return found
+
+
+def _written(text: str) -> set[bytes]:
+    plain = text.encode("utf-8", "surrogateescape")
+    wide = text.encode("utf-16-le", "surrogatepass")
+    return {
+        way.lower() for way in (plain, wide, quote(plain, safe="").encode(), quote(plain).encode())
+    }
+
+
 def replaceable(name: str) -> bool:
     """Whether there is anything in a name that a replacement would change."""
-    return _neutral(name.encode()) != name.encode()
+    return private.neutral(name) != name
 
 
 def without_names(text: str, names: Iterable[str]) -> str:
     """Text as it reads after `scrub` has replaced the names in it."""
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, _neutral(name.encode()).decode())
+        text = text.replace(name, private.neutral(name))
     return text
-
-
-def _neutral(text: bytes) -> bytes:
-    """As many characters that say nothing; separators stay so that a path stays a path."""
-    return bytes(byte if byte in b"/.\\:" else ord("x") for byte in text)
-
-
-def _blank(text: bytes) -> bytes:
-    """A whole text replaced; spaces stay, so that a long line can still be wrapped."""
-    return bytes(byte if byte == ord(" ") else ord("x") for byte in text)
-
-
-def _without_folders(path: bytes) -> bytes:
-    """A path with its folders replaced. The last component stays where it has an extension, as a
-    file has: `/a/b/c.cu` gives `/x/x/c.cu`."""
-    at = max(path.rfind(b"/"), path.rfind(b"\\")) + 1
-    last = path[at:]
-    return _neutral(path[:at]) + (last if b"." in last.strip(b".") else _neutral(last))
-
-
-def _is_address(data: bytes | bytearray, found: re.Match[bytes]) -> bool:
-    """ncu's own version (2025.3.1.0) and library versions look like addresses: followed by '
-    (build' or starting above 255."""
-    text = found.group()
-    if text in _LOOPBACK or bytes(data[found.end() : found.end() + 7]) == b" (build":
-        return False
-    try:
-        address = ipaddress.ip_address(text.split(b"%")[0].decode())
-    except ValueError:
-        return False
-    return address.version == 4 or (
-        text.count(b":") >= 2 and any(character in b"0123456789" for character in text)
-    )
 
 
 def _blank_foreign(
@@ -391,25 +533,12 @@ def _blank_foreign(
     message = data[offset : offset + length]
     code, functions = b"", b""
     for number, value in fields(message):
-        if isinstance(value, bytes) and number == _CODE:
+        if isinstance(value, bytes) and number == SOURCE_CODE:
             code = value
-        elif isinstance(value, bytes) and number == _FUNCTIONS:
+        elif isinstance(value, bytes) and number == SOURCE_FUNCTIONS:
             functions += value
     if not code or any(name.encode() in functions for name in keep):
         return 0
     start = offset + message.index(code)
     output[start : start + len(code)] = bytes(len(code))
     return len(code)
-
-
-def _blank_source(output: bytearray, data: bytes, offset: int, length: int) -> int:
-    """Embedded source replaced by spaces; lines stay, so that line numbers still mean something."""
-    blanked = 0
-    message = data[offset : offset + length]
-    for files, start in _messages(message, offset, (_FILES,)):
-        for text, at in _messages(files, start, (1, _FILE_TEXT)):
-            output[at : at + len(text)] = bytes(
-                byte if byte in b"\r\n" else ord(" ") for byte in text
-            )
-            blanked += len(text)
-    return blanked

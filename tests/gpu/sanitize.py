@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.profiling import TARGET
 from ncu_toolkit.gpu.target import Plan, PlannedCase, read_progress, write_plan
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.problems import problem_for
@@ -93,12 +94,14 @@ def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
             "--report-api-errors",
             "no",
             sys.executable,
-            "-m",
-            "ncu_toolkit.gpu.target",
+            *TARGET,
             str(plan),
         ]
         path = os.pathsep.join(
-            [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+            [
+                str(Path(__file__).resolve().parents[2]),
+                *filter(None, [os.environ.get("PYTHONPATH")]),
+            ]
         )
         done = subprocess.run(
             words,

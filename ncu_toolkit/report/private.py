@@ -1,0 +1,293 @@
+"""What is private in a piece of text: paths, addresses, e-mails, credentials, names of machines and
+users; each replaced by as many neutral bytes.
+
+This knows text alone. Which texts of a report it is for, and which go as a whole, is in scrub.py:
+a pattern is a guess, so a field that can only hold something private is never left to it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+#: Names that say nothing about a machine or its user.
+COMMON: Final = frozenset(
+    {"root", "localhost", "linux", "windows", "ubuntu", "user", "users", "home", "127.0.0.1"}
+)
+LOOPBACK: Final = ("127.0.0.1", "::1", "0.0.0.0")
+
+_SEPARATOR: Final = r"(?:[/\\]+|%2[Ff]|%5[Cc])"
+#: One word of a folder's name: any letter of any script; brackets only in pairs.
+_WORD: Final = r"(?:[^\s/\\:*?\"'`<>|,;(){}\[\]=\x00-\x1f\x7f]|\([^()\s/\\]*\))+"
+#: A folder's name may hold spaces where a separator follows; a word that starts with a dash is an
+#: option of a command.
+_FOLDER: Final = rf"{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,5}}{_SEPARATOR}"
+_LAST: Final = rf"(?:{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,3}}?\.\w{{1,5}}\b|{_WORD})?"
+#: What may stand before an absolute path: the start, a space, a quote, punctuation, an option's
+#: letters (`-I/scratch`). A letter before it otherwise makes it a fraction or a relative path.
+_BEFORE: Final = r"(?:(?<![\w.%+~\\/)\]-])|(?<=[\s\"'(]--)|(?<![\w-])--?[A-Za-z][\w-]*?|\bfile:)"
+_PATHS: Final = re.compile(
+    rf"""
+    (?<=")(?:--?[A-Za-z]\w*)?(?:/(?![\s*])|~|[A-Za-z]:[\\/]|\\\\)[^"\n\0]+(?=")         # all of a quoted path
+    | (?<=')(?:--?[A-Za-z]\w*)?(?:/(?![\s*])|~|[A-Za-z]:[\\/]|\\\\)[^'\n\0]+(?=')
+    | {_BEFORE} (?P<posix> (?<!:)// {_FOLDER} (?:{_FOLDER})* {_LAST}  # //host/share
+        | (?:(?<=file:)/{{0,2}})? / (?:{_FOLDER})+ {_LAST} )
+    | {_BEFORE} (?P<drive> [A-Za-z](?::|%3[Aa]){_SEPARATOR} (?:{_FOLDER})* {_LAST}
+        | \\\\[^\s\\]+ {_SEPARATOR} (?:{_FOLDER})* {_LAST}
+        | ~[\w.-]*/ (?:{_FOLDER})* {_LAST} )
+    """,
+    re.VERBOSE,
+)
+#: Percent-escaped, the separators among it.
+_ESCAPED: Final = re.compile(
+    r"(?<![^\s\"'<>=\0])[^\s\"'<>=\0%]*(?:%(?!2[Ff]|5[Cc])[^\s\"'<>=\0%]*)*%(?:2[Ff]|5[Cc])[^\s\"'<>\0]*"
+)
+#: A path of one component cannot be told from a quotient in code; in text it can.
+_ONE: Final = re.compile(
+    rf"{_BEFORE}(?<!:)/(?P<one>(?=[^\W\d_]|[._]\w|\d\w){_WORD})(?=$|[\s\"'`,;:)>\0]|\.(?:\s|$))"
+)
+_HOME: Final = re.compile(
+    r"/(?:home|users|Users)/[^\s/\\:\"'\0]+|/root(?=/)|(?<=[A-Za-z]:)[\\/]+Users[\\/]+[^/\\:\"'\0\n]+"
+)
+#: A home folder's name of several words, at the end of a text or of a phrase.
+_HOME_END: Final = re.compile(
+    rf"[/\\](?:home|users|Users)[/\\]+{_WORD}(?:[ ](?!-){_WORD}){{1,2}}(?=$|[\"'`,;:)>\n\0])"
+)
+_HOME_ALONE: Final = re.compile(r"(?:/(?:home|users|Users)|[A-Za-z]:[\\/]+Users)[\\/]+[^/\\]+")
+_SPLIT: Final = re.compile(r"([/\\])")
+_USER: Final = re.compile(
+    r"(?:/(?:home|users|Users)/|[A-Za-z]:[\\/]+Users[\\/]+)([^/\\:\"'\0\n]+)(?=[/\\])"
+)
+_IPV4: Final = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
+_IPV6: Final = re.compile(r"(?<![\w:.])[0-9a-fA-F:]{4,39}(?:%\w+)?(?![\w:])")
+_MAC: Final = re.compile(
+    r"(?<![\w:-])(?:[0-9A-Fa-f]{2}([:-]))(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![\w:-])"
+    r"|(?<![\w.])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![\w.])"
+)
+_UUID: Final = re.compile(
+    r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"
+)
+#: What every address but an e-mail's has in it.
+_DIGITS: Final = re.compile(r"[0-9A-Fa-f][-.:][0-9A-Fa-f:]")
+_EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+(?:@|%40)[\w-]+(?:\.[\w-]+)*\.[^\W\d]{2,}")
+_LOGIN: Final = re.compile(
+    r"(?<=://)[^\s/@]+@[\w.-]+|(?<![\w.+@:-])[\w.+-]+:[^\s/:@]+@[A-Za-z][\w.-]*"
+    r"|(?<![\w.+@:-])[A-Za-z_][\w.-]*@[A-Za-z][\w-]*\d[\w.-]*"
+)
+#: A folder's name that `Rules` itself has given, or that is one letter, which says nothing.
+_NEUTRAL: Final = re.compile(r"x+\d{0,3}|[ -~]")
+_EXTENSION: Final = re.compile(r"\.\w{1,12}$")
+
+
+def neutral(text: str) -> str:
+    """As many bytes that say nothing; separators stay so that a path stays a path."""
+    return "".join(
+        char if char in "/.\\:" else "x" * len(char.encode("utf-8", "surrogateescape"))
+        for char in text
+    )
+
+
+def blank(text: str) -> str:
+    """A whole text replaced; spaces stay, so that a long line can still be wrapped."""
+    return "".join(
+        char if char == " " else "x" * len(char.encode("utf-8", "surrogateescape")) for char in text
+    )
+
+
+def empty(text: str) -> str:
+    """Source code replaced by spaces; lines stay, so that line numbers still mean something."""
+    return "".join(
+        char if char in "\r\n" else " " * len(char.encode("utf-8", "surrogateescape"))
+        for char in text
+    )
+
+
+def user_of(path: str) -> str:
+    """The user whose home folder a path lies in; empty where it lies in none."""
+    found = _USER.search(path)
+    return found.group(1) if found else ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What to replace in a text.
+
+    `words` go as whole words in any case, `names` wherever they stand, `folders` as they are
+    written. `twins` gives the neutral names of folders that would otherwise be called alike.
+    Without `paths` only home folders go; with `bases` file names go too.
+    """
+
+    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    paths: bool = True
+    bases: bool = False
+    files: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @cached_property
+    def _words(self) -> re.Pattern[str] | None:
+        return _alternatives(map(_whole_word, _longest(self.words)), re.IGNORECASE)
+
+    @cached_property
+    def _names(self) -> re.Pattern[str] | None:
+        return _alternatives(map(re.escape, _longest(self.names)))
+
+    @cached_property
+    def _folders(self) -> re.Pattern[str] | None:
+        return _alternatives(re.escape(name) + r"(?![\w-])" for name in _longest(self.folders))
+
+    @cached_property
+    def _files(self) -> re.Pattern[str] | None:
+        return _alternatives(
+            rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in _longest(self.files)
+        )
+
+    def component(self, name: str) -> str:
+        """The neutral name of one folder."""
+        return name if _NEUTRAL.fullmatch(name) else self.twins.get(name, neutral(name))
+
+    def base(self, name: str) -> str:
+        """The neutral name of a file: its extension stays."""
+        if _NEUTRAL.fullmatch(name.partition(".")[0]):
+            return name
+        found = _EXTENSION.search(name)
+        stem = name[: found.start()] if found else name
+        return self.twins.get(name, neutral(stem) + name[len(stem) :])
+
+    def path(self, path: str) -> str:
+        """A whole text that is the path of a file: its folders replaced. The file's name stays, but
+        for names in it, unless file names go too."""
+        if not self.paths:
+            return self.text(path)
+        *folders, last = _SPLIT.split(path)
+        start = "".join(part if i % 2 else self.component(part) for i, part in enumerate(folders))
+        if _HOME_ALONE.fullmatch(path):
+            return start + self.component(last)
+        return start + (self.base(last) if self.bases else self._named(last))
+
+    def folder(self, path: str) -> str:
+        """A whole text that is the path of a folder."""
+        if not self.paths:
+            return self.text(path)
+        return self.path(path + "/")[:-1]
+
+    def kept(self, text: str) -> str:
+        """A text that stays: only names that somebody asked for go."""
+        return _replaced(self._names, text, neutral)
+
+    def label(self, text: str) -> str:
+        """A text that no user writes (a label, a metric's value): paths and addresses go."""
+        return self.kept(_by_line(self._line, text))
+
+    def text(self, text: str) -> str:
+        """A text that a user or a program may have written."""
+        return self._named(_by_line(self._line, text))
+
+    def code(self, text: str) -> str:
+        """Source code: a slash divides there."""
+        return self._named(_by_line(self._code_line, text))
+
+    def _line(self, text: str) -> str:
+        return _addresses(self._without_paths(text, one=True))
+
+    def _code_line(self, text: str) -> str:
+        return _addresses(self._without_paths(text, one=False))
+
+    def _named(self, text: str) -> str:
+        text = _replaced(self._words, text, neutral)
+        text = _replaced(self._files, text, self.base)
+        return self.kept(text)
+
+    def _without_paths(self, text: str, *, one: bool) -> str:
+        if "/" not in text and "\\" not in text and "%" not in text:
+            return text
+        if not self.paths:
+            return _HOME.sub(lambda found: neutral(found.group()), text)
+        text = _HOME_END.sub(lambda found: neutral(found.group()), text)
+        text = _replaced(self._folders, text, self._all_folders)
+        if "%" in text:
+            text = _ESCAPED.sub(lambda found: neutral(found.group()), text)
+        text = _PATHS.sub(self._found_path, text)
+        if one:
+            text = _ONE.sub(self._found_path, text)
+        return _HOME.sub(lambda found: neutral(found.group()), text)
+
+    def _all_folders(self, path: str) -> str:
+        return "".join(
+            part if i % 2 else self.component(part) for i, part in enumerate(_SPLIT.split(path))
+        )
+
+    def _found_path(self, found: re.Match[str]) -> str:
+        path = next((group for group in found.groups() if group is not None), found.group())
+        at = max(path.rfind("/"), path.rfind("\\")) + 1
+        last = path[at:]
+        plain = "." in last.strip(".") and " " not in last and "%" not in last
+        if found.lastgroup == "one":
+            told = "/" + neutral(path)
+            return found.group()[: -len(path) - 1] + told
+        told = self._all_folders(path[:at]) + (
+            (self.base(last) if self.bases else last) if plain else self.component(last)
+        )
+        return found.group()[: len(found.group()) - len(path)] + told
+
+
+def _longest(names: Iterable[str]) -> list[str]:
+    return sorted(filter(None, names), key=lambda name: (-len(name), name))
+
+
+def _alternatives(patterns: Iterable[str], flags: int = 0) -> re.Pattern[str] | None:
+    together = "|".join(patterns)
+    return re.compile(together, flags) if together else None
+
+
+def _whole_word(word: str) -> str:
+    """Letters and digits end a word. An underscore does not where the word is letters alone: they
+    are part of many an identifier."""
+    edge = "[^\\W_]" if re.search(r"[\d.-]", word) else r"\w"
+    return rf"(?<!{edge}){re.escape(word)}(?!{edge})"
+
+
+def _replaced(pattern: re.Pattern[str] | None, text: str, change: Callable[[str], str]) -> str:
+    return text if pattern is None else pattern.sub(lambda found: change(found.group()), text)
+
+
+def _by_line(change: Callable[[str], str], text: str) -> str:
+    """Nothing private spans lines, and most lines of source code hold nothing that could be."""
+    return "".join(map(change, text.splitlines(keepends=True))) if "\n" in text else change(text)
+
+
+def _addresses(text: str) -> str:
+    if "@" in text or "%40" in text:
+        for pattern in (_LOGIN, _EMAIL):
+            text = pattern.sub(lambda found: neutral(found.group()), text)
+    if not _DIGITS.search(text):
+        return text
+    for pattern in (_MAC, _UUID):
+        text = pattern.sub(lambda found: neutral(found.group()), text)
+    for pattern in (_IPV4, _IPV6):
+        text = pattern.sub(
+            lambda found: neutral(found.group()) if _is_address(found) else found.group(), text
+        )
+    return text
+
+
+def _is_address(found: re.Match[str]) -> bool:
+    """ncu's own version (2025.3.1.0) and library versions look like addresses: followed by '
+    (build' or starting above 255."""
+    text = found.group()
+    if text in LOOPBACK or found.string.startswith(" (build", found.end()):
+        return False
+    try:
+        address = ipaddress.ip_address(text.split("%")[0])
+    except ValueError:
+        return False
+    return address.version == 4 or (
+        text.count(":") >= 2 and any(character in "0123456789" for character in text)
+    )
