@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Final
 from ncu_toolkit.core import shares, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.model import Diagnosis, Origin, Profile
-from ncu_toolkit.report import ncu_module
+from ncu_toolkit.model import Diagnosis, Origin, Presence, Profile
+from ncu_toolkit.report import missed, ncu_module
 
 if TYPE_CHECKING:
+    from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.report import messages, reader
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
@@ -37,7 +38,8 @@ SEARCH_SECONDS: Final = 2.0
 @dataclass(frozen=True)
 class Options:
     """How reports are read. `kernel` is a regular expression searched for in demangled names;
-    `keep` what is kept of a launch beside its verdict."""
+    `keep` what is kept of a launch beside its verdict; `needs` what launches must move and
+    compute."""
 
     kernel: str = ""
     allow_partial: bool = False
@@ -45,6 +47,7 @@ class Options:
     """Keep every registry metric's value."""
     profiles: bool = False
     """Keep whole profiles, for pages."""
+    needs: tuple[Needs, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class LaunchResult:
     figures: dict[str, float | None] = field(default_factory=dict)
     profile: Profile | None = None
     contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needed_bytes: float | None = None
+    """Compulsory bytes and operations, as they were given (`--needs`)."""
+    needed_flops: float | None = None
+    unread: tuple[str, ...] = ()
+    """Counters of a complete launch that cannot be 0 or NaN, and are."""
 
     @property
     def complete(self) -> bool:
@@ -86,6 +94,8 @@ class FileResult:
     missing: str = ""
     checksum: str = ""
     error: ToolkitError | None = None
+    left_out: str = ""
+    """Launches that ncu was told not to profile."""
 
     @property
     def status(self) -> str:
@@ -199,6 +209,51 @@ class Analysis:
     @property
     def unreadable(self) -> tuple[FileResult, ...]:
         return tuple(file for file in self.files if file.error is not None)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """What is known to be missing from the capture, a sentence each: launches that ncu was
+        told to leave out, collectives that were not finished, counters that were not read."""
+        several = len(self.files) > 1
+        found = [
+            f"{file.path}: {file.left_out}" if several else file.left_out
+            for file in self.files
+            if file.left_out
+        ]
+        for launch in self.launches:
+            where = f"launch {launch.key} of {launch.file} ({launch.function})"
+            if not launch.complete and missed.is_collective(launch.kernel):
+                found.append(f"Not finished: {where}: {missed.COLLECTIVE}.")
+            if launch.unread:
+                found.append(
+                    f"Not read: {', '.join(launch.unread)} of {where}: 0 or not a number, which no launch has."
+                )
+        return tuple(found)
+
+    @property
+    def unused_needs(self) -> tuple[Needs, ...]:
+        """Those of `Options.needs` that no launch's name matches."""
+        names = {launch.kernel for launch in self.launches}
+        return tuple(each for each in self.options.needs if not any(map(each.covers, names)))
+
+
+#: Counters that every launch has some of; where they are 0, they were not read.
+_ALWAYS: Final = ("sm_cycles", "instructions")
+
+
+def unread(profile: Profile) -> tuple[str, ...]:
+    """Those of the launch's key counters that were collected and are 0 or not a number, in words.
+    Empty for an incomplete launch."""
+    from ncu_toolkit.metrics.registry import REGISTRY
+
+    return tuple(
+        REGISTRY[name].label.lower()
+        for name in _ALWAYS
+        if profile.launch.complete
+        and (
+            profile.reading(name).presence is Presence.UNDEFINED or profile.reading(name).value == 0
+        )
+    )
 
 
 def group_launches(launches: Iterable[LaunchResult]) -> tuple[Group, ...]:
@@ -468,16 +523,19 @@ def _file(path: str, report: reader.LoadedReport) -> FileResult:
         report.damage,
         report.missing,
         report.checksum,
+        left_out=report.left_out,
     )
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
     """A profile's verdict. What was considered and ruled out is kept only with the whole profile:
     it would be most of a large result."""
+    from ncu_toolkit.diagnosis import needs
     from ncu_toolkit.diagnosis.engine import diagnose
 
+    profile = needs.apply(profile, options.needs)
     diagnosis = diagnose(profile)
-    launch, origin = profile.launch, profile.origin
+    launch, origin, context = profile.launch, profile.origin, profile.context
     whole = (
         replace(
             profile,
@@ -503,4 +561,7 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         else {},
         profile=whole,
         contradictions=profile.contradictions,
+        needed_bytes=context.compulsory_bytes if context else None,
+        needed_flops=context.flops if context else None,
+        unread=unread(profile),
     )

@@ -7,9 +7,10 @@ they are used."""
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
@@ -52,6 +53,27 @@ class Report:
     def diagnose(self) -> tuple[Diagnosis, ...]:
         """What limits each launch, in the order of the launches."""
         return self._verdicts
+
+    def needs(self, kernel: str = "", **given: Any) -> Report:
+        """The report with what its launches must move and compute at the least: see
+        `Profile.needs` for what can be given.
+
+        Args:
+            kernel: only for launches whose demangled name this regular expression is found in.
+
+        Raises:
+            ValueError: no launch matches, or as `Profile.needs`.
+        """
+        matching = [re.search(kernel, each.launch.kernel) is not None for each in self.profiles]
+        if not any(matching):
+            raise ValueError(f"no launch matches '{kernel}'")
+        return replace(
+            self,
+            profiles=tuple(
+                each.needs(**given) if matches else each
+                for each, matches in zip(self.profiles, matching, strict=True)
+            ),
+        )
 
     def to_frame(self, table: Table = "launches") -> pandas.DataFrame:
         """A pandas table: one row a launch (with its verdict), a metric of a launch, or an

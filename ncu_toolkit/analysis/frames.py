@@ -50,12 +50,12 @@ def _key(profile: Profile) -> dict[str, object]:
         "launch": profile.origin.key,
         "kernel": profile.launch.kernel,
     }
-    if profile.context is not None:
+    if rung := profile.rung:
         row |= {
-            "family": profile.context.family,
-            "rung": profile.context.rung,
-            "size": profile.context.size,
-            "dtype": profile.context.dtype,
+            "family": rung.family,
+            "rung": rung.rung,
+            "size": rung.size,
+            "dtype": rung.dtype,
         }
     return row
 

@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from ncu_toolkit.cli import _log
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
+
+if TYPE_CHECKING:
+    from ncu_toolkit.diagnosis.needs import Needs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +59,24 @@ class Seconds(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"{value} is no number of seconds.", param, ctx)
         return found
+
+
+def needs_option(what: str = "What") -> Callable[[F], F]:
+    """--needs; `what` begins its help."""
+
+    def parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Needs, ...]:
+        from ncu_toolkit.diagnosis.needs import parse
+
+        return tuple(map(parse, texts))
+
+    return click.option(
+        "--needs",
+        multiple=True,
+        callback=parsed,
+        metavar="[KERNEL:]bytes=N",
+        help=f"{what} one launch must move and compute at the least, which no report holds: --needs 'bytes=2*256MiB,flops=17.2G'. "
+        "For all launches, or for those whose demangled name KERNEL (a regular expression) is found in; repeat it.",
+    )
 
 
 def console(stderr: bool = False) -> Any:

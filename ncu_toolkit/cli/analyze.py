@@ -8,18 +8,21 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
-from ncu_toolkit.cli._common import PathName, Seconds, emit
+from ncu_toolkit.cli._common import PathName, Seconds, emit, needs_option
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
     EnvironmentProblem,
     UsageProblem,
 )
+
+if TYPE_CHECKING:
+    from ncu_toolkit.diagnosis.needs import Needs
 
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
 STANDALONE = "ncu-report.html"
@@ -44,6 +47,7 @@ WIDTH = 140
     metavar="REGEX",
     help="Only launches whose demangled name this is found in.",
 )
+@needs_option()
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -89,8 +93,8 @@ WIDTH = 140
 )
 @click.pass_context
 def command(
-    ctx: click.Context, paths: tuple[Path, ...], form: str, kernel: str, top: int | None, output: Path | None, standalone: bool,
-    allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
+    ctx: click.Context, paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
+    standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
     """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
 
@@ -115,7 +119,11 @@ def command(
             "`ncu-toolkit redact IN OUT` redacts a report for every other use",
         )
     options = Options(
-        kernel=kernel, allow_partial=allow_partial, figures=form == "csv", profiles=form == "html"
+        kernel=kernel,
+        allow_partial=allow_partial,
+        figures=form == "csv",
+        profiles=form == "html",
+        needs=needs,
     )
     with _progress(len(find_reports(paths)[0])) as tell:
         analysis = analyze(

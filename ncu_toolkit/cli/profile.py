@@ -16,12 +16,14 @@ from ncu_toolkit.cli._common import (
     Seconds,
     choose_options,
     console,
+    needs_option,
     output_option,
     parse_params,
     split,
     tuned_option,
 )
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import cuda, profiling, programs, resume, session
 from ncu_toolkit.gpu.collect import find_ncu
 from ncu_toolkit.gpu.resume import held
@@ -96,6 +98,7 @@ from ncu_toolkit.runs.store import Asked
     metavar="NAME",
     help="Of a program: ncu's section set; 'full' feeds ncu's own rules too.",
 )
+@needs_option("Of a program: what")
 @click.option(
     "--resume",
     "resumed",
@@ -118,8 +121,8 @@ from ncu_toolkit.runs.store import Asked
 def command(
     ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None,
     params: tuple[str, ...], reports: Path, tuned: bool, alone: bool, no_timing: bool, cache_control: str, timeout: float,
-    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, resumed: str | None,
-    redact: bool, redact_source: bool, program: tuple[str, ...],
+    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
+    resumed: str | None, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Verify, time and profile kernels of a ladder, or any program, and write their report.
 
@@ -149,6 +152,7 @@ def command(
             set_name,
             redact or redact_source,
             redact_source,
+            needs,
         )
         _profile_program(program, selection, reports, timeout)
         return
@@ -299,8 +303,9 @@ def _profile_program(
     for note in done.notes:
         screen.print(f"note: {note}", markup=False)
     screen.print(f"Report: {done.folder / 'index.html'}", markup=False)
+    needs = "".join(f" --needs {shlex.quote(str(each))}" for each in selection.needs)
     screen.print(
-        f"Raw report: {done.folder / programs.STEM}.ncu-rep; next: ncu-toolkit analyze {done.folder} --format brief",
+        f"Raw report: {done.folder / programs.STEM}.ncu-rep; next: ncu-toolkit analyze {done.folder} --format brief{needs}",
         markup=False,
     )
     if done.interrupted:

@@ -14,7 +14,12 @@ from ncu_toolkit.report.redact import redact
 @click.command("redact")
 @click.argument("source", metavar="IN", type=PathName())
 @click.argument("target", metavar="OUT", type=PathName())
-@click.option("--source", "remove_source", is_flag=True, help="Also remove embedded source code and names of source files.")
+@click.option(
+    "--source",
+    "remove_source",
+    is_flag=True,
+    help="Also remove embedded source code and names of source files.",
+)
 @click.option(
     "--name",
     "names",

@@ -183,8 +183,7 @@ def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
     for run in runs:
         launches: dict[tuple[str, str, str, str], list[Profile]] = {}
         for profile in run.profiles:
-            if profile.context is not None and profile.launch.complete:
-                c = profile.context
+            if profile.launch.complete and (c := profile.rung):
                 launches.setdefault((c.family, c.rung, c.size, c.dtype), []).append(profile)
         for step in steps:
             if not step.removes or not step.compared_with:

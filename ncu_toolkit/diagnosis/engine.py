@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, time_model
+from ncu_toolkit.diagnosis import figures, needs, time_model
 from ncu_toolkit.diagnosis.rules import (
     _roof,
     barrier_imbalance,
@@ -37,6 +37,7 @@ def diagnose(profile: Profile) -> Diagnosis:
         return Diagnosis(
             (_incomplete(profile),), (), {}, (profile.launch.status, *_contradictory(profile))
         )
+    given, profile = profile, needs.believed(profile)
     model = time_model.build(profile)
     findings: list[Finding] = []
     considered: list[Ruled] = []
@@ -61,10 +62,12 @@ def diagnose(profile: Profile) -> Diagnosis:
         findings = [_less_sure(finding) for finding in findings]
     findings = _headed(ranked(findings), profile, model)
     return Diagnosis(
-        tuple(_questioned(_stated(finding), profile) for finding in findings),
+        tuple(
+            _questioned(needs.assumed(profile, _stated(finding)), profile) for finding in findings
+        ),
         tuple(ruled for ruled in considered if ruled.bottleneck != findings[0].bottleneck),
         model.bounds_us(),
-        (*_contradictory(profile), *_notes(profile, model)),
+        (*_contradictory(profile), *needs.notes(given, profile), *_notes(profile, model)),
         _headroom(findings[0], model),
     )
 

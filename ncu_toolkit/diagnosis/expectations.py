@@ -158,16 +158,8 @@ def subjects_of(
     rung and are left out."""
     launches: dict[tuple[str, str, str, str], list[Profile]] = {}
     for profile in profiles:
-        if profile.context is not None:
-            launches.setdefault(
-                (
-                    profile.context.family,
-                    profile.context.rung,
-                    profile.context.size,
-                    profile.context.dtype,
-                ),
-                [],
-            ).append(profile)
+        if c := profile.rung:
+            launches.setdefault((c.family, c.rung, c.size, c.dtype), []).append(profile)
     clocked = {
         (timing.family, timing.rung, timing.size, timing.dtype): timing for timing in timings
     }

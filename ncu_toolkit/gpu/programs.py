@@ -16,10 +16,12 @@ from typing import Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect
 from ncu_toolkit.gpu.session import section_folder
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import Skipped
+from ncu_toolkit.report import missed
 from ncu_toolkit.report.redact import (
     redact_command,
     redact_folder,
@@ -62,6 +64,8 @@ class Selection:
     set_name: str = SET_NAME
     redact: bool = False
     redact_source: bool = False
+    needs: tuple[Needs, ...] = ()
+    """What its launches must move and compute, for their verdicts."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,7 @@ def profile(
     manifest = Manifest(
         id=folder.name, title=name, created=created, tool_version=__version__, device=None, environment=environment,
         commands=(shown,), skipped=skipped, report_files=(outcome.report.name,), costs={"profiling": outcome.seconds},
+        needs=tuple(map(str, selection.needs)),
     )  # fmt: skip
     store.save(folder, manifest, ())
     return Collected(folder, tuple(notes), outcome.problem, outcome.interrupted)
@@ -234,13 +239,20 @@ def _notes(request: collect.Request, outcome: collect.Outcome, selection: Select
         notes.append(
             "only the ranges that the script marks were profiled; --no-ranges profiles everything"
         )
-    if request.launch_skip:
-        notes.append(f"the first {request.launch_skip} launches were not profiled (--launch-skip)")
-    if request.launch_count and profiled >= request.launch_count:
-        notes.append(
-            f"profiling ended after {request.launch_count} launches (--launch-count); later ones ran unprofiled"
-        )
-    return notes
+    text = outcome.log.read_text(encoding="utf-8", errors="replace")
+    one_process = text.count("==PROF== Connected to process") <= 1
+    notes.append(missed.by_command(outcome.command, profiled, one_process))
+    unfinished = _unfinished(text, profiled) if outcome.problem or outcome.interrupted else ""
+    if unfinished:
+        why = f": {missed.COLLECTIVE}" if missed.is_collective(unfinished) else ""
+        notes.append(f"'{unfinished}' was not finished when profiling ended{why}")
+    return [note for note in notes if note]
+
+
+def _unfinished(log: str, finished: int) -> str:
+    """The kernel that ncu was at when it ended; empty where it had finished all that it began."""
+    begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', log)
+    return begun[-1] if len(begun) > finished else ""
 
 
 def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> int:

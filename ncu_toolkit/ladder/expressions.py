@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -113,6 +114,55 @@ def evaluate_int(
                 "Use // or ceil_div(a, b) where a division leaves a remainder",
             )
         return int(value)
+    return value
+
+
+#: Factors that may follow a number in `quantity`: decimal and binary prefixes, with or without B or
+#: FLOP.
+UNITS: Mapping[str, int] = MappingProxyType(
+    {"B": 1, "FLOP": 1}
+    | {
+        prefix + unit: 1000**power
+        for power, prefixes in enumerate(("kK", "M", "G", "T", "P"), 1)
+        for prefix in prefixes
+        for unit in ("", "B", "FLOP")
+    }
+    | {
+        prefix + "i" + unit: 1024**power
+        for power, prefix in enumerate("KMGTP", 1)
+        for unit in ("", "B")
+    }
+)
+_WITH_UNIT = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\b(?!\s*\()")
+
+
+def quantity(expression: str, where: str = "") -> int | float:
+    """An amount written as arithmetic over numbers with units: `2*256MiB`, `2*4096**3`, `1.5GFLOP`.
+
+    kB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024.
+
+    Raises:
+        InputProblem: as `evaluate`; an unknown unit; or the result is no number.
+    """
+
+    def factor(found: re.Match[str]) -> str:
+        number, unit = found.groups()
+        if unit in ("if", "else", "and", "or"):
+            return found.group()
+        if unit not in UNITS:
+            raise problem(
+                expression,
+                where,
+                f"there is no unit '{unit}'",
+                "Write B, KiB, MB, GiB, GFLOP and so on",
+            )
+        return f"({number}*{UNITS[unit]})"
+
+    if len(expression) > MAX_LENGTH:
+        parse(expression, where)
+    value = evaluate(_WITH_UNIT.sub(factor, expression), {}, where=where)
+    if isinstance(value, bool | str):
+        raise problem(expression, where, f"gives {value!r}, not a number", "")
     return value
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol, Self
 
 SCHEMA_VERSION = 1
 
@@ -217,23 +217,47 @@ class Origin:
 
 @dataclass(frozen=True)
 class Context:
-    """What the ladder knows of a profiled launch: which rung, at what size, and how much of its
-    work is useful.
+    """What is known of a profiled launch beside its report: which rung of a ladder it is, at what
+    size, and how much of its work is useful.
 
     `flops` and `compulsory_bytes` are for this one launch; None for launches that are not a rung's
-    only launch."""
+    only launch. Any launch can have them (`--needs`); `rung` is then empty."""
 
-    family: str
-    rung: str
-    size: str
-    dtype: str
-    dims: Mapping[str, int]
-    parameters: Mapping[str, int]
+    family: str = ""
+    rung: str = ""
+    size: str = ""
+    dtype: str = ""
+    dims: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict)
     launch_index: int = 0
     launch_count: int = 1
     flops: float | None = None
     compulsory_bytes: float | None = None
     repeat: int = 1
+
+
+class HasBytes(Protocol):
+    """An array of any library."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+def positive(name: str, value: float) -> float:
+    """The value; raises ValueError where it is no positive number."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} is {value:g}, not a positive number")
+    return float(value)
+
+
+def _nbytes(name: str, arrays: Iterable[HasBytes] | HasBytes) -> int:
+    """The bytes of an array, or of several, each counted once."""
+    several = (arrays,) if hasattr(arrays, "nbytes") else arrays
+    different = {id(array): array for array in several}.values()
+    for array in different:
+        if not hasattr(array, "nbytes"):
+            raise TypeError(f"{name} holds a {type(array).__name__}, which has no nbytes")
+    return sum(int(array.nbytes) for array in different)
 
 
 @dataclass(frozen=True)
@@ -262,12 +286,53 @@ class Profile:
         duration = "no duration" if self.duration_us is None else f"{self.duration_us:.4g} us"
         return f"<Profile of {self.launch.function or self.launch.kernel!r}, {duration}, {self.launch.status}, from {self.origin.file!r}>"
 
+    def needs(
+        self,
+        *,
+        bytes: float | None = None,
+        flops: float | None = None,
+        inputs: Iterable[HasBytes] | HasBytes = (),
+        outputs: Iterable[HasBytes] | HasBytes = (),
+    ) -> Self:
+        """The same launch with what it must move and compute at the least, for its verdict.
+
+        Args:
+            bytes: compulsory bytes: each input read once, each output written once.
+            flops: operations that the problem needs, a multiply-add as two.
+            inputs, outputs: the arrays instead of `bytes`: anything with `nbytes` (NumPy, CuPy,
+                PyTorch, JAX). One that is both counts twice, one named twice in `inputs` once.
+
+        Raises:
+            ValueError: a figure is no positive number; both `bytes` and arrays are given.
+            TypeError: something among the arrays has no `nbytes`.
+        """
+        moved = _nbytes("inputs", inputs) + _nbytes("outputs", outputs)
+        if moved and bytes is not None:
+            raise ValueError("bytes and arrays are given: leave one of them out")
+        bytes = moved or bytes
+        context = self.context or Context()
+        return replace(
+            self,
+            context=replace(
+                context,
+                compulsory_bytes=context.compulsory_bytes
+                if bytes is None
+                else positive("bytes", bytes),
+                flops=context.flops if flops is None else positive("flops", flops),
+            ),
+        )
+
     def reading(self, name: str) -> Reading:
         return self.readings.get(name) or Reading(name, None, "", Presence.NOT_COLLECTED)
 
     def value(self, name: str) -> float | None:
         """The metric's value in the registry's unit, or None where it is not present."""
         return self.reading(name).value
+
+    @property
+    def rung(self) -> Context | None:
+        """The context of a ladder's launch; None for any other."""
+        return self.context if self.context is not None and self.context.rung else None
 
     @property
     def duration_us(self) -> float | None:

@@ -121,6 +121,9 @@ def remarks(analysis: Analysis) -> Iterable[str]:
         yield f"{visible(launch.status)}: {visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
     for group in analysis.groups:
         yield from _contradictory(group)
+    yield from map(visible, analysis.missed)
+    for each in analysis.unused_needs:
+        yield f"no launch matches --needs '{visible(str(each), 80)}'"
     filtered = sum(file.filtered_out for file in analysis.files)
     if filtered:
         others = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"

@@ -46,6 +46,7 @@ def plain(analysis: Analysis, omitted_launches: int = 0) -> dict[str, Any]:
         "tool_version": __version__,
         "kernel_filter": visible(analysis.options.kernel),
         "omitted_launches": omitted_launches,
+        "missed": [visible(sentence) for sentence in analysis.missed],
         "files": [_file(file) for file in analysis.files],
         "kernels": [_group(group, analysis.total_us) for group in analysis.groups],
         "launches": [_launch(launch) for launch in analysis.launches],
@@ -101,6 +102,7 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
             for sentence, names in launch.contradictions.items()
         ],
         "duration_us": finite(launch.duration_us),
+        "needs": {"bytes": launch.needed_bytes, "flops": launch.needed_flops},
         "diagnosis": diagnosis(launch.diagnosis),
     }
 

@@ -40,6 +40,9 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
         environment["Filter"] = (
             f"{analysis.options.kernel}: {sum(file.filtered_out for file in analysis.files)} other launches left out"
         )
+    if analysis.options.needs:
+        environment["Needs"] = "; ".join(map(str, analysis.options.needs))
+    missed = () if redacted else analysis.missed
     command = "ncu-toolkit analyze " + " ".join(names)
     return Run(
         id=title[:60],
@@ -50,7 +53,7 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
         environment=environment,
         commands=(command,),
         profiles=tuple(map(without_private, profiles)) if redacted else profiles,
-        skipped=tuple(lost),
+        skipped=(*lost, *(Skipped("the capture", sentence) for sentence in missed)),
     )
 
 

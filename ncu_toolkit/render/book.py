@@ -123,8 +123,7 @@ class Book:
             tuple[list[Profile], list[Timing]],
         ] = {}
         for profile in self.run.profiles:
-            if profile.context:
-                c = profile.context
+            if c := profile.rung:
                 groups.setdefault(
                     (c.family, c.size, c.dtype, c.rung, tuple(sorted(c.parameters.items()))),
                     ([], []),
@@ -204,7 +203,7 @@ class Book:
     @cached_property
     def strangers(self) -> tuple[Profile, ...]:
         """Launches that are no rung: anybody's report."""
-        return tuple(profile for profile in self.run.profiles if profile.context is None)
+        return tuple(profile for profile in self.run.profiles if profile.rung is None)
 
     @cached_property
     def slugs(self) -> dict[int, str]:
@@ -319,7 +318,7 @@ def open_book(
 ) -> Book:
     """Lay out a run. `rungs` default to the shipped ladders; `verdicts` are those that are known
     already."""
-    names = {p.context.family for p in run.profiles if p.context} | {t.family for t in run.timings}
+    names = {p.rung.family for p in run.profiles if p.rung} | {t.family for t in run.timings}
     return Book(
         run,
         diagnose_profile,

@@ -407,7 +407,7 @@ def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
         }
         for f in diagnosis.findings
     )
-    slug, context = book.slugs[id(profile)], profile.context
+    slug, context = book.slugs[id(profile)], profile.rung
     return LaunchRecord(
         visible(profile.origin.file),
         profile.origin.key,

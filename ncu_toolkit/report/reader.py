@@ -23,6 +23,7 @@ from ncu_toolkit.report import (
     framing,
     integrity,
     messages,
+    missed,
     ncu_action,
     ncu_module,
     ncu_source,
@@ -51,6 +52,8 @@ class LoadedReport:
     checksum: str = ""
     """Where a matching SHA-256 of the file was found; empty where there is none to hold it
     against."""
+    left_out: str = ""
+    """Launches that ncu was told not to profile (missed.py)."""
 
 
 def load_profiles(
@@ -250,7 +253,15 @@ def examine(
         )
     damage = "; ".join(filter(None, (found.problem, frame.problem, inside.damage)))
     return LoadedReport(
-        str(path), (), version, frame.declared_launches, damage, inside.missing, 0, found.source
+        str(path),
+        (),
+        version,
+        frame.declared_launches,
+        damage,
+        inside.missing,
+        0,
+        found.source,
+        missed.left_out(frame),
     ), inside.contradictions
 
 

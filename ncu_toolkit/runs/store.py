@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import write_atomic as write_atomic  # part of what store offers
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import needs
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.expressions import evaluate_int
 from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
@@ -98,6 +99,8 @@ class Manifest:
     checksums: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each raw report by its name, as hexadecimal digits."""
     asked: Asked | None = None
+    needs: tuple[str, ...] = ()
+    """What a program's launches must move and compute, as --needs gave it."""
 
 
 def write_json(path: Path, kind: str, payload: Any) -> None:
@@ -252,6 +255,8 @@ def load_run(folder: Path, *, live: bool) -> Run:
             if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)
         ]
     tied = _with_rules(folder, tie(profiles, manifest.cases))
+    if manifest.needs:
+        tied = _with_needs(folder, tied, manifest.needs)
     timings = load_timings(folder)
     device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
     if tied and tied[0].device.name:
@@ -374,9 +379,9 @@ def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write the profiler's own rule messages by case and launch, from a run with its stock
     sections."""
     rows = {
-        f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}": p.rules
+        f"{c.family}/{c.rung}:{c.size}:{c.dtype}:{c.launch_index}": p.rules
         for p in profiles
-        if p.context is not None
+        if (c := p.rung)
     }
     write_json(folder / RULES, "rules", rows)
 
@@ -399,6 +404,19 @@ def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...
         else p
         for p in profiles
     )
+
+
+def _with_needs(
+    folder: Path, profiles: Sequence[Profile], texts: Iterable[str]
+) -> tuple[Profile, ...]:
+    try:
+        given = tuple(map(needs.parse, texts))
+    except UsageProblem as error:
+        raise InputProblem(
+            f"'{folder / MANIFEST}': {error.message}",
+            "The manifest was edited; make the run again",
+        ) from None
+    return tuple(needs.apply(profile, given) for profile in profiles)
 
 
 def read_profiles(path: Path) -> tuple[Profile, ...]:

@@ -27,11 +27,12 @@ Guide, "Roofline Charts".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._access import COALESCED
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
@@ -44,7 +45,7 @@ from ncu_toolkit.diagnosis.rules._support import (
 )
 from ncu_toolkit.diagnosis.rules.launch_overhead import is_chain
 from ncu_toolkit.diagnosis.rules.unknown import command
-from ncu_toolkit.diagnosis.time_model import TimeModel
+from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Finding, Profile, Ruled
 
 ID: Final = "dram-bandwidth"
@@ -84,7 +85,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         else NEAR_BYTES
     )
     measured = fact(profile, name)
-    if near.value > busy >= SATURATED.value:
+    excess = _excess(profile)
+    at_roof = busy >= near.value or (excess is not None and busy >= SATURATED.value)
+    if busy >= SATURATED.value and not at_roof:
         return roof(
             ID,
             f"Device memory is {counted} busy, which is what loads wait for; kernels that only move data keep it busier.",
@@ -103,7 +106,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             good=False,
             confidence="medium",
         )
-    if busy < near.value:
+    if not at_roof:
         return ruled_out(ID, f"Device memory is {counted} busy.", measured)
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
@@ -132,7 +135,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             confidence="low",
         )
     if wasteful:
-        return roof(
+        found = roof(
             ID,
             f"Device memory is {counted} busy, but {wasteful}: busy is not the same as useful.",
             model,
@@ -144,6 +147,16 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             good=False,
             confidence="medium",
         )
+        if excess is None:
+            return found
+        removal = Removal(
+            "with the needed bytes alone",
+            loads={"dram": 1 / excess},
+            stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
+            basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
+        )
+        prediction = model.without(removal)
+        return replace(found, speedup=prediction.speedup, arithmetic=prediction.arithmetic)
     moved = figures.value(profile, "dram_bytes")
     advice: tuple[str, ...]
     if sure or not moved:
@@ -173,6 +186,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         good=True,
         confidence="high" if sure else "medium",
     )
+
+
+def _excess(profile: Profile) -> float | None:
+    """How many times the needed bytes device memory moves; None where that is not known, where it
+    is about what is needed, and for a gather, which needs whole sectors."""
+    ratio = figures.value(profile, "dram_per_compulsory")
+    return None if ratio is None or ratio <= COMPULSORY.value or gathers(profile) else ratio
 
 
 def _waste(profile: Profile) -> tuple[str, bool]:

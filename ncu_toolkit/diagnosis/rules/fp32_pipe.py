@@ -187,7 +187,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
         "FFMA the bulk of the instructions, the FMA pipe near its peak.",
         good=True,
-        confidence="high" if needed else "medium",
+        confidence="high" if needed and executed else "medium",
         resource="fma",
         best=BEST,
     )

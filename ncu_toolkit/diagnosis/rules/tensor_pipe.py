@@ -30,7 +30,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._roof import NEAR, WORKING, roof
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import WORTH, Threshold, abstain, fact, finding, ruled_out
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Finding, Profile, Ruled
@@ -98,6 +98,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
                 "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
             ),
             "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM.",
+            confidence="medium",
+        )
+    executed, needed = (
+        figures.value(profile, "flops_tensor"),
+        profile.context.flops if profile.context else None,
+    )
+    if executed and needed and executed > needed * COMPULSORY.value:
+        return roof(
+            ID,
+            f"The tensor cores are {units.percent(busy)} busy, but they execute {units.ratio(executed / needed)} "
+            "the operations that the problem needs.",
+            model,
+            evidence,
+            (
+                "Remove the redundant operations: tiles that hang over the edge, padding, products that are computed twice.",
+            ),
+            "Fewer matrix instructions for the same result.",
+            good=False,
             confidence="medium",
         )
     fewer = (
