@@ -132,3 +132,36 @@ def test_what_is_wide_is_not_to_be_widened() -> None:
     assert found("narrow-access", case).advice[0].startswith("Load float4")
     case["opcodes"] = {"LDG.E": 2_000_000, "STG.E": 500_000, "FFMA": 4_000_000}
     assert found("narrow-access", case).advice[0].startswith("Load and store float4")
+
+
+SCATTERED = {
+    "sass": "LDG.E R4, desc[UR4][R2.64]",
+    "executed": 1_600_000,
+    "counters": {"l2_sectors": 51.2e6, "l2_sectors_ideal": 6.4e6, "l1_tag_requests": 51.2e6},
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"file": "/src/app/gather.cu", "line": 12}, " at gather.cu:12."),
+        ({"file": "C:\\work\\gather.cu", "line": 12}, " at gather.cu:12."),
+        ({"file": "", "line": 0}, " at +0x0 LDG.E R4, desc[UR4][R2.64]."),
+    ],
+)
+def test_advice_names_the_line(place: dict[str, Any], words: str) -> None:
+    case = {
+        "stalls": {"selected": 1.0, "wait": 1.0, "lg_throttle": 6.0},
+        "instructions": [{**SCATTERED, **place}],
+    }
+    finding = found("uncoalesced-global-access", case)
+    assert finding.advice[0].endswith(words)
+    assert finding.locations[0].sass == SCATTERED["sass"]
+
+
+def test_advice_without_counters_of_instructions_names_no_line() -> None:
+    case = {
+        "metrics": {"global_load_sectors": 51.2e6},
+        "stalls": {"selected": 1.0, "wait": 1.0, "lg_throttle": 6.0},
+    }
+    assert found("uncoalesced-global-access", case).advice[0].endswith("contiguous in memory.")
