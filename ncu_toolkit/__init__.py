@@ -4,16 +4,20 @@ step's bottleneck."""
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ncu_toolkit.analysis.api import Report, load, profile
+    from ncu_toolkit.api import KernelLaunch, Report, compare, load, profile
 
 __version__ = "0.1.0"
-__all__ = ["Report", "__version__", "load", "profile"]
+__all__ = ["KernelLaunch", "Report", "__version__", "compare", "load", "profile"]
 
 
 def __getattr__(name: str) -> Any:
     # imported when first used: the command line should not wait for what it does not need
-    if name in ("Report", "load", "profile"):
-        from ncu_toolkit.analysis import api
+    if name in __all__:
+        from ncu_toolkit import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'ncu_toolkit' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -56,6 +56,7 @@ def _post(frontend, action):
         sys.path.insert(0, home)
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.diagnosis.rules import title
+    from ncu_toolkit.explain.verdict import card
     from ncu_toolkit.report.ncu_action import profile_from_action
 
     try:
@@ -71,6 +72,7 @@ def _post(frontend, action):
             "ncu-toolkit",
         )
     diagnosis = diagnose(profile)
+    shown_card = card(profile, diagnosis)
     first = diagnosis.primary
     shown = [
         first,
@@ -85,10 +87,11 @@ def _post(frontend, action):
             if finding.good
             else NvRules.MsgType.NONE
         )
-        heading = title(finding.bottleneck)
-        message = _tell(
-            frontend, kind, _words(finding), heading if rank == 0 else f"{heading} (runner-up)"
-        )
+        if rank == 0:
+            heading, words = shown_card.title, _words(shown_card)
+        else:
+            heading, words = f"{title(finding.bottleneck)} (runner-up)", finding.summary
+        message = _tell(frontend, kind, words, heading)
         if message is None:
             continue
         if gains:
@@ -121,19 +124,18 @@ def _focus(frontend, message, finding, action):
                 )
 
 
-def _words(finding):
-    parts = [finding.summary]
-    if finding.saved > 0 and not finding.good:
-        parts.append(finding.arithmetic[-1])
-    parts.extend(finding.advice[:2])
-    lines = [
-        f"{os.path.basename(place.file)}:{place.line}"
-        for place in finding.locations
-        if place.file and place.line
+def _words(card):
+    """The card in one paragraph: the gain, why, where, and what to do."""
+    parts = [
+        f"{card.gain[:1].upper()}{card.gain[1:]} ({card.confidence} confidence).",
+        card.summary,
     ]
-    if lines:
-        parts.append(f"Look at {', '.join(dict.fromkeys(lines))}.")
-    return " ".join(parts)
+    parts.extend(
+        f"{line.place or line.sass}: {line.share:.0%} of {line.of}." for line in card.where
+    )
+    parts.extend(card.do)
+    parts.append(card.missing)
+    return " ".join(part for part in parts if part)
 
 
 def _tell(frontend, kind, text, name):

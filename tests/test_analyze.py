@@ -22,6 +22,7 @@ from typing import Any
 import jsonschema
 import mutation
 import pytest
+import render_fixture
 import report_files
 from click.testing import CliRunner
 
@@ -39,6 +40,7 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
 )
 from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding
 from ncu_toolkit.render import analysis as views
 from ncu_toolkit.render import analysis_json
@@ -99,7 +101,8 @@ def test_repeats_are_grouped_with_their_spread(whole: Analysis) -> None:
 def launch_of(
     duration: float | None, bottleneck: str = "unknown", status: str = "complete"
 ) -> LaunchResult:
-    finding = Finding(bottleneck, "s", "high", (), 1.5, (), ())
+    diagnosis = Diagnosis((Finding(bottleneck, "s", "high", (), 1.5, (), ()),))
+    launch = render_fixture.profile("vectorized", 1024, 0)
     return LaunchResult(
         "f",
         "0.0",
@@ -111,8 +114,13 @@ def launch_of(
         (32, 1, 1),
         status,
         duration,
-        Diagnosis((finding,)),
+        diagnosis,
+        card(launch, diagnosis, "f"),
     )
+
+
+def other_kernel(launch: LaunchResult) -> LaunchResult:
+    return dataclasses.replace(launch, kernel="other(int)", function="other")
 
 
 def test_spread_and_agreement_of_a_group() -> None:
@@ -127,7 +135,11 @@ def test_spread_and_agreement_of_a_group() -> None:
     assert group.spread == pytest.approx(2 / 11)
     assert group.median.duration_us == 11.0
     assert group.agreeing == 1
-    assert views.verdict(group) == "low-occupancy (1 of 3)"
+    (row, _) = views.answer(
+        Analysis((analyze.FileResult("f", (*group.launches, other_kernel(launch_of(1.0)))),))
+    ).rows
+    assert row.verdict == "Low occupancy (1 of 3)"
+    assert row.launches == "3"
     assert Group((launch_of(5.0),)).spread is None
     assert Group((launch_of(None, status="incomplete: x"),)).total_us == 0
 
@@ -438,31 +450,31 @@ def test_progress_counts_the_files_of_a_folder(
 def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
     from rich.console import Console
 
-    wanted = [views._cells(whole, group, 60) for group in whole.groups]
+    wanted = views.answer(whole).rows
     for width in (40, 60, 80, 100, 140, 200):
         sink = io.StringIO()
         Console(file=sink, width=width, color_system=None).print(views.text(whole))
         lines = sink.getvalue().splitlines()
         start = next(
-            i for i, line in enumerate(lines) if line.startswith("kernel ") and "time" in line
+            i for i, line in enumerate(lines) if line.startswith("kernel ") and "gain" in line
         )
         table = lines[start : start + 1 + len(whole.groups)]
         assert max(map(len, table)) <= width
-        for line, cells in zip(table[1:], wanted, strict=True):
-            assert cells[2] in line, "the time, with its unit"
-            assert "…" not in line[20:] or width < 60, line
-        assert (
-            ("left out at this width: " in sink.getvalue())
-            == ("spread" not in lines[start])
-            == (width <= 100)
-        )
-        assert all(heading in table[0] for heading in (("file", "median") if width >= 140 else ()))
+        for line, row in zip(table[1:], wanted, strict=True):
+            assert row.gain in line.split(), "the gain is never left out"
+            assert row.kernel[:6] in line
+            assert width < 60 or row.time in line, "the time, with its unit"
+            assert "…" not in line or width < 80, line
+        assert ("left out at this width: " in sink.getvalue()) == (width <= 100)
+        assert all(heading in table[0] for heading in (("file", "share") if width >= 140 else ()))
 
 
 def test_counts_have_their_noun(folder: Path) -> None:
     out = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "naive")[1]
-    assert out.startswith("1 launch of 1 kind in 1 file, ")
+    assert out.startswith("naive · ")
     assert "1 other launch does not match" in out
+    out = run("analyze", str(folder / "two.ncu-rep"))[1]
+    assert out.startswith("2 launches of 2 kernels, ")
 
 
 def test_pages(folder: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 import report_files
 
 import ncu_toolkit
-from ncu_toolkit.analysis import api
+from ncu_toolkit import api
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.gpu import collect, programs
@@ -61,7 +61,7 @@ def test_load_diagnose_and_frames(report: Path) -> None:
         "as the document's example uses them"
     )
     assert list(empty.sort_values("samples").head(10)["sass"]) == []
-    nothing = ncu_toolkit.analysis.api.Report("r", ())
+    nothing = ncu_toolkit.Report("r", ())
     assert {"kernel", "duration", "dram_utilization", "bottleneck"} <= set(
         nothing.to_frame().columns
     )

@@ -17,6 +17,7 @@ import recorded
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.report import ncu_action, ncu_module, ncu_rules
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
@@ -123,11 +124,14 @@ def test_rule_says_what_the_profiler_asks_of_it(rules: ModuleType) -> None:
 def test_verdict_is_ours_with_its_speedup(rules: Any, action: Any) -> None:
     rules.action = action
     load().apply(object())
-    primary = diagnose(ncu_action.profile_from_action(action)).primary
-    kind, text, _ = rules.frontend.messages[0]
-    assert kind == "optimization"
-    assert text.startswith(primary.summary[:40])
-    assert " ".join(primary.arithmetic[-1].split()) in text
+    profile = ncu_action.profile_from_action(action)
+    diagnosis = diagnose(profile)
+    primary, shown = diagnosis.primary, card(profile, diagnosis)
+    kind, text, heading = rules.frontend.messages[0]
+    assert (kind, heading) == ("optimization", shown.title)
+    assert text.startswith(shown.gain[:1].upper() + shown.gain[1:])
+    for part in (shown.summary, shown.where[0].place, shown.do[0]):
+        assert " ".join(part.replace("@", "").split()) in text
     assert rules.frontend.speedups[0] == (
         0,
         rules.IFrontend.SpeedupType_GLOBAL,
@@ -242,8 +246,9 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, sys.argv[1])
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.report.ncu_action import profile_from_action
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.report.ncu_action import profile_from_action
 print(len(load_rules()))
 """
 
@@ -268,6 +273,8 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
         "sass/dataflow",
         "diagnosis/figures",
         "diagnosis/time_model",
+        "explain/card",
+        "explain/verdict",
     ):
         text = Path(home, "ncu_toolkit", f"{module}.py").read_text(encoding="utf-8")
         assert re.findall(r"^ +(?:import \w+|from [\w.]+ import)", text, re.MULTILINE) == [], module

@@ -26,6 +26,7 @@ from ncu_toolkit.report import missed, ncu_module
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
+    from ncu_toolkit.explain.card import Card
     from ncu_toolkit.report import messages, reader
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
@@ -66,6 +67,7 @@ class LaunchResult:
     status: str
     duration_us: float | None
     diagnosis: Diagnosis
+    card: Card
     figures: dict[str, float | None] = field(default_factory=dict)
     profile: Profile | None = None
     contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -417,7 +419,6 @@ def read_packed(
             path,
             _judge_into(launches, path, options),
             wanted=_wanted(options),
-            sources=options.profiles,
             allow_partial=options.allow_partial,
         )
         return Packed(
@@ -464,7 +465,7 @@ def read_packed(
 def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
     """What every process that reads a part has to do first."""
     from ncu_toolkit.diagnosis import rules
-    from ncu_toolkit.diagnosis.engine import diagnose  # noqa: F401  (that it is loaded)
+    from ncu_toolkit.explain.verdict import card  # noqa: F401  (that it and the engine are loaded)
     from ncu_toolkit.report import reader
 
     rules.load_rules()
@@ -485,7 +486,6 @@ def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tup
         part,
         _judge_into(launches, path, options),
         wanted=_wanted(options),
-        sources=options.profiles,
     )
     return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), seen
 
@@ -532,6 +532,7 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
     it would be most of a large result."""
     from ncu_toolkit.diagnosis import needs
     from ncu_toolkit.diagnosis.engine import diagnose
+    from ncu_toolkit.explain.verdict import card
 
     profile = needs.apply(profile, options.needs)
     diagnosis = diagnose(profile)
@@ -556,6 +557,7 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         status=launch.status,
         duration_us=profile.duration_us,
         diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()),
+        card=card(profile, diagnosis, path),
         figures={name: reading.value for name, reading in profile.readings.items()}
         if options.figures
         else {},

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
 STANDALONE = "ncu-report.html"
 #: Columns of text that goes to a file or a pipe.
-WIDTH = 140
+WIDTH = 100
 
 
 @click.command("analyze")
@@ -204,13 +202,13 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
     from ncu_toolkit.render import analysis_json
 
     if form == "markdown":
-        return views.markdown_text(analysis, top or views.TOP)
+        return views.markdown_text(analysis, top)
     if form == "brief":
-        return views.brief(analysis, top or views.DIGEST_TOP)
+        return views.brief(analysis, top)
     if form in ("json", "csv"):
         chosen, left_out = limited(analysis, top)
         return views.csv(chosen) if form == "csv" else analysis_json.document(chosen, left_out)
-    return views.text(analysis, top or views.TOP)
+    return views.text(analysis, top)
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
@@ -242,31 +240,14 @@ def write_pages(
     redacted: bool = False,
 ) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
-    import tempfile
-
-    from ncu_toolkit.render.analysis_run import as_book, as_run
-    from ncu_toolkit.render.html import write_run
-    from ncu_toolkit.runs import store
+    from ncu_toolkit.render.analysis_run import write_folder, write_standalone
 
     if not analysis.launches:
         return None
     chosen, _ = limited(analysis, top)
-    run = as_run(chosen, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), redacted=redacted)
-    book = as_book(chosen, run)
-    if not standalone:
-        return write_run(
-            run,
-            store.new_run_folder(output or Path("reports"), f"analysis {run.id}"),
-            book=book,
-            front=False,
-        )
-    target = output or Path(STANDALONE)
-    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        page = write_run(run, Path(scratch) / "run", standalone=True, book=book)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        store.write_atomic(target, page.read_bytes())
-        shutil.rmtree(Path(scratch) / "run")
-    return target
+    if standalone:
+        return write_standalone(chosen, output or Path(STANDALONE), redacted=redacted)
+    return write_folder(chosen, output or Path("reports"), redacted=redacted)
 
 
 @contextlib.contextmanager

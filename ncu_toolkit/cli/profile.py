@@ -192,7 +192,7 @@ def command(
             if str(folder) not in str(error):  # it does not point to a log there
                 store.discard(folder)
             raise
-        finish(folder, reports, collected)
+        finish(folder, reports, collected, names)
 
 
 def _collect(
@@ -321,15 +321,15 @@ def what(names: tuple[str, ...], chosen: tuple[Selection, ...]) -> str:
     return " ".join(selection.problem.family for selection in chosen)
 
 
-def finish(folder: Path, reports: Path, collected: Collected) -> None:
-    """Render a run's pages and the index, print its summary, and raise what went wrong on the
-    way."""
+def finish(folder: Path, reports: Path, collected: Collected, names: tuple[str, ...] = ()) -> None:
+    """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
+    and raise what went wrong on the way."""
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
     run = publish_run(folder, reports)
     screen = console()
-    screen.print(summary(run))
+    screen.print(summary(run, cards=names))
     screen.print(f"Report: {reports / 'index.html'}", markup=False)
     left = sum(case.state in resume.OPEN for case in collected.cases.values())
     if left:

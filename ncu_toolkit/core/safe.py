@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
+import shlex
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -19,6 +19,10 @@ _INVISIBLE: Final = frozenset(
 )
 #: Spaces that numbers are set with; Python does not count them as printable.
 _SPACES: Final = {0x2009: None, 0x202F: None, 0xA0: None}
+#: Category Zs: the spaces of all scripts.
+_SEPARATORS: Final = frozenset(
+    " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>#|~&$])")
 #: What GitHub makes links of without any markup: `@name`, `https://…`, `mailto:`, `www.…`.
 _MARKDOWN_LINK: Final = re.compile(r"@|:(?=//)|\b(?:mailto|xmpp):|\bwww(?=\.)", re.IGNORECASE)
@@ -40,13 +44,9 @@ def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
 
 
 def _hidden(character: str) -> bool:
-    return character in _INVISIBLE or unicodedata.category(character) in (
-        "Cc",
-        "Cs",
-        "Cf",
-        "Co",
-        "Cn",
-    )
+    """Categories Cc, Cs, Cf, Co and Cn, which are what is not printable but for separators; without
+    `unicodedata`, which the Python inside Nsight Compute may lack."""
+    return character in _INVISIBLE or not (character.isprintable() or character in _SEPARATORS)
 
 
 def _spelled(character: str) -> str:
@@ -94,6 +94,8 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, bool | int | float):
         return repr(value)
     text = visible(str(value))
+    import unicodedata  # here: the Python inside Nsight Compute may lack it, and writes no CSV
+
     # a spreadsheet skips blanks, and takes the wide form of a sign for the sign
     first = unicodedata.normalize("NFKC", text.lstrip()[:1])
     if first in ("=", "+", "-", "@") or text.startswith("\\x"):
@@ -113,3 +115,29 @@ def script_json(data: Any) -> str:
     open a comment."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def shell_word(path: str) -> str:
+    """A path as one word of a shell: not read as an option, and with what cannot be shown spelled
+    out, as bash, zsh and ksh read it."""
+    path = f"./{path}" if path.startswith("-") else path
+    if path.isprintable():
+        return shlex.quote(path)
+    # two strings wherever a hexadecimal digit follows an escape: some shells would read it as part
+    # of that
+    return (
+        "$'"
+        + re.sub(r"(\\x[0-9a-f]{2})(?=[0-9a-fA-F])", r"\1'$'", "".join(map(_escaped, path)))
+        + "'"
+    )
+
+
+def _escaped(character: str) -> str:
+    if character in ("\\", "'"):
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    data = character.encode(
+        "utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+    )
+    return "".join(f"\\x{byte:02x}" for byte in data)

@@ -125,6 +125,11 @@ class Diagnosis:
     headroom: Headroom | None = None
     """The next roof for the first finding; None where no unit's load was collected."""
 
+    def __repr__(self) -> str:
+        """The verdict in one line: all of its evidence would be pages."""
+        first, others = self.findings[0], len(self.findings) - 1
+        return f"<Diagnosis {first.bottleneck}, {first.confidence} confidence, {others} runners-up>"
+
     @property
     def primary(self) -> Finding:
         return self.findings[0]

@@ -4,105 +4,27 @@ digest of at most a page."""
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
-from rich.console import Group as Stack
 from rich.console import RenderableType
-from rich.text import Text
 
-from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult
-from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import csv_rows, markdown, markdown_code, visible
+from ncu_toolkit.analysis.analyze import Analysis, Group
+from ncu_toolkit.core.safe import csv_rows, shell_word, visible
+from ncu_toolkit.explain.answer import CARDS, TOP, Answer, Kind
+from ncu_toolkit.explain.answer import answer as explain
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Finding
-from ncu_toolkit.render.fitted import Column, Fitted
-from ncu_toolkit.render.words import counted
+from ncu_toolkit.render import card
 
-#: Kinds of launches in a table where --top does not say: a table of this many rows fits a screen.
-TOP: Final = 15
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
 #: What to do about a file that is incomplete.
 COPY_AGAIN: Final = "Copy or record it again"
 _NAME: Final = 60
-_FILE: Final = 40
 #: Longest name of a kernel in a command that is to be copied.
 _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def verdict(group: Group) -> str:
-    """The bottleneck's id, with how many of the repeats share it where they differ."""
-    name = group.median.diagnosis.primary.bottleneck
-    return (
-        name
-        if group.agreeing == len(group.launches)
-        else f"{name} ({group.agreeing} of {len(group.launches)})"
-    )
-
-
-def gain(finding: Finding) -> str:
-    """The predicted speedup as a bound; what there is instead for a kernel at its roof, and where the
-    report holds too little for a figure."""
-    if finding.speedup is None:
-        return "no figure"
-    shown = units.ratio(finding.speedup)
-    if finding.good and shown == units.ratio(1.0):
-        return "at its roof"
-    return f"≤ {shown}" if finding.speedup > 1 and shown != units.ratio(1.0) else "none predicted"
-
-
-def _cells(analysis: Analysis, group: Group, name_length: int) -> tuple[str, ...]:
-    launch, total = group.median, analysis.total_us
-    times = group.times_us
-    median = units.duration(times[(len(times) - 1) // 2]) if times else units.NOT_AVAILABLE
-    shown = verdict(group) if launch.complete else "incomplete"
-    return (
-        visible(launch.function, name_length),
-        str(len(group.launches)),
-        units.duration(group.total_us) if times else units.NOT_AVAILABLE,
-        units.percent(group.total_us / total) if total and times else units.NOT_AVAILABLE,
-        median,
-        units.percent(group.spread, 2) if group.spread is not None else "",
-        visible(shown),
-        gain(launch.diagnosis.primary) if launch.complete else "",
-    )
-
-
-_HEADINGS: Final = (
-    "kernel",
-    "launches",
-    "time",
-    "share",
-    "median",
-    "spread",
-    "bottleneck",
-    "predicted",
-)
-#: Which column is left out first on a narrow terminal, and which then.
-_GIVES_WAY: Final = {
-    name: order
-    for order, name in enumerate(("spread", "median", "file", "share", "launches", "predicted"), 1)
-}
-_NUMERIC: Final = frozenset({"launches", "time", "share", "median", "spread", "predicted"})
-
-
-def headline(analysis: Analysis) -> str:
-    """One sentence over everything."""
-    launches, groups = analysis.launches, analysis.groups
-    devices = ", ".join(
-        visible(name, 60)
-        for name in dict.fromkeys(f"{launch.gpu} ({launch.arch})" for launch in launches)
-    )
-    words = f"{counted(len(launches), 'launch', 'launches')} of {counted(len(groups), 'kind')} in {counted(len(analysis.files), 'file')}"
-    return (
-        f"{words}, {units.duration(analysis.total_us)} under ncu, on {devices}."
-        if launches
-        else f"{words}: nothing to diagnose."
-    )
 
 
 def remarks(analysis: Analysis) -> Iterable[str]:
@@ -142,81 +64,24 @@ def _contradictory(group: Group) -> Iterable[str]:
         yield f"contradictory: {which}: {visible(first)}{more}; the verdict is less sure"
 
 
-def text(analysis: Analysis, top: int = TOP) -> RenderableType:
-    """One screen: the kinds of launches that take most time, what limits each, and what to do about
-    the first."""
-    parts: list[RenderableType] = [Text(headline(analysis), style="bold")]
+def answer(analysis: Analysis, top: int | None = None, cards: int = CARDS) -> Answer:
+    """What the analysis says, for the writers: kinds of launches by time, then what is wrong with
+    the input. Incomplete launches are among the latter."""
     groups = [group for group in analysis.groups if group.median.complete]
-    if groups:
-        several = len({launch.file for launch in analysis.launches}) > 1
-        parts.append(_table(analysis, groups[:top], several))
-        if len(groups) > top:
-            rest = sum(group.total_us for group in groups[top:])
-            parts.append(
-                Text(
-                    f"… and {counted(len(groups) - top, 'more kind')} with {units.duration(rest)}: --top {len(groups)} shows them",
-                    style="dim",
-                )
-            )
-        parts += [Text(), *(Text(line) for line in _advice(groups[0].median))]
-    notes = list(remarks(analysis))
-    parts += [Text(line, style="yellow") for line in notes[:TOP]]
-    if len(notes) > TOP:
-        parts.append(
-            Text(
-                f"… and {len(notes) - TOP} more like these: --format json lists all", style="yellow"
-            )
+    kinds = [
+        Kind(
+            group.median.card,
+            len(group.launches),
+            group.total_us if group.times_us else None,
+            group.agreeing,
+            group.median.file,
         )
-    return Stack(*parts)
-
-
-def _table(analysis: Analysis, groups: Sequence[Group], several: bool) -> Fitted:
-    """The ranking. Names and columns give way where the terminal is narrow, figures do not."""
-    columns = [
-        Column(heading, heading in _NUMERIC, _GIVES_WAY.get(heading, 0))
-        for heading in (*_HEADINGS, *(["file"] if several else []))
+        for group in groups
     ]
-    rows = []
-    for group in groups:
-        file = [visible(Path(group.median.file).name, _FILE)] if several else []
-        rows.append([Text(cell) for cell in (*_cells(analysis, group, _NAME), *file)])
-    return Fitted(columns, rows)
-
-
-def _advice(launch: LaunchResult) -> Iterable[str]:
-    finding = launch.diagnosis.primary
-    yield f"{visible(launch.function, _NAME)}: {visible(finding.summary)}"
-    for step in finding.advice[:2]:
-        yield f"  - {visible(step)}"
-    for note in launch.diagnosis.notes[:2]:
-        yield f"  note: {visible(note)}"
-
-
-def markdown_text(analysis: Analysis, top: int = TOP) -> str:
-    """A Markdown summary with a table, fit for a pull request."""
-    lines = [f"**{markdown(headline(analysis))}**", ""]
-    groups = [group for group in analysis.groups if group.median.complete]
-    if groups:
-        lines.append("| " + " | ".join(_HEADINGS) + " |")
-        lines.append(
-            "|" + "|".join("---:" if heading in _NUMERIC else "---" for heading in _HEADINGS) + "|"
-        )
-        for group in groups[:top]:
-            name, *cells = _cells(analysis, group, _NAME)
-            lines.append("| " + " | ".join((markdown_code(name), *cells)) + " |")
-        if len(groups) > top:
-            lines += ["", f"Not shown: {counted(len(groups) - top, 'more kind')}."]
-        lines.append("")
-        for group in groups[: min(3, top)]:
-            launch, finding = group.median, group.median.diagnosis.primary
-            lines.append(
-                f"- {markdown_code(visible(launch.function, _NAME))}: {markdown(finding.summary)}"
-            )
-            lines += [f"  - {markdown(step)}" for step in finding.advice[:1]]
     notes = list(remarks(analysis))
-    if notes:
-        lines += ["", *(f"- {markdown(note)}" for note in notes)]
-    return "\n".join(lines).rstrip() + "\n"
+    if len(notes) > TOP:
+        notes = [*notes[:TOP], f"{len(notes) - TOP} more like these; --format json lists all."]
+    return explain(kinds, notes, top or TOP, cards)
 
 
 def csv(analysis: Analysis) -> str:
@@ -263,58 +128,23 @@ def csv(analysis: Analysis) -> str:
     return csv_rows(rows)
 
 
-def brief(analysis: Analysis, top: int = DIGEST_TOP) -> str:
-    """At most a page: what takes the time, why, on what evidence, where, what to change, and the
-    exact next command."""
-    lines = [headline(analysis)]
-    groups = [group for group in analysis.groups if group.median.complete]
-    for rank, group in enumerate(groups[: min(top, DIGEST_TOP)], 1):
-        lines += ["", *_digest(analysis, rank, group)]
-    if len(groups) > DIGEST_TOP:
-        lines += [
-            "",
-            f"{counted(len(groups) - DIGEST_TOP, 'more kind')}, {units.duration(sum(group.total_us for group in groups[DIGEST_TOP:]))} together.",
-        ]
-    notes = [visible(note, 200) for note in remarks(analysis)]
-    if notes:
-        lines += ["", *(f"! {note}" for note in notes[:DIGEST_TOP])]
-        if len(notes) > DIGEST_TOP:
-            lines.append(
-                f"! and {len(notes) - DIGEST_TOP} more like these: --format json lists all"
-            )
-    lines += ["", f"Next: {next_command(analysis)}"]
-    return "\n".join(lines) + "\n"
+def text(analysis: Analysis, top: int | None = None) -> RenderableType:
+    """For a terminal: the kernels that take most time, and the cards of the first."""
+    return card.AnswerText(answer(analysis, top))
 
 
-def _digest(analysis: Analysis, rank: int, group: Group) -> Iterable[str]:
-    launch, finding = group.median, group.median.diagnosis.primary
-    share = (
-        f", {units.percent(group.total_us / analysis.total_us)} of the time"
-        if analysis.total_us
-        else ""
-    )
-    each = (
-        f"{len(group.launches)} × {units.duration(launch.duration_us)}"
-        if launch.duration_us is not None
-        else f"{counted(len(group.launches), 'launch', 'launches')}"
-    )
-    yield f"{rank}. {visible(launch.function, _NAME)} [{each}{share}]: {verdict(group)}, {gain(finding)}, confidence {finding.confidence}"
-    yield f"   why: {visible(finding.summary, 300)}"
-    facts = [
-        f"{visible(e.label, 60)} {units.quantity(e.value, e.unit)}" for e in finding.evidence[:4]
-    ]
-    if facts:
-        yield f"   evidence: {'; '.join(facts)}"
-    for place in finding.locations[:1]:
-        where = f"{visible(place.file, 80)}:{place.line}, " if place.file else ""
-        yield f"   where: {where}+0x{place.address:x} {visible(place.sass, 80)} ({units.percent(place.share)} of {visible(place.what, 60)})"
-    for step in finding.advice[:1]:
-        yield f"   change: {visible(step, 300)}"
-    others = ", ".join(
-        f"{other.bottleneck} {gain(other)}" for other in launch.diagnosis.runners_up[:2]
-    )
-    if others:
-        yield f"   then: {others}"
+def markdown_text(analysis: Analysis, top: int | None = None) -> str:
+    """For a pull request."""
+    return card.markdown(answer(analysis, top))
+
+
+def brief(analysis: Analysis, top: int | None = None) -> str:
+    """At most a page: the first kernels in a few lines each, and the next command."""
+    shown = answer(analysis, top, min(top or DIGEST_TOP, DIGEST_TOP))
+    if len(shown.notes) > DIGEST_TOP:
+        more = f"{len(shown.notes) - DIGEST_TOP} more like these; --format json lists all."
+        shown = replace(shown, notes=(*shown.notes[:DIGEST_TOP], more))
+    return f"{card.brief(shown)}\nNext: {next_command(analysis)}\n"
 
 
 def next_command(analysis: Analysis) -> str:
@@ -325,34 +155,8 @@ def next_command(analysis: Analysis) -> str:
         broken = next((file for file in analysis.files if file.error or file.lacking), None)
         if broken is None:
             return "ncu-toolkit profile -- <your program>"
-        return f"ncu-toolkit analyze --allow-partial {_word(broken.path)}"
+        return f"ncu-toolkit analyze --allow-partial {shell_word(broken.path)}"
     launch = groups[0].median
     plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
     name = f" --kernel {launch.function}" if plain else " --top 1"
-    return f"ncu-toolkit analyze {_word(launch.file)}{name} --format html"
-
-
-def _word(path: str) -> str:
-    """A path as one word of a shell: not read as an option, and with what cannot be shown spelled
-    out, as bash, zsh and ksh read it."""
-    path = f"./{path}" if path.startswith("-") else path
-    if path.isprintable():
-        return shlex.quote(path)
-    # two strings wherever a hexadecimal digit follows an escape: some shells would read it as part
-    # of that
-    return (
-        "$'"
-        + re.sub(r"(\\x[0-9a-f]{2})(?=[0-9a-fA-F])", r"\1'$'", "".join(map(_escaped, path)))
-        + "'"
-    )
-
-
-def _escaped(character: str) -> str:
-    if character in ("\\", "'"):
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    data = character.encode(
-        "utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
-    )
-    return "".join(f"\\x{byte:02x}" for byte in data)
+    return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"

@@ -11,6 +11,7 @@ from ncu_toolkit import __version__
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Location, finite
+from ncu_toolkit.render import card
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1
@@ -104,6 +105,7 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
         "duration_us": finite(launch.duration_us),
         "needs": {"bytes": launch.needed_bytes, "flops": launch.needed_flops},
         "diagnosis": diagnosis(launch.diagnosis),
+        "card": card.plain(launch.card),
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ntpath
+import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,8 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Device, Instruction, Profile
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.render.book import Book, open_book
+from ncu_toolkit.render.html import write_run
+from ncu_toolkit.runs import store
 
 
 def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
@@ -69,6 +73,28 @@ def as_book(analysis: Analysis, run: Run) -> Book:
             if launch.profile is not None
         ],
     )
+
+
+def write_standalone(analysis: Analysis, target: Path, *, redacted: bool = False) -> Path:
+    """Write the analysis as one HTML file that holds everything; returns `target`."""
+    run = as_run(analysis, _now(), redacted=redacted)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        folder = Path(scratch) / "run"
+        page = write_run(run, folder, standalone=True, book=as_book(analysis, run))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        store.write_atomic(target, page.read_bytes())
+    return target
+
+
+def write_folder(analysis: Analysis, reports: Path, *, redacted: bool = False) -> Path:
+    """Write the analysis as pages in a new folder of `reports`; returns the page to open."""
+    run = as_run(analysis, _now(), redacted=redacted)
+    folder = store.new_run_folder(reports, f"analysis {run.id}")
+    return write_run(run, folder, book=as_book(analysis, run), front=False)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _sums(matching: int, files: int) -> str:

@@ -24,6 +24,8 @@ PLOTLY: Final = "plotly.min.js"
 EARLY: Final = ("theme.js",)
 LATE: Final = (PLOTLY, "report.js", "hotspots.js")
 STYLE: Final = "report.css"
+#: Styles of parts that others take too: they follow the report's own in one file.
+PARTS: Final = ("card.css",)
 # Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and
 # with no address allowed they cannot fetch.
 _POLICY: Final = (
@@ -40,7 +42,9 @@ def content(name: str) -> bytes:
         EnvironmentProblem: plotly is not installed or holds no script.
     """
     if name != PLOTLY:
-        return files("ncu_toolkit.render").joinpath("assets", name).read_bytes()
+        folder = files("ncu_toolkit.render").joinpath("assets")
+        names = (name, *(PARTS if name == STYLE else ()))
+        return b"".join(folder.joinpath(each).read_bytes() for each in names)
     spec = importlib.util.find_spec("plotly")
     path = Path(spec.origin).parent / "package_data" / PLOTLY if spec and spec.origin else None
     if path is None or not path.is_file():

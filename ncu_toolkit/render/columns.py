@@ -12,6 +12,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.changes import Launches, of_all
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.explain.card import LEAST_GAIN
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing, matches_opcode
@@ -280,21 +281,21 @@ def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | No
     return None
 
 
-#: Below this a predicted factor reads as 1.00.
-_LEAST_GAIN: Final = 1.005
-
-
-def bound_cell(finding: Finding) -> Cell:
-    """The predicted speedup of a finding, or why there is none: "at most 1.00" would say that
-    nothing can be gained."""
+def gain_cell(finding: Finding) -> Cell:
+    """The predicted speedup of a finding, or why there is none: 1.00 would say that nothing can be
+    gained."""
     speedup = finding.speedup or 1.0
-    if finding.good and speedup < _LEAST_GAIN:
+    if finding.good and speedup < LEAST_GAIN:
         return missing("at its roof: nothing to remove")
-    if speedup < _LEAST_GAIN:
+    if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"this report does not say how much could be gained.{because}")
-    of = "what is left below its roof" if finding.good else "bound if this cause alone were removed"
-    return Cell(f"≤ {units.ratio(speedup)}", speedup, of)
+    of = (
+        "what is left below its roof"
+        if finding.good
+        else "estimate, if this cause alone were removed"
+    )
+    return Cell(units.ratio(speedup), speedup, of)
 
 
 def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
@@ -305,7 +306,7 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
         return missing(NOT_PROFILED)
     guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
     left = (
-        (units.ratio(guess[0]) if guess[0] >= _LEAST_GAIN else units.NOT_AVAILABLE)
+        (units.ratio(guess[0]) if guess[0] >= LEAST_GAIN else units.NOT_AVAILABLE)
         if guess
         else "not found"
     )

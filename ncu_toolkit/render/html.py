@@ -15,7 +15,6 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ncu_toolkit.core import units
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.core.workers import default_jobs, forked, without_collector
@@ -24,6 +23,7 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
+from ncu_toolkit.render.card_html import GLOBALS, unbroken
 from ncu_toolkit.render.family_view import primary
 from ncu_toolkit.render.glossary_view import (
     cell_term,
@@ -43,7 +43,6 @@ from ncu_toolkit.render.views import RunView, Table
 STANDALONE = "report.html"
 #: Pages for which another process is worth its start.
 PAGES_A_PROCESS = 4
-NARROW_NO_BREAK = "\u202f"
 
 
 def default_diagnose() -> Diagnose:
@@ -300,13 +299,8 @@ def reasons_of(table: Table) -> list[tuple[str, str]]:
 def _finalize(value: Any) -> Any:
     """Last look at every text of a page: thin spaces that do not break a line between number and
     unit, and nothing invisible."""
-    if isinstance(value, Markup):
-        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))
-    return (
-        visible(value, len(value), keep="\n\t").replace(units.THIN_SPACE, NARROW_NO_BREAK)
-        if isinstance(value, str)
-        else value
-    )
+    plain = isinstance(value, str) and not isinstance(value, Markup)
+    return unbroken(visible(value, len(value), keep="\n\t") if plain else value)
 
 
 @cache
@@ -323,7 +317,7 @@ def _environment() -> Environment:
     environment.globals["json_block"] = _json_block
     environment.globals.update(
         reasons_of=reasons_of, term_of=term_of, cell_term=cell_term, column_term=column_term, term_note=term_note,
-        columns_explained=columns_explained,
+        columns_explained=columns_explained, **GLOBALS,
     )  # fmt: skip
     return environment
 

@@ -12,7 +12,7 @@ from ncu_toolkit.model.codec import from_plain, to_plain
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.calibration_view import calibration
 from ncu_toolkit.render.family_view import family_view, primary
-from ncu_toolkit.render.run_view import header, skipped, strangers_sentence
+from ncu_toolkit.render.run_view import header, others, skipped
 from ncu_toolkit.render.views import Cell, Column, Fact, FamilyView, Table, number, text
 
 
@@ -78,6 +78,12 @@ class IndexPart:
     skipped: Table | None
 
 
+def _others(book: Book) -> str:
+    """The launches that are no rung, in one line."""
+    found = others(book)
+    return found.line if found else "no launches"
+
+
 def index_part(book: Book) -> IndexPart:
     """A run's part of the front page."""
     run = book.run
@@ -96,7 +102,7 @@ def index_part(book: Book) -> IndexPart:
             )
         )
     return IndexPart(
-        run.title, run.created, run.live, run.device.name, len(run.profiles), len(run.timings), ", ".join(book.families) or strangers_sentence(book),
+        run.title, run.created, run.live, run.device.name, len(run.profiles), len(run.timings), ", ".join(book.families) or _others(book),
         tuple(found), tuple(header(book)), calibration(book), skipped(book),
     )  # fmt: skip
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.changes import Launches
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import (
     NOT_TIMED,
-    bound_cell,
     energy_cell,
+    gain_cell,
     rate_kind,
     rate_of,
     rate_unit,
@@ -81,6 +82,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         kind=entry.kind if entry else "",
         facts=tuple(_facts(book, profile, entry)),
         status="" if profile.launch.complete else visible(profile.launch.status),
+        card=card(profile, diagnosis),
         former=f"{entry.info.label} has changed since this was recorded: all figures and the code below are of its former version."
         if entry and entry.info and entry.outdated
         else "",
@@ -291,7 +293,7 @@ def _claim(entry: Entry | None) -> tuple[Fact, ...]:
 
 
 def _finding(finding: Finding) -> FindingView:
-    gain = bound_cell(finding)
+    gain = gain_cell(finding)
     if not gain.missing and (finding.speedup or 1.0) >= 1.2:
         gain = replace(gain, tone="bad")
     where = None

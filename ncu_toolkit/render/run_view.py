@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.explain.answer import Answer, Kind, answer
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.calibration_view import calibration
-from ncu_toolkit.render.columns import bound_cell, figure_cell, verdict_cell
+from ncu_toolkit.render.columns import figure_cell, gain_cell, verdict_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.render.reproduce import beside, commands, opening
@@ -70,14 +72,13 @@ def run_summary(book: Book) -> RunView:
     families = tuple(family_view(book, name) for name in book.families)
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
     launches = _launches(book)
-    sentence = "" if families else strangers_sentence(book)
     return RunView(
         visible(run.id),
         visible(run.title),
         visible(run.created),
         run.live,
         tuple(header(book)),
-        sentence,
+        others(book),
         families,
         launches,
         skipped(book),
@@ -124,26 +125,27 @@ def _groups(book: Book) -> list[list[Profile]]:
     )
 
 
-def strangers_sentence(book: Book) -> str:
-    """One sentence over the launches that are no rung."""
+def others(book: Book) -> Answer | None:
+    """The answer to the launches that are no rung; None where there are none."""
     groups = _groups(book)
     if not groups:
-        return "The run holds no launches."
-    total = sum(profile.duration_us or 0.0 for profile in book.strangers)
-    top = sum(profile.duration_us or 0.0 for profile in groups[0])
-    incomplete = sum(not profile.launch.complete for profile in book.strangers)
-    words = (
-        f"{_plural(len(book.strangers), 'launch', 'launches')} of {_plural(len(groups), 'kind')}"
-        + (f", {units.duration(total)} together" if total else "")
-    )
-    if total:
-        words += f"; {visible(groups[0][0].launch.function, 80)} takes {units.percent(top / total)} of it"
-        words += (
-            f" and is limited by {visible(book.diagnosis(groups[0][0]).primary.bottleneck)}"
-            if groups[0][0].launch.complete
-            else ""
-        )
-    return f"{words}." + (f" {incomplete} incomplete." if incomplete else "")
+        return None
+    notes = []
+    kinds = []
+    for members in groups:
+        first = members[0]
+        if not first.launch.complete:
+            counted = f" ({_plural(len(members), 'launch', 'launches')})" if members[1:] else ""
+            notes.append(visible(f"{first.launch.status}: {first.launch.function}{counted}"))
+            continue
+        times = [time for member in members if (time := member.duration_us) is not None]
+        verdict = book.diagnosis(first)
+        same = verdict.primary.bottleneck
+        agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
+        shown = card(first, verdict)
+        file = first.origin.file
+        kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing, file))
+    return answer(kinds, notes)
 
 
 def _plural(n: int, one: str, many: str = "") -> str:
@@ -364,7 +366,7 @@ def _launches(book: Book) -> Table | None:
 def _gain(book: Book, profile: Profile) -> Cell:
     if not profile.launch.complete:
         return missing("the launch is incomplete")
-    return bound_cell(book.diagnosis(profile).primary)
+    return gain_cell(book.diagnosis(profile).primary)
 
 
 def _costs(book: Book) -> Table | None:

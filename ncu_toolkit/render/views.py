@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.explain.answer import Answer
+from ncu_toolkit.explain.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile, Reading
 
@@ -198,6 +200,7 @@ class PageView:
     facts: tuple[Fact, ...]
     status: str
     """Empty for a complete launch, else why its data are not."""
+    card: Card
     former: str = ""
     """That the kernel has changed since, where it has."""
     findings: tuple[FindingView, ...] = ()
@@ -236,14 +239,14 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class RunView:
-    """A whole run. `sentence` sums up launches that are no rung; ladders have theirs."""
+    """A whole run. `answer` is to the launches that are no rung; ladders have a sentence each."""
 
     id: str
     title: str
     created: str
     live: bool
     facts: tuple[Fact, ...]
-    sentence: str
+    answer: Answer | None
     families: tuple[FamilyView, ...]
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""

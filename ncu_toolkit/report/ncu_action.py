@@ -28,8 +28,6 @@ def profile_of(
     origin: Origin,
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
-    *,
-    sources: bool = True,
 ) -> Profile:
     """A launch. `contradictions` were found outside the module; those of its instruction table are
     added."""
@@ -53,7 +51,7 @@ def profile_of(
         stalls=_stalls(readings),
         mix=ncu_source.mix(action, names, table),
         instructions=table,
-        sources=ncu_source.sources(action) if code is not None and sources else {},
+        sources=code.sources(action, origin.action_index) if code is not None else {},
         rules=tuple(ncu_rules.messages_of(action)),
         contradictions={**contradictions, **integrity.contradictions(checks)},
     )

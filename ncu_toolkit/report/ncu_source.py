@@ -63,6 +63,7 @@ class CodeTexts:
     they are not."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
+    _sources: dict[bytes, Mapping[str, str]] = field(default_factory=dict)
     written: int = 0
 
     def lines(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[Line]:
@@ -88,6 +89,17 @@ class CodeTexts:
             ):
                 known[address - base] = (text, *line[1:])
                 self._new.add(code.digest)
+        return found
+
+    def sources(self, action: Any, place: int) -> Mapping[str, str]:
+        """Source text by file name as embedded in the report; read once for launches of one code,
+        since it costs as much as the rest of a launch."""
+        code = self.codes.get(place)
+        found = self._sources.get(code.digest) if code is not None else None
+        if found is None:
+            found = {str(name): str(text) for name, text in action.source_files().items() if text}
+            if code is not None:
+                self._sources[code.digest] = found
         return found
 
     def _known(self, code: Code) -> dict[int, Line]:
@@ -372,8 +384,3 @@ def _opcode_table(action: Any, names: frozenset[str], name: str) -> dict[str, in
         return {}
     ids = found.correlation_ids()
     return {str(ids.value(i)): int(found.value(i)) for i in range(found.num_instances())}
-
-
-def sources(action: Any) -> Mapping[str, str]:
-    """Source text by file name as embedded in the report."""
-    return {str(name): str(text) for name, text in action.source_files().items() if text}

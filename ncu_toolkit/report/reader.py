@@ -120,7 +120,6 @@ def visit_report(
     *,
     wanted: Callable[[str], bool] | None = None,
     instructions: bool = True,
-    sources: bool = True,
     allow_partial: bool = False,
 ) -> LoadedReport:
     """Give each profile of a report to `visit` as it is read, in file order, so that a caller need
@@ -129,8 +128,6 @@ def visit_report(
     Args:
         wanted: says from a launch's name whether to read it; every launch where None.
         instructions, allow_partial: as for `load_report`.
-        sources: also give the embedded source text, which costs as much as everything else of a
-            launch whose SASS text was kept.
 
     Raises:
         InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been
@@ -148,9 +145,7 @@ def visit_report(
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = plain(path, data, frame, Path(scratch))
         del data
-        found = _visit(
-            readable, path.name, part, visit, wanted, instructions=instructions, sources=sources
-        )
+        found = _visit(readable, path.name, part, visit, wanted, instructions=instructions)
     return counted(report, found)
 
 
@@ -181,11 +176,10 @@ def visit_part(
     visit: Callable[[Profile], object],
     *,
     wanted: Callable[[str], bool] | None = None,
-    sources: bool = True,
 ) -> int:
     """As `visit_report`, for some launches of a plain report that `examine` has looked at; how many
     the whole of it holds."""
-    return _visit(path, path.name, part, visit, wanted, sources=sources, span=part.codes)
+    return _visit(path, path.name, part, visit, wanted, span=part.codes)
 
 
 def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Path:
@@ -289,7 +283,6 @@ def _visit(
     wanted: Callable[[str], bool] | None,
     *,
     instructions: bool = True,
-    sources: bool = True,
     span: Collection[int] | None = None,
 ) -> int:
     """Visit the launches (those in `span`); returns how many the module found, wanted or not.
@@ -319,15 +312,8 @@ def _visit(
                 action = report_range.action_by_idx(action_index)
                 if wanted is None or wanted(ncu_action.kernel_name(action)):
                     origin = Origin(name, range_index, action_index, part.ncu_version)
-                    visit(
-                        ncu_action.profile_of(
-                            action,
-                            origin,
-                            texts,
-                            contradictions.get(found - 1, {}),
-                            sources=sources,
-                        )
-                    )
+                    doubts = contradictions.get(found - 1, {})
+                    visit(ncu_action.profile_of(action, origin, texts, doubts))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found

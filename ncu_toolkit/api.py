@@ -1,8 +1,7 @@
-"""The Python interface: `load` a report, and `profile` to mark what `ncu-toolkit profile -- python
-script.py` should look at.
+"""The Python interface: `load` a report, `compare` two, and `profile` to mark what `ncu-toolkit
+profile -- python script.py` should look at.
 
-Both are found as `ncu_toolkit.load` and `ncu_toolkit.profile`; nothing heavy is imported before
-they are used."""
+They are found as `ncu_toolkit.load` and so on; nothing heavy is imported before they are used."""
 
 from __future__ import annotations
 
@@ -20,17 +19,52 @@ from ncu_toolkit.model import Diagnosis, Profile
 if TYPE_CHECKING:
     import pandas
 
+    from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
+    from ncu_toolkit.analysis.gate import Comparison
+    from ncu_toolkit.explain.card import Card
+
 F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]
+
+
+class KernelLaunch(Profile):
+    """One launch of a report, with its verdict. Shows as its card: `print(launch)`, and in a
+    notebook."""
+
+    @cached_property
+    def _judged(self) -> LaunchResult:
+        from ncu_toolkit.analysis.analyze import Options, judge
+
+        return judge(self, self.origin.file, Options(profiles=True))
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What limits the launch."""
+        return self._judged.diagnosis
+
+    @property
+    def card(self) -> Card:
+        """The answer on one screen, as a value."""
+        return self._judged.card
+
+    def __str__(self) -> str:
+        return _text((self._judged,))
+
+    def _repr_html_(self) -> str:
+        return _html((self._judged,))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
 
 
 @dataclass(frozen=True)
 class Report:
     """The launches of one report, in file order. `damage` says where the bytes of one stop making
-    sense that was read with `allow_partial`; `missing` what one lacks that can be read."""
+    sense that was read with `allow_partial`; `missing` what one lacks that can be read. Shows as
+    its answer: `print(report)`, and in a notebook."""
 
     path: str
-    profiles: tuple[Profile, ...]
+    profiles: tuple[KernelLaunch, ...]
     ncu_version: str = ""
     damage: str = ""
     missing: str = ""
@@ -38,21 +72,70 @@ class Report:
     def __len__(self) -> int:
         return len(self.profiles)
 
-    def __iter__(self) -> Iterator[Profile]:
+    def __iter__(self) -> Iterator[KernelLaunch]:
         return iter(self.profiles)
 
-    def __getitem__(self, index: int) -> Profile:
-        return self.profiles[index]
+    @overload
+    def __getitem__(self, which: int) -> KernelLaunch: ...
 
-    @cached_property
-    def _verdicts(self) -> tuple[Diagnosis, ...]:
-        from ncu_toolkit.diagnosis.engine import diagnose
+    @overload
+    def __getitem__(self, which: str | slice) -> Report: ...
 
-        return tuple(map(diagnose, self.profiles))
+    def __getitem__(self, which: int | str | slice) -> KernelLaunch | Report:
+        """A launch by its place; by a kernel's name, or a slice, a report of those launches.
+
+        Raises:
+            IndexError, KeyError: there is no such launch.
+        """
+        if isinstance(which, int):
+            return self.profiles[which]
+        if isinstance(which, slice):
+            return replace(self, profiles=self.profiles[which])
+        found = tuple(
+            each for each in self.profiles if which in (each.launch.function, each.launch.kernel)
+        )
+        if not found:
+            names = list(dict.fromkeys(each.launch.function for each in self.profiles))
+            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+            raise KeyError(f"no kernel '{which}'; kernels are {', '.join(names[:10])}{more}")
+        return replace(self, profiles=found)
+
+    def __repr__(self) -> str:
+        return f"<Report of {len(self)} launches, from {self.path!r}>"
+
+    def __str__(self) -> str:
+        return _text(self._judged)
+
+    def _repr_html_(self) -> str:
+        return _html(self._judged)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+    @property
+    def _judged(self) -> tuple[LaunchResult, ...]:
+        return tuple(each._judged for each in self.profiles)
+
+    @property
+    def _analysis(self) -> Analysis:
+        return _analysis_of(self._judged, self.path, self)
 
     def diagnose(self) -> tuple[Diagnosis, ...]:
         """What limits each launch, in the order of the launches."""
-        return self._verdicts
+        return tuple(each.diagnosis for each in self.profiles)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the report's pages as one HTML file that holds everything; returns its path.
+
+        Raises:
+            ValueError: the report holds no launch.
+            EnvironmentProblem: the file cannot be written.
+        """
+        from ncu_toolkit.render.analysis_run import write_standalone
+
+        if not self.profiles:
+            raise ValueError("there is no launch to show")
+        return write_standalone(self._analysis, Path(path))
 
     def needs(self, kernel: str = "", **given: Any) -> Report:
         """The report with what its launches must move and compute at the least: see
@@ -119,7 +202,72 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
     from ncu_toolkit.report import reader
 
     report = reader.load_report(path, instructions=instructions, allow_partial=allow_partial)
-    return Report(report.path, report.profiles, report.ncu_version, report.damage, report.missing)
+    launches = tuple(KernelLaunch(**vars(profile)) for profile in report.profiles)
+    return Report(report.path, launches, report.ncu_version, report.damage, report.missing)
+
+
+@dataclass(frozen=True)
+class ReportComparison:
+    """What changed between two reports; shows as `ncu-toolkit compare` does."""
+
+    comparison: Comparison
+
+    def __str__(self) -> str:
+        import io
+
+        from rich.console import Console
+
+        from ncu_toolkit.render import comparison
+
+        sink = io.StringIO()
+        Console(file=sink, width=100, color_system=None).print(comparison.text(self.comparison))
+        return sink.getvalue().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:
+        from ncu_toolkit.render import comparison
+
+        return comparison.markdown_text(self.comparison)
+
+
+def compare(old: Report | str | Path, new: Report | str | Path) -> ReportComparison:
+    """What changed from one report to another: launches paired by kernel, grid and block.
+
+    Raises:
+        InputProblem, EnvironmentProblem: as `load`.
+    """
+    from ncu_toolkit.analysis import gate
+
+    sides = [
+        gate.sides_of((each if isinstance(each, Report) else load(each))._analysis)
+        for each in (old, new)
+    ]
+    return ReportComparison(gate.compare(sides[0], sides[1]))
+
+
+def _analysis_of(
+    launches: tuple[LaunchResult, ...], path: str = "", report: Report | None = None
+) -> Analysis:
+    from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
+
+    file = FileResult(path, launches, declared=len(launches), read=len(launches))
+    if report is not None:
+        version, damage, missing = report.ncu_version, report.damage, report.missing
+        file = replace(file, ncu_version=version, damage=damage, missing=missing)
+    return Analysis((file,), Options(profiles=True))
+
+
+def _text(launches: tuple[LaunchResult, ...]) -> str:
+    from ncu_toolkit.render import analysis, card
+
+    return card.plain_text(analysis.answer(_analysis_of(launches)))
+
+
+def _html(launches: tuple[LaunchResult, ...]) -> str:
+    from ncu_toolkit.render import analysis, card_html
+
+    return card_html.fragment(analysis.answer(_analysis_of(launches)))
 
 
 class Range(contextlib.ContextDecorator):

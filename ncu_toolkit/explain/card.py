@@ -1,0 +1,147 @@
+"""The answer on one screen as a value: what limits a launch, how much faster it could be, where, and
+what to do next.
+
+Its text is safe to show (core/safe.py `visible`); writers escape for their own markup. verdict.py
+computes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ncu_toolkit.core import units
+
+State = Literal["slow", "roof", "unknown", "incomplete"]
+#: Longest kernel name shown.
+NAME: Final = 60
+#: A gain of less rounds to 1.00×.
+LEAST_GAIN: Final = 1.005
+#: Headroom above this is no figure that anybody could plan with.
+MOST_HEADROOM: Final = 100.0
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How much of the launch's time a resource needs at least: its bound over the duration."""
+
+    resource: str
+    label: str
+    share: float
+    limit: bool = False
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A share (0-1) of a warp's time. The waits of a card add up to 1."""
+
+    label: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of code, or an instruction where lines are not known. `share` is its part (0-1) of
+    `of`."""
+
+    path: str
+    line: int
+    text: str
+    """Source text; empty where the report does not hold it."""
+    sass: str
+    share: float
+    of: str
+
+    @property
+    def place(self) -> str:
+        """`matmul.py:14`; empty where the line is not known."""
+        name = re.split(r"[/\\]", self.path)[-1]
+        return f"{name}:{self.line}" if name else ""
+
+    @property
+    def short(self) -> str:
+        """The line's place, else its instruction."""
+        return self.place or self.sass
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a report says of one launch, on one screen. Times are in microseconds."""
+
+    kernel: str
+    time_us: float | None
+    gpu: str
+    shape: str
+    """Grid, block, registers and occupancy."""
+    state: State
+    bottleneck: str
+    """Id of the verdict's rule."""
+    title: str
+    gain: str
+    """What removing the cause is worth, in words; never empty."""
+    factor: float | None
+    """The gain as a factor; None where the report gives no figure."""
+    confidence: str
+    summary: str
+    bars: tuple[Bar, ...] = ()
+    """The busiest resources, and DRAM where it was measured."""
+    waits: tuple[Wait, ...] = ()
+    roof: str = ""
+    """The resource of `headroom`."""
+    headroom: float | None = None
+    """How many times shorter the launch could get until it meets that roof."""
+    where: tuple[Line, ...] = ()
+    """The line that costs most; then the one that the verdict points at, where it is another."""
+    do: tuple[str, ...] = ()
+    expect: str = ""
+    next: str = ""
+    """The command to run next."""
+    missing: str = ""
+    """What the report lacks or contradicts, in one sentence; empty where nothing is."""
+
+    @property
+    def time(self) -> str:
+        return units.NOT_AVAILABLE if self.time_us is None else units.duration(self.time_us)
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """Kernel, time, GPU and shape; what the report does not say is left out."""
+        return tuple(filter(None, (self.kernel, self.time, self.gpu, self.shape)))
+
+    @property
+    def room(self) -> str:
+        """The headroom in words; empty where there is none to state."""
+        if self.headroom is None:
+            return ""
+        most = self.headroom > MOST_HEADROOM
+        figure = f"over {MOST_HEADROOM:.0f}×" if most else units.ratio(self.headroom, 2)
+        return f"headroom to the next roof ({self.roof}): {figure}"
+
+
+def factor_text(factor: float) -> str:
+    """Two digits, and three where two would round a gain away: `1.6×`, `1.04×`, `13×`."""
+    return units.ratio(factor, 3 if factor < 1.095 else 2)
+
+
+def short_gain(shown: Card) -> str:
+    """The gain in a table's cell: `1.6×`."""
+    if shown.state == "roof":
+        return "at its roof"
+    return "–" if shown.factor is None else factor_text(shown.factor)
+
+
+def whole_percent(share: float) -> str:
+    """A share (0-1) as a whole number of percent: `66 %`."""
+    if 0 < share < 0.005:
+        return f"<{units.THIN_SPACE}1{units.THIN_SPACE}%"
+    return f"{round(share * 100)}{units.THIN_SPACE}%"
+
+
+def whole_percents(waits: tuple[Wait, ...]) -> tuple[str, ...]:
+    """The shares in whole percent that add up to 100, by largest remainder."""
+    parts = [wait.share * 100 for wait in waits]
+    shown = [int(part) for part in parts]
+    order = sorted(range(len(parts)), key=lambda at: shown[at] - parts[at])
+    for at in order[: max(0, round(sum(parts)) - sum(shown))]:
+        shown[at] += 1
+    return tuple(f"{number}{units.THIN_SPACE}%" for number in shown)

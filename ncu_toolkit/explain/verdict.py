@@ -1,0 +1,319 @@
+"""Profile and diagnosis -> card: everything that an output says of a launch is computed here.
+
+Imported by the rule inside Nsight Compute, so it may import nothing that needs a compiled module
+(tests/test_ncu_rule.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import shell_word, visible
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.engine import RESIDUAL
+from ncu_toolkit.diagnosis.rules import title, unknown
+from ncu_toolkit.diagnosis.rules._support import missing
+from ncu_toolkit.diagnosis.time_model import BUSY
+from ncu_toolkit.explain.card import (
+    LEAST_GAIN,
+    NAME,
+    Bar,
+    Card,
+    Line,
+    State,
+    Wait,
+    factor_text,
+    whole_percent,
+)
+from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
+
+#: Bars, stall reasons, pieces of advice and words of a sentence that fit one screen.
+BARS: Final = 5
+REASONS: Final = 3
+ADVICE: Final = 2
+WORDS: Final = 25
+#: Longest code shown.
+CODE: Final = 160
+
+#: Resource of the time model -> its name on a bar.
+_RESOURCES: Final[Mapping[str, str]] = {
+    "issue": "issue", "fma": "FP32", "fmaheavy": "FMA heavy", "alu": "ALU", "fp64": "FP64",
+    "fp16": "FP16", "xu": "XU", "tensor": "tensor", "uniform": "uniform", "lsu": "LSU",
+    "l1_tag": "L1 tag", "l1_data": "L1 data", "l1_writeback": "L1 return", "l1": "L1",
+    "blocks": "block start", "constant": "constant", "fill": "L2 to SM", "l2": "L2",
+    "atomic": "L2 atomics", "dram": "DRAM",
+}  # fmt: skip
+#: Stall reasons whose names are not just words.
+_REASONS: Final[Mapping[str, str]] = {
+    "lg_throttle": "LG throttle", "mio_throttle": "MIO throttle", "tex_throttle": "TEX throttle",
+    "imc_miss": "constant cache miss", "gmma": "GMMA", "membar": "memory barrier",
+    "selected": "issuing",
+}  # fmt: skip
+#: What of a report its figures come from, in words; keys are those of unknown.SECTIONS.
+_INPUTS: Final[Mapping[str, str]] = {
+    "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",
+    "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",
+    "fma_pipe_active": "pipe use", "theoretical_occupancy": "occupancy", "duration": "time",
+}  # fmt: skip
+
+
+def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
+    """The card of one launch. `file` is the report's path as it was given, for the next command;
+    the name in the profile where it is empty."""
+    finding, launch = diagnosis.primary, profile.launch
+    state = _state(profile, finding)
+    shares = _shares(diagnosis.bounds, profile.duration_us)
+    bars = _bars(shares)
+    room = diagnosis.headroom if state in ("slow", "unknown") else None
+    absent = missing(profile, _INPUTS) if launch.complete else ()
+    speedup = finite(finding.speedup)
+    factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
+    slow = state == "slow"
+    return Card(
+        kernel=visible(short_name(launch.function or launch.kernel), NAME),
+        time_us=profile.duration_us,
+        gpu=visible(profile.device.name, NAME),
+        shape=_shape(profile),
+        state=state,
+        bottleneck=finding.bottleneck,
+        title=_title(state, finding),
+        gain=_gain(state, factor),
+        factor=factor,
+        confidence=finding.confidence,
+        summary=sentences(finding.summary),
+        bars=bars,
+        waits=_waits(profile),
+        roof=_RESOURCES[room.resource] if room else "",
+        headroom=room.factor if room else None,
+        where=tuple(_where(profile, finding)) if launch.complete else (),
+        do=() if state == "roof" else tuple(map(sentences, finding.advice[:ADVICE])),
+        expect=sentences(finding.look_for) if slow else "",
+        next=_next(state, bool(absent), file or profile.origin.file),
+        missing=_missing(profile, absent),
+    )
+
+
+def short_name(name: str) -> str:
+    """A kernel's name with what stands in angle brackets elided: `gemm<float, 4>` is `gemm<…>`."""
+    shown, depth = [], 0
+    for character in name:
+        if character == "<":
+            if not depth:
+                shown.append("<…")
+            depth += 1
+        if not depth:
+            shown.append(character)
+        if character == ">" and depth:
+            depth -= 1
+            if not depth:
+                shown.append(">")
+    return name if depth else "".join(shown)
+
+
+def sentences(text: str) -> str:
+    """`text`, safe to show. A sentence of more than WORDS words is parted at its colons and
+    semicolons, so that each part can be read in one go."""
+    parted = (
+        _parted(sentence) if len(sentence.split()) > WORDS else sentence
+        for sentence in re.split(r"(?<=[.!?])\s+", visible(text))
+    )
+    return " ".join(parted)
+
+
+def _parted(sentence: str) -> str:
+    parts = re.split(r"[:;] (?!ncu )", sentence)
+    return ". ".join(part[:1].upper() + part[1:] for part in parts)
+
+
+def _state(profile: Profile, finding: Finding) -> State:
+    if not profile.launch.complete:
+        return "incomplete"
+    if finding.bottleneck == unknown.ID:
+        return "unknown"
+    return "roof" if finding.good else "slow"
+
+
+def _title(state: State, finding: Finding) -> str:
+    if state == "incomplete":
+        return "Incomplete launch"
+    if state == "unknown":
+        return "No cause found"
+    name = title(finding.bottleneck)
+    if state != "roof":
+        return name
+    unit = name.removesuffix(" bandwidth").removesuffix(" pipe")
+    return f"At the {unit if unit[1:2] != unit[1:2].lower() or unit[1:2].isdigit() else unit.lower()} roof"
+
+
+def _gain(state: State, factor: float | None) -> str:
+    if state == "roof":
+        return f"about {factor_text(factor)} left" if factor else "nothing left to gain"
+    if state in ("unknown", "incomplete"):
+        return "no estimate"
+    return (
+        f"about {factor_text(factor)} faster, this cause alone"
+        if factor
+        else "faster, gain not known"
+    )
+
+
+def _shape(profile: Profile) -> str:
+    launch = profile.launch
+    parts = [
+        f"{name} {_extents(extents)}"
+        for name, extents in (("grid", launch.grid), ("block", launch.block))
+        if all(extents)
+    ]
+    if launch.registers:
+        parts.append(f"{launch.registers} registers")
+    occupancy = profile.value("achieved_occupancy")
+    if occupancy is not None:
+        parts.append(f"occupancy {whole_percent(occupancy)}")
+    return ", ".join(parts)
+
+
+def _extents(extents: tuple[int, int, int]) -> str:
+    last = max((at for at, extent in enumerate(extents) if extent != 1), default=0)
+    return "×".join(str(extent) for extent in extents[: last + 1])
+
+
+def _shares(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:
+    """The time model's bound of each resource over the duration, 0-1."""
+    if not duration or duration <= 0:
+        return {}
+    return {
+        name: min(1.0, bounds[name] / duration)
+        for name in _RESOURCES
+        if finite(bounds.get(name)) is not None
+    }
+
+
+def _bars(shares: Mapping[str, float]) -> tuple[Bar, ...]:
+    """The busiest resources, busiest first; DRAM in the last place where it is not among them."""
+    ranked = sorted(shares, key=lambda name: -shares[name])
+    chosen = ranked[:BARS]
+    if "dram" in ranked[BARS:]:
+        chosen[-1] = "dram"
+    return tuple(
+        Bar(name, _RESOURCES[name], shares[name], rank == 0 and shares[name] >= BUSY)
+        for rank, name in enumerate(chosen)
+    )
+
+
+def _waits(profile: Profile) -> tuple[Wait, ...]:
+    """The largest stall reasons, issuing, and the rest: together the whole of a warp's time."""
+    shares = figures.stall_shares(profile)
+    if not shares:
+        return ()
+    ranked = sorted(
+        (item for item in shares.items() if item[0] != "selected" and item[1] > 0),
+        key=lambda item: (-item[1], item[0]),
+    )
+    waits = [Wait(reason_name(reason), share) for reason, share in ranked[:REASONS]]
+    waits.append(Wait(reason_name("selected"), shares.get("selected", 0.0)))
+    rest = sum(share for _, share in ranked[REASONS:])
+    return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
+
+
+def reason_name(reason: str) -> str:
+    """A stall reason in words: `long scoreboard`, `LG throttle`, `issuing`."""
+    return _REASONS.get(reason, visible(reason.replace("_", " "), NAME))
+
+
+def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
+    """The line that costs most, and the verdict's own where it is another."""
+    hottest = _hottest(profile)
+    if hottest is not None:
+        yield hottest
+    place = next(iter(finding.locations), None)
+    if place is not None:
+        pointed = _located(profile, place)
+        if (
+            hottest is None
+            or (pointed.path, pointed.line) != (hottest.path, hottest.line)
+            or (not pointed.path and pointed.sass != hottest.sass)
+        ):
+            yield pointed
+
+
+def _hottest(profile: Profile) -> Line | None:
+    """The source line with most samples, or executed instructions where the report holds too few
+    samples; the instruction where it has no lines. None where it has neither."""
+    rows = profile.instructions
+    weights = [row.sample_count for row in rows]
+    sampled = sum(weights) >= figures.MINIMUM_SAMPLES
+    if not sampled:
+        weights = [row.executed or 0 for row in rows]
+    total = sum(weights)
+    if not total:
+        return None
+    sums: dict[tuple[str, int], int] = {}
+    heaviest: dict[tuple[str, int], tuple[int, Instruction]] = {}
+    for row, weight in zip(rows, weights, strict=True):
+        if not weight:
+            continue
+        key = (row.file, row.line) if row.file else ("", row.index)
+        sums[key] = sums.get(key, 0) + weight
+        if key not in heaviest or weight > heaviest[key][0]:
+            heaviest[key] = (weight, row)
+    top = max(sums, key=lambda key: sums[key])
+    row = heaviest[top][1]
+    of = "the samples" if sampled else "the executed instructions"
+    return _line(profile, row.file, row.line, row.sass, sums[top] / total, of)
+
+
+def _located(profile: Profile, place: Location) -> Line:
+    return _line(profile, place.file, place.line, place.sass, place.share, place.what)
+
+
+def _line(profile: Profile, path: str, line: int, sass: str, share: float, of: str) -> Line:
+    source = profile.sources.get(path, "").splitlines() if path else []
+    text = source[line - 1].strip() if 0 < line <= len(source) else ""
+    return Line(
+        visible(path),
+        line if path else 0,
+        visible(text, CODE, keep="\t").replace("\t", " "),
+        visible(sass.partition(",")[0], NAME),
+        share,
+        visible(of, NAME),
+    )
+
+
+def _next(state: State, absent: bool, file: str) -> str:
+    """The command to run next; empty where nothing is left to do."""
+    if state == "incomplete":
+        return ""
+    if absent:
+        return unknown.command(())
+    if state == "slow":
+        return f"ncu-toolkit compare {shell_word(file)} after.ncu-rep" if file else ""
+    return f"ncu-toolkit analyze {shell_word(file)} --format html" if state == "unknown" else ""
+
+
+def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
+    """What the report lacks, or where it contradicts itself, in one sentence."""
+    if not profile.launch.complete:
+        return visible(profile.launch.status, CODE)
+    if profile.contradictions:
+        first, *others = profile.contradictions
+        more = f" (and {len(others)} more)" if others else ""
+        return f"The report contradicts itself: {visible(first, CODE)}{more}."
+    rows = profile.instructions
+    lacks = [_INPUTS[name] for name in absent]
+    if not rows:
+        lacks.append("instructions and source")
+    elif not any(row.file for row in rows):
+        lacks.append("source lines (compile with -lineinfo)")
+    elif not profile.sources:
+        lacks.append("source text (ncu --import-source yes)")
+    if lacks:
+        more = f" and {len(lacks) - 4} more" if len(lacks) > 5 else ""
+        return f"Not in this report: {', '.join(lacks[: 4 if more else 5])}{more}."
+    stack = profile.stalls
+    if stack is not None and stack.residual is not None and stack.latency:
+        off = stack.residual / stack.latency
+        if abs(off) > RESIDUAL:
+            return f"The stall reasons add up to {units.percent(1 - off)} of the measured latency."
+    return ""

@@ -1,0 +1,342 @@
+"""The card: one value, the same on every output, whatever a report holds or lacks."""
+
+from __future__ import annotations
+
+import html.parser
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+import recorded
+import render_fixture
+import report_files
+from browser import Browser, require_chromium
+from render_hostile import EVIL
+from rich.console import Console
+
+import ncu_toolkit
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.explain.answer import Kind, answer
+from ncu_toolkit.explain.card import Bar, Card, Wait, whole_percents
+from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences, short_name
+from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
+from ncu_toolkit.render import analysis_json, card_html
+from ncu_toolkit.render import card as writers
+
+CORPUS = recorded.ROOT.parent / "shared" / "corpus"
+WIDTHS = (40, 60, 80, 100, 140)
+
+
+def finding(bottleneck: str = "missing-data-reuse", **changes: object) -> Finding:
+    base = Finding(
+        bottleneck, "One sentence.", "high", (), 1.6, (), ("Do this.", "Then that."), "Less of it."
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+BOUNDS = {"l1_data": 99.0, "lsu": 66.0, "issue": 36.0, "fma": 25.0, "dram": 16.0, "l2": 20.0}
+
+
+def profile(**readings: float) -> Profile:
+    base = render_fixture.profile("vectorized", 1024, 0)
+    found = {
+        name: Reading(name, value, "", Presence.PRESENT)
+        for name, value in {"duration": 100.0, **readings}.items()
+    }
+    return replace(base, readings={**base.readings, **found})
+
+
+def shown(state: Finding | None = None, **changes: object) -> Card:
+    verdict = Diagnosis((state or finding(),), (), BOUNDS)
+    return card(replace(profile(), **changes), verdict, "before.ncu-rep")  # type: ignore[arg-type]
+
+
+def in_terminal(value: Card, width: int, encoding: str = "utf-8", terminal: bool = False) -> str:
+    sink = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=sink, width=width, force_terminal=terminal, color_system=None)
+    console.print(writers.AnswerText(answer([Kind(value)])))
+    sink.flush()
+    return sink.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+def every_writer(value: Card) -> Iterator[str]:
+    whole = answer([Kind(value)])
+    yield from (writers.plain_text(whole, width) for width in WIDTHS)
+    yield from (writers.markdown(whole), writers.brief(whole), card_html.fragment(whole))
+    yield json.dumps(writers.plain(value))
+
+
+def test_bars_are_bounds_over_the_duration_with_dram_among_them() -> None:
+    value = shown()
+    assert [bar.label for bar in value.bars] == ["L1 data", "LSU", "issue", "FP32", "DRAM"]
+    assert len(value.bars) == BARS
+    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True)
+    assert [bar.limit for bar in value.bars[1:]] == [False] * 4
+    assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
+    idle = card(profile(), Diagnosis((finding(),), (), {"l2": 30.0, "dram": 20.0}))
+    assert not any(bar.limit for bar in idle.bars), "a unit that is idle half the time is no limit"
+
+
+def test_waits_add_up_to_the_whole_time() -> None:
+    value = shown()
+    assert sum(wait.share for wait in value.waits) == pytest.approx(1)
+    assert "issuing" in [wait.label for wait in value.waits]
+    thirds = tuple(Wait(name, 1 / 3) for name in "abc")
+    assert sorted(int(text[:2]) for text in whole_percents(thirds)) == [33, 33, 34]
+
+
+def test_the_hottest_line_stands_with_its_text() -> None:
+    value = shown()
+    line = value.where[0]
+    assert line.place.startswith("vectorized.cu:")
+    assert line.text in render_fixture.SOURCE
+    assert line.of == "the samples"
+    assert 0 < line.share <= 1
+    for text in every_writer(value):
+        assert line.place.split(":")[0] in text
+    bare = shown(sources={})
+    assert bare.where[0].text == ""
+    assert bare.where[0].sass
+    assert "source text" in bare.missing
+    nothing = shown(instructions=())
+    assert nothing.where == ()
+    assert "instructions and source" in nothing.missing
+
+
+@pytest.mark.parametrize(
+    ("changes", "gain", "factor"),
+    [
+        ({"speedup": 1.6}, "about 1.6× faster, this cause alone", 1.6),
+        ({"speedup": 1.04}, "about 1.04× faster, this cause alone", 1.04),
+        ({"speedup": 12.4}, "about 12× faster, this cause alone", 12.4),
+        ({"speedup": 1.0}, "faster, gain not known", None),
+        ({"speedup": None}, "faster, gain not known", None),
+        ({"speedup": float("inf")}, "faster, gain not known", None),
+    ],
+)
+def test_the_gain_is_in_words_on_every_output(
+    changes: dict[str, object], gain: str, factor: float | None
+) -> None:
+    value = shown(finding(**changes))
+    assert (value.gain, value.factor) == (gain, factor)
+    for text in every_writer(value):
+        assert gain in " ".join(text.replace("\\u00d7", "×").split())
+        assert "≤" not in text
+        assert "at most" not in text
+
+
+def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
+    value = shown(finding("dram-bandwidth", good=True, speedup=1.0))
+    assert (value.state, value.title, value.gain) == (
+        "roof",
+        "At the DRAM roof",
+        "nothing left to gain",
+    )
+    assert (value.do, value.expect, value.next, value.room) == ((), "", "", "")
+    left = shown(finding("tensor-pipe", good=True, speedup=1.07))
+    assert (left.title, left.gain) == ("At the tensor roof", "about 1.07× left")
+
+
+def test_an_incomplete_launch_says_so() -> None:
+    launch = replace(profile().launch, status="incomplete: it crashed", grid=(0, 1, 1))
+    broken = replace(profile(), launch=launch)
+    value = card(broken, diagnose(broken))
+    assert (value.state, value.title) == ("incomplete", "Incomplete launch")
+    assert value.missing == "incomplete: it crashed"
+    assert "grid" not in value.shape
+    list(every_writer(value))
+
+
+def test_titles_not_ids() -> None:
+    for text in every_writer(shown()):
+        assert "Missing data reuse" in text
+    assert "missing-data-reuse" not in writers.plain_text(shown())
+    assert writers.plain(shown())["bottleneck"] == "missing-data-reuse"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_narrow_terminal_keeps_the_gain(width: int) -> None:
+    value = replace(shown(), kernel="a_name_" * 8, next="ncu-toolkit compare a b")
+    text = writers.plain_text(value, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "about 1.6×" in text
+    assert "One sentence." in text
+    assert "60 %" not in text.splitlines()[0]
+
+
+def test_a_terminal_without_utf_8_gets_ascii() -> None:
+    text = in_terminal(shown(), 80, "ascii")
+    assert text.isascii()
+    assert "?" not in text
+    assert "####" in text
+    assert "1.6x faster" in text
+    assert "█" in in_terminal(shown(), 80)
+
+
+def test_lines_are_links_in_terminals_only(tmp_path: Path) -> None:
+    source = tmp_path / "a b.cu"
+    source.write_text("x")
+    value = shown()
+    here = replace(value, where=(replace(value.where[0], path=str(source)),))
+    assert f"]8;" not in in_terminal(here, 100)  # noqa: F541
+    sink = io.StringIO()
+    Console(file=sink, width=100, force_terminal=True, color_system="standard").print(
+        writers.AnswerText(answer([Kind(here)]))
+    )
+    assert f"\x1b]8;" in sink.getvalue()  # noqa: F541
+    assert source.as_uri() in sink.getvalue()
+    gone = io.StringIO()
+    Console(file=gone, width=100, force_terminal=True, color_system="standard").print(
+        writers.AnswerText(answer([Kind(value)]))
+    )
+    assert "]8;" not in gone.getvalue(), "no link to a file that is not there"
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_hostile_names_are_inert() -> None:
+    name = f"{EVIL}\x1b[31m[red]`|\u202e"
+    base = profile()
+    rows = tuple(replace(row, sass=name, file=f"/x/{name}") for row in base.instructions)
+    evil = replace(
+        base,
+        instructions=rows,
+        sources={f"/x/{name}": f"{name}\n" * 500},
+        launch=replace(base.launch, function=name, kernel=name),
+        device=replace(base.device, name=name),
+    )
+    value = card(evil, Diagnosis((finding(summary=name, advice=(name,)),), (), BOUNDS), name)
+    for text in every_writer(value):
+        assert not [c for c in text if not c.isprintable() and c not in "\n\u2009\u202f\u2060"]
+    tags = Tags()
+    tags.feed(card_html.fragment(answer([Kind(value)])))
+    assert not tags.found & {"script", "img", "a", "iframe", "svg", "link"}
+    assert not [name for name in tags.attributes if name.startswith("on")]
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", writers.markdown(answer([Kind(value)])))
+    assert "<script" not in outside.replace("\\<", "")
+
+
+def test_short_names_elide_template_arguments() -> None:
+    assert short_name("gemm<float, tile<4, 4>>") == "gemm<…>"
+    assert short_name("a<int>::b<2>") == "a<…>::b<…>"
+    assert short_name("operator<") == "operator<"
+    assert short_name("naive") == "naive"
+
+
+def test_long_sentences_are_parted() -> None:
+    long = "The launch is too small for this GPU: " + "so " * 25 + "it stands idle."
+    assert sentences(long).startswith("The launch is too small for this GPU. So so")
+    assert sentences("Short: as it is.") == "Short: as it is."
+    command = "Collect what is needed " + "now " * 25 + ": ncu --set full"
+    assert "Ncu" not in sentences(command)
+
+
+def test_several_kernels_are_a_table_and_the_cards_of_three() -> None:
+    kinds = [
+        Kind(replace(shown(), kernel=f"kernel_{at}"), at, 100.0 * at, 1, f"/f/{at}.ncu-rep")
+        for at in range(9, 0, -1)
+    ]
+    found = answer(kinds, top=5)
+    assert [row.kernel for row in found.rows] == [f"kernel_{at}" for at in range(9, 4, -1)]
+    assert len(found.cards) == 3
+    assert found.rest.startswith("4 more kernels take 1.00")
+    for width in WIDTHS:
+        lines = writers.plain_text(found, width).splitlines()
+        start = next(at for at, line in enumerate(lines) if line.startswith("kernel "))
+        assert all("1.6×" in line for line in lines[start + 1 : start + 6]), width
+        assert all(len(line) <= width for line in lines[start : start + 6])
+    assert answer([]).line == "No launch to diagnose."
+    assert answer(kinds[-1:]).line == f"kernel_1, {shown().time}"
+
+
+def own_words(value: Card) -> list[str]:
+    """The sentences of a card that are not a rule's."""
+    return [value.title, value.gain, value.room, value.missing]
+
+
+@pytest.fixture(scope="module")
+def real() -> list[Card]:
+    """Cards of a recording and, where it is here, of other people's reports."""
+    profiles = list(recorded.run_of(recorded.FP32).profiles[::6]) if recorded.FP32 else []
+    for path in sorted(CORPUS.glob("*.ncu-rep")):
+        profiles += ncu_toolkit.load(path).profiles[:2]
+    return [card(each, diagnose(each), "a.ncu-rep") for each in profiles]
+
+
+def test_real_cards_are_whole_and_short(real: list[Card]) -> None:
+    if not real:
+        pytest.skip("no recording and no corpus is here")
+    schema = analysis_json.schema()["properties"]["launches"]["items"]["properties"]["card"]
+    for value in real:
+        jsonschema.validate(json.loads(json.dumps(writers.plain(value), allow_nan=False)), schema)
+        for text in own_words(value):
+            assert len(text.split()) <= WORDS, text
+        if value.state == "slow":
+            assert value.do
+        if value.waits:
+            assert sum(wait.share for wait in value.waits) == pytest.approx(1)
+        assert value.where or value.missing, value.kernel
+        for width in (60, 80, 120):
+            for line in writers.plain_text(value, width).splitlines():
+                assert len(line) <= width or line.startswith("next"), line
+
+
+def test_python_shows_the_card(tmp_path: Path) -> None:
+    path = tmp_path / "two.ncu-rep"
+    path.write_bytes(report_files.first_launches(2))
+    report = ncu_toolkit.load(path)
+    assert {"Report", "compare", "load", "profile"} <= set(dir(ncu_toolkit))
+    assert len(report["naive"]) == 1
+    assert report[1].launch.function == "coalesced"
+    assert len(report[:1]) == 1
+    with pytest.raises(KeyError, match="kernels are naive, coalesced"):
+        report["nosuch"]
+    assert report[0].card.title in str(report[0])
+    assert report[0].card.title in report["naive"]._repr_html_()
+    assert str(report).startswith("2 launches of 2 kernels")
+    bundle = report._repr_mimebundle_()
+    assert bundle["text/plain"] == str(report)
+    assert "<script" not in bundle["text/html"]
+    assert "<style>" in bundle["text/html"]
+    assert len(repr(report)) < 300
+    assert len(repr(report[0].diagnosis)) < 200, "a notebook shows a line, not all evidence"
+    page = report["naive"].to_html(tmp_path / "pages" / "a.html")
+    assert report[0].card.title in page.read_text(encoding="utf-8")
+    assert "no --fail-on was given" in str(ncu_toolkit.compare(report, path))
+    with pytest.raises(ValueError, match="no launch"):
+        report[:0].to_html(tmp_path / "none.html")
+
+
+_BOTTOMS = """(() => { const c = document.querySelector('.nc-card');
+const bottom = s => c.querySelector(s).getBoundingClientRect().bottom;
+return Math.max(...['h3.nc-title', '.nc-gain', '.nc-where', '.nc-do li'].map(bottom)); })()"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (375, 667)])
+def test_the_answer_is_on_the_first_screen(tmp_path: Path, width: int, height: int) -> None:
+    chromium = require_chromium()
+    path = tmp_path / "one.ncu-rep"
+    path.write_bytes(report_files.first_launches(1))
+    page = ncu_toolkit.load(path).to_html(tmp_path / "one.html")
+    with Browser(chromium) as browser:
+        browser.open(page, width=width, height=height)
+        assert browser.evaluate(_BOTTOMS) <= height
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        browser.open(f"{page.resolve().as_uri()}#page-launch-0-naive", width=width, height=height)
+        assert browser.evaluate("document.querySelectorAll('.nc-card').length") >= 2
+        assert browser.complaints() == []
