@@ -67,6 +67,8 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     shares = _shares(diagnosis.bounds, profile.duration_us)
     bars = _bars(shares)
     room = diagnosis.headroom if state in ("slow", "unknown") else None
+    if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
+        room = None
     absent = missing(profile, _INPUTS) if launch.complete else ()
     speedup = finite(finding.speedup)
     factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
