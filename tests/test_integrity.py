@@ -373,15 +373,16 @@ def _text_section(data: bytes, elf: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("average", "total", "percentage", "agree"),
+    ("average", "total", "units", "agree"),
     [
-        (2.2944434120072152, 2.294443412007231, True, True),
-        (2.2944434120072152, 2.2944443, True, False),
-        (97.70555658799279, 97.70555658799277, True, True),
-        (1.0, 132.0, False, True),
-        (1.0, 132.5, False, False),
-        (0.0, 0.0, False, True),
-        (0.0, 1.0, False, False),
+        (2.2944434120072152, 2.294443412007231, 1, True),
+        (2.2944434120072152, 2.2944443, 1, False),
+        (97.70555658799279, 97.70555658799277, 1, True),
+        (1.0, 132.0, 132, True),
+        (1.0, 132.5, 132, False),
+        (1.0, 264.0, 132, False),
+        (0.0, 0.0, 132, True),
+        (0.0, 1.0, 132, False),
     ],
     ids=[
         "what is left of 100",
@@ -389,14 +390,23 @@ def _text_section(data: bytes, elf: int) -> int:
         "a large part",
         "a sum over 132 units",
         "no whole number of units",
+        "twice the units of its kind",
         "nothing",
         "something out of nothing",
     ],
 )
-def test_averages_and_sums(average: float, total: float, percentage: bool, agree: bool) -> None:
+def test_averages_and_sums(average: float, total: float, units: int, agree: bool) -> None:
     """The first pair stands in a stock report of a kernel that leaves 2.3% of the issue slots
     idle."""
-    assert integrity._agree(average, total, percentage) is agree
+    assert integrity._agree(average, total, units) is agree
+
+
+def test_units_are_those_of_most_figures_of_a_kind() -> None:
+    assert integrity._units([(1.0, 132.0), (2.0, 264.0), (1.0, 264.0), (0.0, 0.0)]) == 132
+    assert integrity._units([(1.0, 132.0), (1.0, 264.0)]) == 0, (
+        "one of two is wrong, not known which"
+    )
+    assert integrity._units([]) == 0
 
 
 def test_contradictions_of_a_file_with_several_ranges_are_said_of_all_launches() -> None:

@@ -9,6 +9,7 @@ proof there (checksums.py)."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -155,7 +156,9 @@ def _figures(values: Mapping[bytes, float]) -> Iterator[Check]:
 
 
 def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Sums are averages times a whole number of units; for percentages the two are the same."""
+    """Sums are averages times a number of units that is the same for all figures of a kind (`sm`,
+    `lts`); for percentages the two are the same."""
+    pairs: dict[bytes, list[tuple[tuple[bytes, float], tuple[bytes, float]]]] = {}
     for name, average in values.items():
         at = name.find(_AVG)
         if at < 0 or not math.isfinite(average):
@@ -163,10 +166,8 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
         stem, suffix = name[:at], name[at + len(_AVG) :]
         total = values.get(stem + _SUM + suffix)
         if total is not None and math.isfinite(total):
-            fits = _agree(average, total, b"pct" in suffix)
-            yield _check(
-                "sum = average × units", fits, (name, average), (stem + _SUM + suffix, total)
-            )
+            kind = b"pct" if b"pct" in suffix else name.partition(b"__")[0]
+            pairs.setdefault(kind, []).append(((name, average), (stem + _SUM + suffix, total)))
         low, high = values.get(stem + _MIN), values.get(stem + _MAX)
         if suffix or low is None or high is None or not math.isfinite(low + high):
             continue
@@ -176,15 +177,24 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
             yield _check(relation, False, (name, average), (stem + _MIN, low))
         else:
             yield _check(relation, average <= high + slack, (name, average), (stem + _MAX, high))
+    for kind, found in pairs.items():
+        units = 1 if kind == b"pct" else _units((average[1], total[1]) for average, total in found)
+        for average_of, total_of in found:
+            fits = _agree(average_of[1], total_of[1], units)
+            yield _check("sum = average × units", fits, average_of, total_of)
 
 
-def _agree(average: float, total: float, percentage: bool) -> bool:
-    if percentage:
-        return abs(total - average) <= EXACT * max(1.0, abs(average))
-    if average == 0 or total == 0:
-        return average == total
-    units = round(total / average)
-    return units >= 1 and abs(total / average / units - 1) <= EXACT
+def _units(pairs: Iterable[tuple[float, float]]) -> int:
+    """The number of units by which most averages of a kind become their sums; 0 where none is that
+    of more than half."""
+    found = Counter(round(total / average) for average, total in pairs if average and total)
+    units, count = found.most_common(1)[0] if found else (0, 0)
+    return units if 2 * count > found.total() else 0
+
+
+def _agree(average: float, total: float, units: int) -> bool:
+    """Whether a sum is its average times the units; 1 for percentages."""
+    return abs(total - average * units) <= EXACT * max(1.0 if units == 1 else 0.0, abs(total))
 
 
 def _check(
