@@ -71,7 +71,7 @@ def test_a_stream_of_words_that_only_reads_is_not_at_its_roof() -> None:
     assert copy["dram-bandwidth"].good
 
 
-def test_what_l2_has_still_to_write_counts_for_memory() -> None:
+def test_what_l2_has_still_to_write_is_no_load_but_lowers_the_roof() -> None:
     stores = {
         "opcodes": {"LDG.E": 500_000, "STG.E": 500_000},
         "thread_opcodes": {"LDG.E": 16_000_000, "STG.E": 16_000_000},
@@ -79,10 +79,12 @@ def test_what_l2_has_still_to_write_counts_for_memory() -> None:
     metrics = {"dram_utilization": 0.6, "dram_read_bytes": 64e6, "dram_write_bytes": 40e6}
     held = cases.build({"metrics": metrics, "device": {"l2_bytes": 50_000_000}, **stores})
     assert figures.value(held, "dram_owed_bytes") == pytest.approx(24e6)
-    assert figures.value(held, "dram_demand") == pytest.approx(0.6 * 128 / 104)
     small = cases.build({"metrics": metrics, "device": {"l2_bytes": 4_000_000}, **stores})
     assert figures.value(small, "dram_owed_bytes") == pytest.approx(4e6)
-    assert time_model.build(held).worked("dram") > time_model.build(small).worked("dram")
+    large, little = time_model.build(held), time_model.build(small)
+    assert large.utilization("dram") == little.utilization("dram") == pytest.approx(0.6)
+    assert large.reach("dram") == pytest.approx((0.9 + 0.05 * (1 - 80 / 104)) * 104 / 128)
+    assert large.reach("dram") < little.reach("dram")
 
 
 def test_cycles_of_activity_are_no_amount_of_work() -> None:

@@ -88,6 +88,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         stall_fact(profile, "lg_throttle"),
         stall_fact(profile, "long_scoreboard"),
         stall_fact(profile, "short_scoreboard"),
+        stall_fact(profile, "mio_throttle"),
+        stall_fact(profile, "drain"),
+        stall_fact(profile, "membar"),
         fact(profile, "l2_reduction_sectors"),
         fact(profile, "l2_atomic_sectors"),
     )

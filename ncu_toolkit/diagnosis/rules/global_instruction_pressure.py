@@ -127,6 +127,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         model.without(removal),
         (
             measured,
+            stall_fact(profile, "mio_throttle"),
+            stall_fact(profile, "long_scoreboard"),
             fact(profile, "kind_share:global"),
             fact(profile, "load_bytes_per_lane"),
             fact(profile, "lsu_pipe_active"),

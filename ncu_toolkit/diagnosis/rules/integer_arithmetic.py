@@ -143,6 +143,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         model.without(removal),
         (
             measured,
+            Evidence(
+                "integer_overhead",
+                "Integer instructions around the work",
+                overhead / total,
+                "fraction",
+                "Part of the executed warp instructions that are integer arithmetic on indices.",
+            ),
             fact(profile, "kind_share:special"),
             fact(profile, "alu_pipe_active"),
             fact(profile, "issue_active"),

@@ -163,6 +163,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
         ),
         "Fewer launches for the same result, and each longer.",
+        relieves=tuple(model.loads) if chain else (),
     )
 
 
