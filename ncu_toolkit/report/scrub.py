@@ -36,7 +36,7 @@ _WIDE: Final = re.compile(rb"(?:[\x20-\x7e]\0){2}(?:(?!\0\0)[\s\S]{2}){2,}", re.
 #: name at its end.
 _AS_PATH: Final = re.compile(rb"\A(?P<path>(?:\.{0,2}/[^/*%\s]|[A-Za-z]:[\\/]|\\\\)[^\n]*)\Z")
 _IN_DEBUG: Final = re.compile(rb"\A[^\s\"/\\]*?(?P<path>(?:/|[A-Za-z]:[\\/]|\\\\)[^\"\n\t]*)\Z")
-_FILE_NAME: Final = re.compile(rb"\.\w{1,12}\Z")
+_FILE_NAME: Final = re.compile(rb"[^/\\]\.\w{1,12}\Z")
 #: Three characters of UTF-8: what a metric's value has in it where it is text.
 _WORDS: Final = re.compile(_CHARACTER + rb"{3}")
 _SHORTEST_HOST, _SHORTEST_USER = 2, 3
