@@ -186,7 +186,6 @@ def sentence_figures(text: str) -> Iterator[tuple[float, float, str]]:
 def unmeasured(finding: Finding, profile: Profile) -> list[float]:
     """The figures of a finding's sentence that are neither evidence, nor follow from one or two
     figures of it, nor are a part of the waiting among it."""
-    model = time_model.build(profile)
     shares = [e.value for e in finding.evidence if e.metric.startswith("stall_share:")]
     values = [e.value for e in finding.evidence]
     values += [e.threshold for e in finding.evidence if e.threshold is not None]
