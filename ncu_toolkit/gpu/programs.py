@@ -175,7 +175,7 @@ def profile(
     if selection.redact:
         _redact(outcome.report, selection.redact_source, command)
         shown = f"{redact_command(words[: len(words) - len(command)])} {redact_text(name)}"
-        told = redact_text(told)
+        told, notes = redact_text(told), list(map(redact_text, notes))
     lost = (Skipped(name, told),) if told else ()
     skipped = (*lost, *(Skipped(name, note) for note in notes))
     environment = {"ncu": ncu.version, "Driver": driver_version()}

@@ -15,7 +15,7 @@ from ncu_toolkit.render.views import Command
 #: Compute's own behind it.
 _SECTIONS: Final = re.compile(r"(?<=--section-folder )sections(?=\s|$)")
 #: The list of cases that a ladder's run writes beside its report. A recording comes without it.
-_PLAN: Final = re.compile(r"(?<=ncu_toolkit\.target )[\w.-]+\.json(?=\s|$)")
+_PLAN: Final = re.compile(r"(?<=\.target )[\w.-]+\.json(?=\s|$)")
 _MEANT: Final = {
     "$NCU_TOOLKIT": "$NCU_TOOLKIT is the folder of ncu-toolkit's checkout",
     "$NSIGHT_COMPUTE": "$NSIGHT_COMPUTE the folder of Nsight Compute, such as /opt/nvidia/nsight-compute/2025.3.1",
