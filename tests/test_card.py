@@ -219,7 +219,8 @@ def test_hostile_names_are_inert() -> None:
         launch=replace(base.launch, function=name, kernel=name),
         device=replace(base.device, name=name),
     )
-    value = card(evil, Diagnosis((finding(summary=name, advice=(name,)),), (), BOUNDS), name)
+    bad = finding(name, summary=name, advice=(name,))
+    value = card(evil, Diagnosis((bad,), (), BOUNDS), name)
     for text in every_writer(value):
         assert not [c for c in text if not c.isprintable() and c not in "\n\u2009\u202f\u2060"]
     tags = Tags()

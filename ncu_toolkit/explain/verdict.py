@@ -13,7 +13,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import RESIDUAL
-from ncu_toolkit.diagnosis.rules import title, unknown
+from ncu_toolkit.diagnosis.rules import bottleneck_ids, title, unknown
 from ncu_toolkit.diagnosis.rules._support import missing
 from ncu_toolkit.diagnosis.time_model import BUSY
 from ncu_toolkit.explain.card import (
@@ -79,7 +79,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),
         state=state,
-        bottleneck=finding.bottleneck,
+        bottleneck=visible(finding.bottleneck),
         title=_title(state, finding),
         gain=_gain(state, factor),
         factor=factor,
@@ -142,7 +142,8 @@ def _title(state: State, finding: Finding) -> str:
         return "Incomplete launch"
     if state == "unknown":
         return "No cause found"
-    name = title(finding.bottleneck)
+    known = finding.bottleneck in bottleneck_ids()
+    name = title(finding.bottleneck) if known else visible(finding.bottleneck, NAME)
     if state != "roof":
         return name
     unit = name.removesuffix(" bandwidth").removesuffix(" pipe")
