@@ -35,9 +35,11 @@ def model(metrics: dict[str, Any], **case: Any) -> time_model.TimeModel:
 
 
 def findings(metrics: dict[str, Any], **case: Any) -> dict[str, Finding]:
+    """What rules find: not a verdict by a wait alone, which has no figure."""
     return {
         found.bottleneck: found
         for found in diagnose(cases.build({"metrics": {**QUIET, **metrics}, **case})).findings
+        if found.speedup is not None
     }
 
 

@@ -50,7 +50,8 @@ def test_mended_case_is_not(name: str) -> None:
         **case["fixed"],
         "metrics": {**case.get("metrics", {}), **case["fixed"].get("metrics", {})},
     }
-    found = diagnose(cases.build(mended)).findings
+    # A verdict by a full unit or a long wait alone has no figure: the rule itself found nothing.
+    found = [f for f in diagnose(cases.build(mended)).findings if f.speedup is not None]
     assert cases.bottleneck(name) not in [finding.bottleneck for finding in found]
 
 

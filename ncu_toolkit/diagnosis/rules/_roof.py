@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     SATURATED,
@@ -19,6 +20,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     load_fact,
     stall_fact,
 )
+from ncu_toolkit.diagnosis.rules.launch_overhead import FILLED
 from ncu_toolkit.diagnosis.rules.unknown import command, sections_to_collect
 from ncu_toolkit.diagnosis.time_model import (
     BLOCK_STARTS,
@@ -247,18 +249,23 @@ def _busiest(profile: Profile, model: TimeModel) -> _Unit | None:
     """The unit that is busy for most of the launch's time; None where no load was collected."""
     found = []
     for name, (_, per_sm, words) in RESOURCES.items():
-        if name in model.loads:
-            used = model.utilization(name) if per_sm else model.counted(name)
-            busy = (used or 0.0) / (BLOCK_STARTS if name == "blocks" else 1.0)
-            fact_ = load_fact(model, name, BUSY)
-            evidence = replace(fact_, value=busy) if fact_ else None
-            found.append(_Unit(BY_UNIT[name], words, busy, evidence, name))
+        load = load_fact(model, name, BUSY) if name in model.loads else None
+        # Blocks that start fast are short, which costs time only where SMs wait for new ones.
+        if load is None or (name == "blocks" and _stay_full(profile)):
+            continue
+        used = model.utilization(name) if per_sm else model.counted(name)
+        busy = min(1.0, (used or 0.0) / (BLOCK_STARTS if name == "blocks" else 1.0))
+        found.append(_Unit(BY_UNIT[name], words, busy, replace(load, value=busy), name))
     best = max(found, key=lambda unit: unit.busy, default=None)
     for name, (bottleneck, words) in BY_COUNTER.items():
         value = profile.value(name)
         if value is not None and value > (best.busy + NOISE if best else 0.0):
             best = _Unit(bottleneck, words, value, fact(profile, name))
     return best
+
+
+def _stay_full(profile: Profile) -> bool:
+    return (figures.value(profile, "occupancy_fill") or 1.0) > FILLED.value
 
 
 def _longest(model: TimeModel) -> tuple[float, str]:
