@@ -23,7 +23,9 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
 # field numbers of a block header
-_SOURCES, _RESULTS, _SESSION, _PAYLOAD, _RANGE_RESULTS = 1, 2, 3, 5, 7
+_SOURCES, _PAYLOAD = 1, 5
+#: Launches, then ranges, command lists and graphs that were profiled as one.
+_RESULTS = (2, 7, 8, 9)
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def parse(data: bytes) -> Framing:
                     f"the block declares {integers.get(_PAYLOAD, 0)} bytes, {len(data) - cursor} are left"
                 )
             groups: list[list[tuple[int, int]]] = [[], []]
-            for group, number in ((0, _SOURCES), (1, _RESULTS), (1, _RANGE_RESULTS)):
+            for group, number in ((0, _SOURCES), *((1, number) for number in _RESULTS)):
                 for _ in range(integers.get(number, 0)):
                     message, size = _prefixed(data, cursor, end)
                     groups[group].append((message, size))
