@@ -32,6 +32,7 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Evidence, Finding, Profile
+from ncu_toolkit.sass import attribution
 
 #: Within a tenth of what well-written kernels keep up (time_model.SUSTAINED).
 NEAR: Final = Threshold(
@@ -295,4 +296,6 @@ def _by_wait(profile: Profile, reason: str, unit: _Unit | None) -> str:
         and blame(profile, reason, ("special",)) > 0.5
     ):
         return "special-function-pressure"
+    if reason == "barrier" and attribution.waits(profile, reason).get("tensor", 0.0) > 0.5:
+        return "tensor-pipe"
     return BY_WAIT[reason]

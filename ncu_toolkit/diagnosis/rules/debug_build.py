@@ -85,7 +85,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         f"{units.percent(share)} of the executed instructions only copy registers.",
         "high",
         evidence,
-        1.0,
+        None,
         (
             "No figure: only a profile of the optimised code can tell how much faster it is.",
             "The other findings hold for this build alone.",
