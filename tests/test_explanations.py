@@ -319,9 +319,7 @@ def test_a_roof_states_the_load_that_it_was_found_by() -> None:
         next(folder for folder in recorded.FOLDERS if folder.name == "h200-pathology")
     )
     (profile,) = [
-        p
-        for p in run.profiles
-        if p.context and p.context.rung == "uncoalesced_global_access_fixed"
+        p for p in run.profiles if p.context and p.context.rung == "uncoalesced_global_access_fixed"
     ]
     stated = {
         fact.metric: fact
