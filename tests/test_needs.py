@@ -16,7 +16,7 @@ import recorded
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit.analysis import api
+from ncu_toolkit import api
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EXIT_USAGE, InputProblem, UsageProblem
@@ -203,6 +203,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_launch_of_a_report_takes_arrays(report: Path) -> None:
+    launch = api.load(report)[0]
+    a = np.zeros(10**6)
+    told = launch.needs(inputs=[a], outputs=[a])
+    assert isinstance(told, api.KernelLaunch)
+    assert told.context == Context(compulsory_bytes=2 * a.nbytes)
+    assert any("(--needs)" in note for note in told.diagnosis.notes)
+    assert launch.context is None
+
+
 def test_a_report_takes_needs_for_kernels_by_name(report: Path) -> None:
     loaded = api.load(report, instructions=False)
     told = loaded.needs("naive", bytes=5e8).needs(flops=2e9)
@@ -223,7 +233,9 @@ def test_needs_are_in_every_output(report: Path, tmp_path: Path) -> None:
     assert launches["coalesced"] == {"bytes": None, "flops": None}
     text = CliRunner().invoke(cli, arguments).stdout
     assert "no launch matches --needs 'zzz:flops=1'" in text
-    assert "(--needs)" in text
+    assert "not used" not in text
+    wrong = CliRunner().invoke(cli, ["analyze", str(report), "--needs", "bytes=1PB"]).stdout
+    assert "The needed 1.00 PB are not used" in " ".join(wrong.split())
     page = tmp_path / "page.html"
     done = CliRunner().invoke(cli, [*arguments, "--standalone", "-o", str(page)])
     assert page.is_file(), done.output

@@ -11,7 +11,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, needs
 from ncu_toolkit.diagnosis.engine import RESIDUAL
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title, unknown
 from ncu_toolkit.diagnosis.rules._support import missing
@@ -296,13 +296,16 @@ def _next(state: State, absent: bool, file: str) -> str:
 
 
 def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
-    """What the report lacks, or where it contradicts itself, in one sentence."""
+    """What the report lacks, or where it contradicts itself or --needs, in one sentence."""
     if not profile.launch.complete:
         return visible(profile.launch.status, CODE)
     if profile.contradictions:
         first, *others = profile.contradictions
         more = f" (and {len(others)} more)" if others else ""
         return f"The report contradicts itself: {visible(first, CODE)}{more}."
+    used = needs.believed(profile)
+    if used is not profile:
+        return "".join(needs.notes(profile, used))
     rows = profile.instructions
     lacks = [_INPUTS[name] for name in absent]
     if not rows:
