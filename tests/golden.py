@@ -64,7 +64,9 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def _short(finding: Finding) -> str:
-    gain = "good" if finding.good else f"{finding.speedup:.3g}x"
+    if finding.good:
+        return f"{finding.bottleneck} good"
+    gain = "without a figure" if finding.speedup is None else f"{finding.speedup:.3g}x"
     return f"{finding.bottleneck} {gain}"
 
 
