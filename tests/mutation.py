@@ -29,7 +29,7 @@ from ncu_toolkit.cli.analyze import render, write_pages
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import checksums, framing, messages, reader
+from ncu_toolkit.report import checksums, framing, integrity, messages, reader
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -184,27 +184,42 @@ def double_a_figure(
     message is as long as before."""
     frame = framing.parse(data)
     names = messages.metric_names(frame)
-    offset, length = random.choice([place for block in frame.blocks for place in block.results])
-    figures = []
+    place = random.choice([place for block in frame.blocks for place in block.results])
+    found = [entry for entry in _figures(data, *place, names) if metric in (b"", entry[1])]
+    at, name = random.choice(found)
+    read = name.decode(errors="replace") in READ
+    return _doubled(data, at), Mutation(
+        "double a figure", at, f"a doubled figure, {'read' if read else 'not read'}"
+    )
+
+
+def _figures(
+    data: bytes, offset: int, length: int, names: list[bytes]
+) -> Iterator[tuple[int, bytes]]:
+    """Where each figure of a launch stands that is a floating-point number, with its name."""
     for start, end in _metrics(data, offset, length):
         parts = dict(framing.fields(data[start:end]))
         name, value = parts.get(1), parts.get(2)
-        if (
-            isinstance(name, int)
-            and isinstance(value, bytes)
-            and value[:1] == _DOUBLE
-            and len(value) == 9
-            and metric in (b"", names[name])
-        ):
-            figures.append((data.index(value, start, end) + 1, names[name]))
-    at, name_there = random.choice(figures)
-    (figure,) = struct.unpack_from("<d", data, at)
+        if isinstance(name, int) and isinstance(value, bytes) and value[:1] == _DOUBLE:
+            yield data.index(value, start, end) + 1, names[name]
+
+
+def _doubled(data: bytes, at: int) -> bytes:
     changed = bytearray(data)
-    struct.pack_into("<d", changed, at, 2 * figure)
-    read = name_there.decode(errors="replace") in READ
-    return bytes(changed), Mutation(
-        "double a figure", at, f"a doubled figure, {'read' if read else 'not read'}"
-    )
+    struct.pack_into("<d", changed, at, 2 * struct.unpack_from("<d", data, at)[0])
+    return bytes(changed)
+
+
+def every_figure(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Every figure of the first launch that the toolkit reads and that is not 0, doubled by itself:
+    its name, and whether a contradiction then names something."""
+    frame = framing.parse(data)
+    version, names = reader.ncu_version_in(data), messages.metric_names(frame)
+    place = next(block.results[0] for block in frame.blocks if block.results)
+    for at, name in _figures(data, *place, names):
+        changed = _doubled(data, at)
+        if name.decode(errors="replace") in READ and changed != data:
+            yield name, bool(integrity.inspect(changed, frame, version).contradictions)
 
 
 def _metrics(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int]]:
@@ -386,12 +401,23 @@ def main() -> None:
         "--checksum", action="store_true", help="with the original's SHA-256 beside each mutant"
     )
     parser.add_argument("--list", action="store_true", help="name each silent mutation")
+    parser.add_argument(
+        "--figures", action="store_true", help="double every figure that is read, and nothing else"
+    )
     chosen = parser.parse_args()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         reports = chosen.reports or [
             _of_recording(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         ]
+        if chosen.figures:
+            for path in reports:
+                seen = dict(every_figure(framing.read_bytes(path)))
+                unseen = sorted(name.decode() for name, told in seen.items() if not told)
+                print(f"{path.name}: {len(unseen)} of {len(seen)} doubled figures unseen")
+                if chosen.list:
+                    print("   ", " ".join(unseen))
+            return
         _show(
             chosen,
             started,

@@ -301,6 +301,14 @@ def test_a_doubled_time_is_named(stock: bytes, tmp_path: Path) -> None:
         assert finding.confidence != "high"
 
 
+def test_doubled_figures_that_are_seen(stock: bytes) -> None:
+    seen = dict(mutation.every_figure(stock))
+    assert seen[b"gpu__time_duration.sum"]
+    assert seen[b"dram__bytes_read.sum"]
+    assert seen[b"lts__t_sectors.sum"]
+    assert 0.3 < sum(seen.values()) / len(seen) < 1
+
+
 def test_a_doubled_rate_is_named_with_its_figure(stock: bytes) -> None:
     found = inspected(doubled(stock, b"dram__cycles_elapsed.avg.per_second"))
     ((sentence, names),) = found.contradictions[0].items()

@@ -26,7 +26,8 @@ KNOWN: Final = (2026, 3)
 
 #: Every relation between figures of one launch, and what it proves where it holds.
 RELATIONS: Final[Mapping[str, str]] = {
-    "sum = average × units": "a figure's `.avg` and `.sum` are of one measurement",
+    "sum = average × units": "a figure's `.avg` and `.sum` are of one measurement: the units are "
+    "the same for all figures of a kind (`sm`, `lts`)",
     "minimum ≤ average ≤ maximum": "a figure's `.min`, `.avg` and `.max` are of one measurement",
     "X / X.per_second = duration": "the kernel's time is the one that its rates were made with",
     "DRAM bytes = read + written": "the traffic of device memory is of one measurement",
