@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder import catalogue, header
 from ncu_toolkit.ladder.expressions import check_syntax
 from ncu_toolkit.ladder.header import CHECK_FUNCTIONS
 from ncu_toolkit.ladder.problems import families, problem_for
@@ -19,6 +19,9 @@ title = "A step"
 idea = "Does something differently. That should help."
 kind = "step"
 compared_with = ""
++++*/
+CODE
+/*+++
 minimum_cc = "8.0"
 
 [parameters]
@@ -42,7 +45,7 @@ def write(
     (root / family).mkdir(exist_ok=True)
     path = root / family / name
     bare = name.removesuffix(".cu").partition("_")[2]
-    path.write_text(f"/*+++\n{header}+++*/\n{code}".replace("NAME", bare))
+    path.write_text(f"/*+++\n{header}+++*/\n".replace("CODE\n", code).replace("NAME", bare))
     return path
 
 
@@ -70,7 +73,6 @@ def test_a_header_becomes_a_rung(tmp_path: Path) -> None:
     assert rung.expect.sass == catalogue.SassExpectation(("LDS.128",), (), 64)
     assert rung.expect.ratio_at_least == 2.0
     assert rung.code == CODE.replace("NAME", "wide")
-    assert rung.text.splitlines()[rung.code_start - 1] == rung.code.splitlines()[0]
     assert rung.label == "kernels/fam/07_wide.cu"
 
 
@@ -153,20 +155,23 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
     ("header", "says"),
     [
         (HEADER.replace('title = "A step"\n', ""), "title is missing"),
-        (replaced('"A step"', '" "'), "title is empty"),
-        (replaced('"A step"', "3"), "title is 3. It must be a string"),
-        (replaced('"step"', '"stepp"'), "kind is 'stepp'. Kinds are step"),
+        (replaced('"A step"', '" "'), "title is ' '. Write what it is"),
+        (replaced('"A step"', "3"), "title is 3, expected a string"),
+        (replaced('"step"', '"stepp"'), "kind is 'stepp'. It is one of step, regression"),
         ('titel = "x"\n' + HEADER, "titel is no known key. Did you mean 'title'"),
-        (replaced('minimum_cc = "8.0"', 'minimum_cc = "sm_80"'), "minimum_cc is 'sm_80'"),
+        (
+            replaced('minimum_cc = "8.0"', 'minimum_cc = "sm_80"'),
+            "minimum_cc is 'sm_80'. Write a compute capability",
+        ),
         (
             replaced('minimum_cc = "8.0"', "minimum_cc = 8.0"),
-            "minimum_cc is 8.0. It must be a string",
+            "minimum_cc is 8.0, expected a string",
         ),
-        (replaced("BM = 64", 'BM = "64"'), "parameters.BM is '64'. It must be an integer"),
+        (replaced("BM = 64", 'BM = "64"'), "parameters.BM is '64', expected an integer"),
         (replaced("BM = 64", "BM = true"), "parameters.BM is True"),
         (
             replaced("ceil_div(M, BM)", "ceil_div(M,"),
-            "launch[0].grid[0]: in 'ceil_div(M,': cannot be read",
+            "launch[0].grid[0] is 'ceil_div(M,': cannot be read",
         ),
         (
             replaced("ceil_div(M, BM)", "ceildiv(M, BM)"),
@@ -177,35 +182,57 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
             "launch.kernel: 'other' is not defined in the code",
         ),
         (replaced('kernel = "NAME"\n', ""), "launch[0].kernel is missing"),
-        (replaced('args = ["A", "M"]', "args = [1]"), "launch[0].args is [1]"),
+        (replaced('args = ["A", "M"]', "args = [1]"), "launch[0].args[0] is 1, expected a string"),
         (
             replaced('args = ["A", "M"]', 'args = ["A", "M"]\nclusters = 2'),
-            "launch[0].clusters is no known key",
+            "launch[0].clusters is no known key. kernels/README.md lists",
         ),
         (HEADER + "[search]\nBN = [1]\n", "search.BN is no parameter"),
-        (HEADER + "[search]\nBM = []\n", "search.BM must be a list of integers"),
-        (HEADER + '[expect.sass]\npresent = ["lds 128"]\n', "expect.sass.present holds 'lds 128'"),
+        (HEADER + "[search]\nBM = []\n", "search.BM is a list, expected a list of length >= 1"),
+        (
+            HEADER + '[expect.sass]\npresent = ["lds 128"]\n',
+            "expect.sass.present[0] is 'lds 128'. Write opcodes",
+        ),
         (HEADER + "[expect.sass]\nregisters = 3\n", "expect.sass.registers is no known key"),
         (
             HEADER + '[[expect.profile]]\nsays = "x"\ncheck = "exec(\'STS\') > 0"\n',
             "no function 'exec'. Did you mean 'executed'",
         ),
         (HEADER + '[[measured]]\nsays = "x"\n', "measured[0].gpu is missing"),
-        (HEADER + '[scratch.p]\ndtype = "float"\ncount = "1"\n', "scratch.p.dtype is 'float'"),
+        (
+            HEADER + '[scratch.p]\ndtype = "float"\ncount = "1"\n',
+            "scratch.p.dtype is 'float'. It is one of bfloat16",
+        ),
         (HEADER + '[scratch.p]\ndtype = "float32"\ncount = "1"\n', "scratch.p: no launch takes it"),
         (
             HEADER + '[tensor_maps.m]\narray = "A"\nbox = ["1"]\nswizzle = 7\n',
-            "tensor_maps.m.swizzle is 7",
+            "tensor_maps.m.swizzle is 7. It is one of 0, 32, 64, 128",
         ),
-        ('library = "cublas"\n' + HEADER, "exactly one of the two"),
+        (replaced("minimum_cc", 'library = "cublas"\nminimum_cc'), "exactly one of the two"),
         (
             replaced('compared_with = ""', 'compared_with = "a"'),
             "compared_with names the rung itself",
         ),
         ('removes = "memory-latency"\n' + HEADER, "removes is set, but compared_with is not"),
         ('removes = "Memory Latency"\n' + HEADER, "removes is 'Memory Latency'"),
-        ("[[[\n", "no valid TOML"),
-        ("launch = 3\n", "kind is missing"),
+        (
+            "[[[\n",
+            "the head block is no valid TOML: Invalid initial character for a key part (at line 2",
+        ),
+        (
+            replaced("BM = 64", "BM = "),
+            "the tail block is no valid TOML: Invalid value (at line 12",
+        ),
+        ("launch = 3\n", "launch stands in the head block. Move it to the tail block"),
+        (HEADER.replace('kind = "step"\n', ""), "kind is missing. It stands in the head block"),
+        (
+            replaced('kind = "step"\n', "").replace("minimum_cc", 'kind = "step"\nminimum_cc'),
+            "kind is missing",
+        ),
+        (replaced("minimum_cc", 'removes = ""\nminimum_cc'), "removes stands in the tail block"),
+        (replaced("+++*/\nCODE\n/*+++\n", ""), "minimum_cc stands in the head block"),
+        (replaced("\n/*+++\nminimum_cc", "\n/*+++\n+++*/\n/*+++\nminimum_cc"), "a second block"),
+        (HEADER + "+++*/\nint after;\n/*\n", "a second block that is not the end of the file"),
     ],
 )
 def test_header_errors_name_file_and_key(tmp_path: Path, header: str, says: str) -> None:
@@ -222,7 +249,7 @@ def test_header_errors_name_file_and_key(tmp_path: Path, header: str, says: str)
 def test_half_written_files(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, "01_a.cu")
     path.write_text(text)
-    with pytest.raises(InputProblem, match="no header comment"):
+    with pytest.raises(InputProblem, match="no head block"):
         catalogue.load_rung(path)
 
 
@@ -285,8 +312,10 @@ def test_references_are_checked(tmp_path: Path) -> None:
     write(
         tmp_path,
         "02_b.cu",
-        'removes = "memory-latencies"\nbaseline = "cublas"\n'
-        + replaced('compared_with = ""', 'compared_with = "a"'),
+        'removes = "memory-latencies"\n'
+        + replaced('compared_with = ""', 'compared_with = "a"').replace(
+            "minimum_cc", 'baseline = "cublas"\nminimum_cc'
+        ),
     )
     write(tmp_path, "03_c.cu", replaced('compared_with = ""', 'compared_with = "bb"'))
     write(tmp_path, "04_d.cu", replaced('compared_with = ""', 'compared_with = "fam/e"'))
@@ -312,7 +341,11 @@ def test_architecture(tmp_path: Path) -> None:
     assert plain.unsupported_on((7, 5)) == "a needs compute capability 8.0 or newer, not 7.5"
     assert plain.unsupported_on((12, 0)) == ""
     hopper = catalogue.load_rung(
-        write(tmp_path, "02_b.cu", "arch_specific = true\n" + replaced('"8.0"', '"9.0"'))
+        write(
+            tmp_path,
+            "02_b.cu",
+            replaced('minimum_cc = "8.0"', 'minimum_cc = "9.0"\narch_specific = true'),
+        )
     )
     assert hopper.unsupported_on((9, 0)) == ""
     assert (
@@ -322,7 +355,10 @@ def test_architecture(tmp_path: Path) -> None:
 
 
 def test_library_baseline_needs_no_code(tmp_path: Path) -> None:
-    header = 'title = "Library"\nidea = "The library."\nkind = "baseline"\nlibrary = "cublas"\nminimum_cc = "7.0"\n'
+    header = (
+        'title = "Library"\nidea = "The library."\nkind = "baseline"\n'
+        '+++*/\n/*+++\nlibrary = "cublas"\nminimum_cc = "7.0"\n'
+    )
     rung = catalogue.load_rung(write(tmp_path, "99_cublas.cu", header, ""))
     assert (rung.library, rung.launches, rung.launch_geometry({}, None, 1)) == ("cublas", (), ())
 
@@ -397,3 +433,33 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
             for wanted in expectation.sizes:
                 problem.parse_size(wanted)
     assert resolved
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_shipped_files_open_with_their_kernel(path: Path) -> None:
+    """A head of at most 12 lines, the kernel, and the tail at the end."""
+    head, code, tail = header.split(path.read_text(encoding="utf-8"))
+    assert head.startswith("/*+++\n")
+    assert head.count("\n") <= 12
+    assert max(map(len, head.splitlines())) <= 100
+    assert tail.endswith("\n+++*/\n")
+    rung = catalogue.load_rung(path)
+    assert bool(rung.code) != bool(rung.library)
+    assert head + code + tail == rung.text
+
+
+def test_the_digest_of_code_is_of_what_the_compiler_sees(tmp_path: Path) -> None:
+    """Blocks in either layout, comments and white space do not count; code and text in quotes do."""
+    text = write(tmp_path, "01_a.cu").read_text()
+    digest = header.code_digest(text)
+    former = "/*+++\nminimum_cc = 1\n+++*/\n" + CODE.replace("NAME", "a")
+    for same in (
+        former,
+        text.replace("A step", "Another"),
+        text.replace("BM = 64", "BM = 32"),
+        text.replace("void a", "/* the\n kernel */ void // it\n    a"),
+    ):
+        assert same != text
+        assert header.code_digest(same) == digest
+    for other in (text.replace("void a", "void b"), text.replace('"C"', '"C "')):
+        assert header.code_digest(other) != digest

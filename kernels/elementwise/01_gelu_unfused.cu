@@ -1,9 +1,66 @@
 /*+++
 title = "GELU, one launch an operation"
-idea = "The tanh form of GELU as an array library runs it when nothing is fused: eight launches, each of which reads its operands from memory and writes its result back. 18 passes over an array are made where 2 would do."
+idea = """\
+The tanh form of GELU as an array library runs it when nothing is fused: eight launches, each of \
+which reads its operands from memory and writes its result back. 18 passes over an array are made \
+where 2 would do."""
 kind = "step"
 compared_with = ""
-removes = ""
++++*/
+
+#include "common/gelu.cuh"
+
+__device__ __forceinline__ long long element() { return (long long)blockIdx.x * BLOCK + threadIdx.x; }
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_1(const float* __restrict__ x, float* __restrict__ t, long long count) {
+    const long long i = element();
+    if (i < count) t[i] = x[i] * x[i] * x[i];
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_2(float* __restrict__ t, long long count) {
+    const long long i = element();
+    if (i < count) t[i] *= GELU_CUBIC;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_3(const float* __restrict__ x, float* __restrict__ t, long long count) {
+    const long long i = element();
+    if (i < count) t[i] += x[i];
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_4(float* __restrict__ t, long long count) {
+    const long long i = element();
+    if (i < count) t[i] *= GELU_SCALE;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_5(float* __restrict__ t, long long count) {
+    const long long i = element();
+    if (i < count) t[i] = tanhf(t[i]);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_6(float* __restrict__ t, long long count) {
+    const long long i = element();
+    if (i < count) t[i] += 1.f;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_7(const float* __restrict__ x, float* __restrict__ y, long long count) {
+    const long long i = element();
+    if (i < count) y[i] = 0.5f * x[i];
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_unfused_8(const float* __restrict__ t, float* __restrict__ y, long long count) {
+    const long long i = element();
+    if (i < count) y[i] *= t[i];
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -85,54 +142,3 @@ zeroed = false
 present = ["LDG.E", "STG.E", "MUFU.EX2"]
 absent = ["LDG.E.128", "LDS", "STS", "LDL", "STL"]
 +++*/
-#include "common/gelu.cuh"
-
-__device__ __forceinline__ long long element() { return (long long)blockIdx.x * BLOCK + threadIdx.x; }
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_1(const float* __restrict__ x, float* __restrict__ t, long long count) {
-    const long long i = element();
-    if (i < count) t[i] = x[i] * x[i] * x[i];
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_2(float* __restrict__ t, long long count) {
-    const long long i = element();
-    if (i < count) t[i] *= GELU_CUBIC;
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_3(const float* __restrict__ x, float* __restrict__ t, long long count) {
-    const long long i = element();
-    if (i < count) t[i] += x[i];
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_4(float* __restrict__ t, long long count) {
-    const long long i = element();
-    if (i < count) t[i] *= GELU_SCALE;
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_5(float* __restrict__ t, long long count) {
-    const long long i = element();
-    if (i < count) t[i] = tanhf(t[i]);
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_6(float* __restrict__ t, long long count) {
-    const long long i = element();
-    if (i < count) t[i] += 1.f;
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_7(const float* __restrict__ x, float* __restrict__ y, long long count) {
-    const long long i = element();
-    if (i < count) y[i] = 0.5f * x[i];
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_unfused_8(const float* __restrict__ t, float* __restrict__ y, long long count) {
-    const long long i = element();
-    if (i < count) y[i] *= t[i];
-}

@@ -1,9 +1,22 @@
 /*+++
 title = "GELU in one kernel"
-idea = "All eight operations in one launch: x is read once, y written once, and everything between stays in registers. Compulsory traffic only, a ninth of what the separate launches move."
+idea = """\
+All eight operations in one launch: x is read once, y written once, and everything between stays \
+in registers. Compulsory traffic only, a ninth of what the separate launches move."""
 kind = "step"
 compared_with = "gelu_unfused"
 removes = "launch-overhead"
++++*/
+
+#include "common/gelu.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+gelu_fused(const float* __restrict__ x, float* __restrict__ y, long long count) {
+    const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < count) y[i] = gelu_tanh(x[i]);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -40,10 +53,3 @@ sizes = ["16384"]
 says = "one load and one store a warp"
 check = "executed('LDG') == executed('STG')"
 +++*/
-#include "common/gelu.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-gelu_fused(const float* __restrict__ x, float* __restrict__ y, long long count) {
-    const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < count) y[i] = gelu_tanh(x[i]);
-}

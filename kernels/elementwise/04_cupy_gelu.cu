@@ -1,9 +1,12 @@
 /*+++
 title = "CuPy: fused GELU"
-idea = "The same expression as a CuPy elementwise kernel, which is what a user of an array library gets from fusing: one launch, one element a thread, compiled by the library."
+idea = """\
+The same expression as a CuPy elementwise kernel, which is what a user of an array library gets \
+from fusing: one launch, one element a thread, compiled by the library."""
 kind = "baseline"
-compared_with = ""
-removes = ""
++++*/
+
+/*+++
 minimum_cc = "8.0"
 library = "cupy_gelu"
 

@@ -1,9 +1,22 @@
 /*+++
 title = "RGB to gray, byte by byte"
-idea = "One thread a pixel: three one-byte loads from interleaved RGB and one one-byte store. A warp asks for 96 bytes with three instructions, so the memory system is kept busy with requests and not with bytes."
+idea = """\
+One thread a pixel: three one-byte loads from interleaved RGB and one one-byte store. A warp asks \
+for 96 bytes with three instructions, so the memory system is kept busy with requests and not with \
+bytes."""
 kind = "step"
 compared_with = ""
-removes = ""
++++*/
+
+#include "common/gray.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+rgb_to_gray(const unsigned char* __restrict__ rgb, unsigned char* __restrict__ gray, long long count) {
+    const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < count) gray[i] = luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
+}
+
+/*+++
 minimum_cc = "8.0"
 baseline = "cupy_rgb_to_gray"
 
@@ -36,10 +49,3 @@ absent = ["LDG.E.128", "LDS", "STS", "LDL", "STL"]
 says = "three one-byte loads and one one-byte store a pixel"
 check = "executed('LDG.E.U8') == 3 * executed('STG.E.U8')"
 +++*/
-#include "common/gray.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-rgb_to_gray(const unsigned char* __restrict__ rgb, unsigned char* __restrict__ gray, long long count) {
-    const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < count) gray[i] = luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
-}

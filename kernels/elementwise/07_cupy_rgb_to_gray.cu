@@ -1,9 +1,12 @@
 /*+++
 title = "CuPy: RGB to gray"
-idea = "The same weighted sum over the three planes of the image as a CuPy elementwise kernel: one launch, one pixel a thread, strided byte accesses."
+idea = """\
+The same weighted sum over the three planes of the image as a CuPy elementwise kernel: one launch, \
+one pixel a thread, strided byte accesses."""
 kind = "baseline"
-compared_with = ""
-removes = ""
++++*/
+
+/*+++
 minimum_cc = "8.0"
 library = "cupy_rgb_to_gray"
 

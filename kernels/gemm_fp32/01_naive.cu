@@ -1,11 +1,28 @@
 /*+++
 title = "Naive: lanes walk down rows"
 idea = """\
-One thread computes one element of C, and neighbouring lanes take neighbouring rows. Every read of A then touches 32 rows, 32 sectors for 32 \
-floats, so this is the starting point that the rest of the ladder is held against."""
+One thread computes one element of C, and neighbouring lanes take neighbouring rows. Every read of \
+A then touches 32 rows, 32 sectors for 32 floats, so this is the starting point that the rest of \
+the ladder is held against."""
 kind = "step"
 compared_with = ""
-removes = ""
++++*/
+
+#include "common/common.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK * BLOCK)
+naive(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+    // threadIdx.x is what varies along a warp, and here it picks the row: consecutive lanes are K floats apart in A.
+    const int row = blockIdx.x * BLOCK + threadIdx.x;
+    const int col = blockIdx.y * BLOCK + threadIdx.y;
+    if (row >= M || col >= N) return;
+
+    float sum = 0.f;
+    for (int k = 0; k < K; ++k) sum += A[(size_t)row * K + k] * B[(size_t)k * N + col];
+    C[(size_t)row * N + col] = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 shapes = [{ check = "ceil_div(N, BLOCK) <= 65535", says = "N must be at most 65535 * BLOCK: the grid's y dimension ends there" }]
 
@@ -47,16 +64,3 @@ check = "stall_share('lg_throttle') + stall_share('long_scoreboard') > 0.5"
 says = "the product takes M * N * K multiply-adds, no more"
 check = "executed('FFMA') == M * N * K / 32"
 +++*/
-#include "common/common.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK * BLOCK)
-naive(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
-    // threadIdx.x is what varies along a warp, and here it picks the row: consecutive lanes are K floats apart in A.
-    const int row = blockIdx.x * BLOCK + threadIdx.x;
-    const int col = blockIdx.y * BLOCK + threadIdx.y;
-    if (row >= M || col >= N) return;
-
-    float sum = 0.f;
-    for (int k = 0; k < K; ++k) sum += A[(size_t)row * K + k] * B[(size_t)k * N + col];
-    C[(size_t)row * N + col] = sum;
-}

@@ -1,11 +1,27 @@
 /*+++
 title = "B stored column-major: a regression, kept"
 idea = """\
-Each thread now walks along memory in both operands, which looks kinder to a cache. Lanes of a warp take neighbouring columns, though, and \
-those now lie K floats apart: what counts is the stride between lanes, not the stride within a thread."""
+Each thread now walks along memory in both operands, which looks kinder to a cache. Lanes of a \
+warp take neighbouring columns, though, and those now lie K floats apart: what counts is the \
+stride between lanes, not the stride within a thread."""
 kind = "regression"
 compared_with = "coalesced"
-removes = ""
++++*/
+
+#include "common/common.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK * BLOCK)
+b_transposed(const float* __restrict__ A, const float* __restrict__ B_col, float* __restrict__ C, int M, int N, int K) {
+    const int row = blockIdx.y * BLOCK + threadIdx.y;
+    const int col = blockIdx.x * BLOCK + threadIdx.x;  // varies along a warp: consecutive lanes are K floats apart in B_col
+    if (row >= M || col >= N) return;
+
+    float sum = 0.f;
+    for (int k = 0; k < K; ++k) sum += A[(size_t)row * K + k] * B_col[(size_t)col * K + k];
+    C[(size_t)row * N + col] = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 shapes = [{ check = "ceil_div(M, BLOCK) <= 65535", says = "M must be at most 65535 * BLOCK: the grid's y dimension ends there" }]
 
@@ -47,15 +63,3 @@ check = "time_us > 2 * prev_time_us"
 says = "the product takes M * N * K multiply-adds, no more"
 check = "executed('FFMA') == M * N * K / 32"
 +++*/
-#include "common/common.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK * BLOCK)
-b_transposed(const float* __restrict__ A, const float* __restrict__ B_col, float* __restrict__ C, int M, int N, int K) {
-    const int row = blockIdx.y * BLOCK + threadIdx.y;
-    const int col = blockIdx.x * BLOCK + threadIdx.x;  // varies along a warp: consecutive lanes are K floats apart in B_col
-    if (row >= M || col >= N) return;
-
-    float sum = 0.f;
-    for (int k = 0; k < K; ++k) sum += A[(size_t)row * K + k] * B_col[(size_t)col * K + k];
-    C[(size_t)row * N + col] = sum;
-}

@@ -1,11 +1,27 @@
 /*+++
 title = "Coalesced, with a one-dimensional block"
 idea = """\
-The block is a flat run of threads, and row and column come from a division and a remainder. The lanes of a warp fall on the same elements \
-as before, so nothing should move: how a thread finds its element does not matter, which element it is does."""
+The block is a flat run of threads, and row and column come from a division and a remainder. The \
+lanes of a warp fall on the same elements as before, so nothing should move: how a thread finds \
+its element does not matter, which element it is does."""
 kind = "step"
 compared_with = "coalesced"
-removes = ""
++++*/
+
+#include "common/common.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK * BLOCK)
+flat_index(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+    const int row = blockIdx.y * BLOCK + threadIdx.x / BLOCK;
+    const int col = blockIdx.x * BLOCK + threadIdx.x % BLOCK;
+    if (row >= M || col >= N) return;
+
+    float sum = 0.f;
+    for (int k = 0; k < K; ++k) sum += A[(size_t)row * K + k] * B[(size_t)k * N + col];
+    C[(size_t)row * N + col] = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 shapes = [{ check = "ceil_div(M, BLOCK) <= 65535", says = "M must be at most 65535 * BLOCK: the grid's y dimension ends there" }]
 
@@ -43,15 +59,3 @@ check = "abs(metric('l1_global_bytes') / prev_metric('l1_global_bytes') - 1) < 0
 says = "the product takes M * N * K multiply-adds, no more"
 check = "executed('FFMA') == M * N * K / 32"
 +++*/
-#include "common/common.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK * BLOCK)
-flat_index(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
-    const int row = blockIdx.y * BLOCK + threadIdx.x / BLOCK;
-    const int col = blockIdx.x * BLOCK + threadIdx.x % BLOCK;
-    if (row >= M || col >= N) return;
-
-    float sum = 0.f;
-    for (int k = 0; k < K; ++k) sum += A[(size_t)row * K + k] * B[(size_t)k * N + col];
-    C[(size_t)row * N + col] = sum;
-}

@@ -1,66 +1,16 @@
 /*+++
 title = "An 8 x 8 tile per thread"
 idea = """\
-With 8 x 8 results in registers a thread does 64 multiply-adds for 16 floats from shared memory, four times the ratio of one column of \
-eight. Registers now hold most of the reuse and leave room for two blocks a multiprocessor. Tiles are still written one float at a time; a row \
-of B is read 16 bytes at a time, but by lanes that lie eight floats apart, which meet in half of the banks: twice the passes."""
+With 8 x 8 results in registers a thread does 64 multiply-adds for 16 floats from shared memory, \
+four times the ratio of one column of eight. Registers now hold most of the reuse and leave room \
+for two blocks a multiprocessor. Tiles are still written one float at a time; a row of B is read \
+16 bytes at a time, but by lanes that lie eight floats apart, which meet in half of the banks: \
+twice the passes."""
 kind = "step"
 compared_with = "mini_tile"
 removes = "shared-instruction-pressure"
-minimum_cc = "8.0"
-shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
-
-[source]
-document = "S. Boehm, How to Optimize a CUDA Matmul Kernel for cuBLAS-like Performance: a Worklog"
-claim = "16 TFLOP/s"
-device = "RTX A6000"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 8
-TM = 8
-TN = 8
-
-[search]
-BM = [64, 128]
-BN = [64, 128]
-BK = [8, 16]
-TM = [4, 8]
-TN = [4, 8]
-
-[[constraint]]
-check = "BM % TM == 0 and BN % TN == 0"
-says = "the tile must split evenly among threads"
-
-[[constraint]]
-check = "BM * BK % ((BM / TM) * (BN / TN)) == 0 and BN * BK % ((BM / TM) * (BN / TN)) == 0 and (BM / TM) * (BN / TN) <= 256"
-says = "every thread must copy the same number of floats, and two blocks of at most 256 threads share the registers"
-
-[[launch]]
-kernel = "thread_tile_2d"
-grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
-block = ["(BM / TM) * (BN / TN)", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDG.E", "STS", "LDS", "FFMA", "BAR.SYNC"]
-absent = ["STS.128", "LDG.E.128", "LDL", "STL"]
-max_registers = 128
-
-[[expect.profile]]
-says = "less shared memory is read for the same product"
-check = "executed('LDS') < 0.8 * prev_executed('LDS')"
-
-[[expect.profile]]
-says = "shared reads eight floats apart conflict"
-check = "metric('shared_conflict_excess') > 0.1"
-
-[[expect.profile]]
-says = "the product takes M * N * K multiply-adds, no more"
-check = "executed('FFMA') == M * N * K / 32"
 +++*/
+
 #include "common/common.cuh"
 
 #define THREADS ((BM / TM) * (BN / TN))
@@ -114,3 +64,61 @@ thread_tile_2d(const float* __restrict__ A, const float* __restrict__ B, float* 
             if (row < M && col < N) C[(size_t)row * N + col] = sum[i][j];
         }
 }
+
+/*+++
+minimum_cc = "8.0"
+shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
+
+[source]
+document = "S. Boehm, How to Optimize a CUDA Matmul Kernel for cuBLAS-like Performance: a Worklog"
+claim = "16 TFLOP/s"
+device = "RTX A6000"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 8
+TM = 8
+TN = 8
+
+[search]
+BM = [64, 128]
+BN = [64, 128]
+BK = [8, 16]
+TM = [4, 8]
+TN = [4, 8]
+
+[[constraint]]
+check = "BM % TM == 0 and BN % TN == 0"
+says = "the tile must split evenly among threads"
+
+[[constraint]]
+check = "BM * BK % ((BM / TM) * (BN / TN)) == 0 and BN * BK % ((BM / TM) * (BN / TN)) == 0 and (BM / TM) * (BN / TN) <= 256"
+says = """\
+every thread must copy the same number of floats, and two blocks of at most 256 threads share the \
+registers"""
+
+[[launch]]
+kernel = "thread_tile_2d"
+grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
+block = ["(BM / TM) * (BN / TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDG.E", "STS", "LDS", "FFMA", "BAR.SYNC"]
+absent = ["STS.128", "LDG.E.128", "LDL", "STL"]
+max_registers = 128
+
+[[expect.profile]]
+says = "less shared memory is read for the same product"
+check = "executed('LDS') < 0.8 * prev_executed('LDS')"
+
+[[expect.profile]]
+says = "shared reads eight floats apart conflict"
+check = "metric('shared_conflict_excess') > 0.1"
+
+[[expect.profile]]
+says = "the product takes M * N * K multiply-adds, no more"
+check = "executed('FFMA') == M * N * K / 32"
++++*/

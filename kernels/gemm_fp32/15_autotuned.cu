@@ -1,63 +1,14 @@
 /*+++
 title = "Tile sizes left to a tuner"
-idea = "The vectorised kernel with every tile size a parameter: block tile BM x BN, depth BK, TM x TN results a thread. How much work a thread should own depends on the GPU's registers and shared memory, so the sizes are searched rather than argued."
+idea = """\
+The vectorised kernel with every tile size a parameter: block tile BM x BN, depth BK, TM x TN \
+results a thread. How much work a thread should own depends on the GPU's registers and shared \
+memory, so the sizes are searched rather than argued."""
 kind = "step"
 compared_with = "vectorized"
 removes = "shared-instruction-pressure"
-minimum_cc = "8.0"
-
-[source]
-document = "GEMM worklog"
-claim = "20 TFLOP/s with 128/128/16/8/8 (12.6 on an A100 with 64/64/16/4/4)"
-device = "RTX A6000"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 16
-TM = 8
-TN = 8
-
-[search]
-BM = [32, 64, 128, 256]
-BN = [32, 64, 128, 256]
-BK = [8, 16, 32]
-TM = [4, 8, 16]
-TN = [4, 8, 16]
-[[constraint]]
-check = "BM % TM == 0 and BN % TN == 0"
-says = "the tile must split evenly among threads"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024 and (BM // TM) * (BN // TN) % 32 == 0"
-says = "a block is whole warps, at most 1024 threads"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must load the same number of quartets of each tile"
-[[constraint]]
-check = "4 * (BM + BN) * BK <= 49152"
-says = "static shared memory ends at 48 KiB"
-[[constraint]]
-check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 40) <= 65536"
-says = "the accumulators and some forty other registers of all threads must fit in the register file"
-
-[[launch]]
-kernel = "autotuned"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "one FFMA for each lane and product"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "more results a thread, so fewer shared loads"
-check = "executed('LDS') < prev_executed('LDS')"
 +++*/
+
 #include "common/gemm_registers.cuh"
 
 constexpr int THREADS = (BM / TM) * (BN / TN);
@@ -111,3 +62,60 @@ autotuned(const float* __restrict__ A, const float* __restrict__ B, float* __res
     if (rows_are_aligned(A, B, C, N, K)) multiply<true>(A, B, C, M, N, K, m0, n0, a_tile, b_tile);
     else multiply<false>(A, B, C, M, N, K, m0, n0, a_tile, b_tile);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "GEMM worklog"
+claim = "20 TFLOP/s with 128/128/16/8/8 (12.6 on an A100 with 64/64/16/4/4)"
+device = "RTX A6000"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 16
+TM = 8
+TN = 8
+
+[search]
+BM = [32, 64, 128, 256]
+BN = [32, 64, 128, 256]
+BK = [8, 16, 32]
+TM = [4, 8, 16]
+TN = [4, 8, 16]
+[[constraint]]
+check = "BM % TM == 0 and BN % TN == 0"
+says = "the tile must split evenly among threads"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024 and (BM // TM) * (BN // TN) % 32 == 0"
+says = "a block is whole warps, at most 1024 threads"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must load the same number of quartets of each tile"
+[[constraint]]
+check = "4 * (BM + BN) * BK <= 49152"
+says = "static shared memory ends at 48 KiB"
+[[constraint]]
+check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 40) <= 65536"
+says = """\
+the accumulators and some forty other registers of all threads must fit in the register file"""
+
+[[launch]]
+kernel = "autotuned"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "one FFMA for each lane and product"
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "more results a thread, so fewer shared loads"
+check = "executed('LDS') < prev_executed('LDS')"
++++*/

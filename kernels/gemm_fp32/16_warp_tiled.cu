@@ -1,66 +1,15 @@
 /*+++
 title = "A warp tile between block and thread"
-idea = "The 32 threads of a warp own one compact patch of the tile, 8x4 threads with their results in quartets spread over it, and A is stored with its quartets permuted. Every shared access then touches each bank once, so the loads that the FMAs wait for come in the fewest wavefronts; warps that are ready and have to wait for their turn (not selected) are the sign of it."
+idea = """\
+The 32 threads of a warp own one compact patch of the tile, 8x4 threads with their results in \
+quartets spread over it, and A is stored with its quartets permuted. Every shared access then \
+touches each bank once, so the loads that the FMAs wait for come in the fewest wavefronts; warps \
+that are ready and have to wait for their turn (not selected) are the sign of it."""
 kind = "step"
 compared_with = "autotuned"
 removes = "shared-bank-conflict"
-minimum_cc = "8.0"
-
-[source]
-document = "GEMM worklog"
-claim = "21.7 TFLOP/s (RTX A6000); 5.2 scalar and 8.9 vector TFLOP/s (V100)"
-device = "RTX A6000, Tesla V100"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 8
-TM = 8
-TN = 8
-
-[search]
-BM = [64, 128, 256]
-BN = [32, 64, 128, 256]
-BK = [8, 16, 32]
-TM = [4, 8, 16]
-TN = [4, 8, 16]
-[[constraint]]
-check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
-says = "a warp is 8x4 threads, and warps must tile the block evenly"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
-says = "a block has at most 1024 threads"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must load the same number of quartets of each tile"
-[[constraint]]
-check = "4 * (BM + BN) * BK <= 49152"
-says = "static shared memory ends at 48 KiB"
-[[constraint]]
-check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 40) <= 65536"
-says = "the accumulators and some forty other registers of all threads must fit in the register file"
-
-[[launch]]
-kernel = "warp_tiled"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "one FFMA for each lane and product"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "no bank conflicts to speak of"
-check = "metric('shared_conflict_excess') < 0.05"
-[[expect.profile]]
-says = "fewer bank conflicts than before"
-check = "metric('shared_conflict_excess') < prev_metric('shared_conflict_excess')"
 +++*/
+
 #include "common/gemm_registers.cuh"
 
 constexpr int THREADS = (BM / TM) * (BN / TN);
@@ -121,3 +70,63 @@ warp_tiled(const float* __restrict__ A, const float* __restrict__ B, float* __re
     if (rows_are_aligned(A, B, C, N, K)) multiply<true>(A, B, C, M, N, K, m0, n0, a_tile, b_tile);
     else multiply<false>(A, B, C, M, N, K, m0, n0, a_tile, b_tile);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "GEMM worklog"
+claim = "21.7 TFLOP/s (RTX A6000); 5.2 scalar and 8.9 vector TFLOP/s (V100)"
+device = "RTX A6000, Tesla V100"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 8
+TM = 8
+TN = 8
+
+[search]
+BM = [64, 128, 256]
+BN = [32, 64, 128, 256]
+BK = [8, 16, 32]
+TM = [4, 8, 16]
+TN = [4, 8, 16]
+[[constraint]]
+check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
+says = "a warp is 8x4 threads, and warps must tile the block evenly"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
+says = "a block has at most 1024 threads"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must load the same number of quartets of each tile"
+[[constraint]]
+check = "4 * (BM + BN) * BK <= 49152"
+says = "static shared memory ends at 48 KiB"
+[[constraint]]
+check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 40) <= 65536"
+says = """\
+the accumulators and some forty other registers of all threads must fit in the register file"""
+
+[[launch]]
+kernel = "warp_tiled"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "one FFMA for each lane and product"
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "no bank conflicts to speak of"
+check = "metric('shared_conflict_excess') < 0.05"
+[[expect.profile]]
+says = "fewer bank conflicts than before"
+check = "metric('shared_conflict_excess') < prev_metric('shared_conflict_excess')"
++++*/

@@ -1,66 +1,14 @@
 /*+++
 title = "Two shared buffers"
-idea = "The next tile's global loads are issued before the present tile is multiplied and stored to the other buffer after it, so that their latency passes behind the FMAs. One barrier a tile is enough: nobody writes to what somebody may still read."
+idea = """\
+The next tile's global loads are issued before the present tile is multiplied and stored to the \
+other buffer after it, so that their latency passes behind the FMAs. One barrier a tile is enough: \
+nobody writes to what somebody may still read."""
 kind = "step"
 compared_with = "warp_tiled"
 removes = "memory-latency"
-minimum_cc = "8.0"
-
-[source]
-document = "GEMM worklog"
-claim = "62.8 us at 1024"
-device = "RTX 4090"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 8
-TM = 8
-TN = 8
-
-[search]
-BM = [64, 128, 256]
-BN = [32, 64, 128, 256]
-BK = [8, 16, 32]
-TM = [4, 8, 16]
-TN = [4, 8, 16]
-[[constraint]]
-check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
-says = "a warp is 8x4 threads, and warps must tile the block evenly"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
-says = "a block has at most 1024 threads"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must load the same number of quartets of each tile"
-[[constraint]]
-check = "8 * (BM + BN) * BK <= 49152"
-says = "static shared memory ends at 48 KiB"
-[[constraint]]
-check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 40) + (BM + BN) * BK <= 65536"
-says = "accumulators, the loads in flight and some forty other registers of all threads must fit in the register file"
-
-[[launch]]
-kernel = "double_buffered"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "one FFMA for each lane and product"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "warps wait less for global memory"
-check = "stall('long_scoreboard') < prev_stall('long_scoreboard')"
-[[expect.profile]]
-says = "one barrier a tile instead of two"
-check = "executed('BAR') < 0.6 * prev_executed('BAR')"
 +++*/
+
 #include "common/gemm_registers.cuh"
 
 constexpr int THREADS = (BM / TM) * (BN / TN);
@@ -143,3 +91,64 @@ double_buffered(const float* __restrict__ A, const float* __restrict__ B, float*
     if (rows_are_aligned(A, B, C, N, K)) multiply<true>(A, B, C, M, N, K, m0, n0, tiles);
     else multiply<false>(A, B, C, M, N, K, m0, n0, tiles);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "GEMM worklog"
+claim = "62.8 us at 1024"
+device = "RTX 4090"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 8
+TM = 8
+TN = 8
+
+[search]
+BM = [64, 128, 256]
+BN = [32, 64, 128, 256]
+BK = [8, 16, 32]
+TM = [4, 8, 16]
+TN = [4, 8, 16]
+[[constraint]]
+check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
+says = "a warp is 8x4 threads, and warps must tile the block evenly"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
+says = "a block has at most 1024 threads"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must load the same number of quartets of each tile"
+[[constraint]]
+check = "8 * (BM + BN) * BK <= 49152"
+says = "static shared memory ends at 48 KiB"
+[[constraint]]
+check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 40) + (BM + BN) * BK <= 65536"
+says = """\
+accumulators, the loads in flight and some forty other registers of all threads must fit in the \
+register file"""
+
+[[launch]]
+kernel = "double_buffered"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "one FFMA for each lane and product"
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "warps wait less for global memory"
+check = "stall('long_scoreboard') < prev_stall('long_scoreboard')"
+[[expect.profile]]
+says = "one barrier a tile instead of two"
+check = "executed('BAR') < 0.6 * prev_executed('BAR')"
++++*/

@@ -1,69 +1,13 @@
 /*+++
 title = "Asynchronous copies that nobody runs ahead of"
-idea = "cp.async writes global data straight to shared memory, and there are two buffers; but every copy is waited for right after it is issued, a prefetch distance of zero. The result is right, yet each tile pays the whole latency of global memory at its barrier."
+idea = """\
+cp.async writes global data straight to shared memory, and there are two buffers; but every copy \
+is waited for right after it is issued, a prefetch distance of zero. The result is right, yet each \
+tile pays the whole latency of global memory at its barrier."""
 kind = "planted"
 compared_with = "double_buffered"
-removes = ""
-minimum_cc = "8.0"
-
-[source]
-document = "GEMM worklog: its memcpy_async version, whose two barriers alias one shared allocation"
-claim = "73.4 us at 1024, slower than double_buffered's 62.8 us and unexplained there"
-device = "RTX 4090"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 8
-TM = 8
-TN = 8
-
-[search]
-BM = [64, 128, 256]
-BN = [32, 64, 128, 256]
-BK = [8, 16, 32]
-TM = [4, 8, 16]
-TN = [4, 8, 16]
-[[constraint]]
-check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
-says = "a warp is 8x4 threads, and warps must tile the block evenly"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
-says = "a block has at most 1024 threads"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must copy the same number of quartets of each tile"
-[[constraint]]
-check = "2 * 4 * (BM + BN) * BK <= 49152"
-says = "static shared memory ends at 48 KiB"
-[[constraint]]
-check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 4 * TM + 30) <= 65536"
-says = "accumulators, four k of A and some thirty other registers of all threads must fit in the register file"
-
-[[launch]]
-kernel = "async_copy_broken"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDGSTS.E.BYPASS", "LDGDEPBAR", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL", "STS"]
-
-[[expect.profile]]
-says = "one FFMA for each lane and product"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "the copies are asynchronous"
-check = "executed('LDGSTS') > 0"
-[[expect.profile]]
-says = "warps wait where the copy lands: at the wait for their own and at the barrier for the others'"
-check = "stall('long_scoreboard') + stall('barrier') > prev_stall('long_scoreboard') + prev_stall('barrier')"
-[[expect.profile]]
-says = "a good part of all time passes in that wait"
-check = "stall_share('long_scoreboard') + stall_share('barrier') > 0.15"
 +++*/
+
 #include "common/gemm_async.cuh"
 
 constexpr int THREADS = (BM / TM) * (BN / TN);
@@ -106,3 +50,68 @@ async_copy_broken(const float* __restrict__ A, const float* __restrict__ B, floa
     if (rows_are_aligned(A, B, C, N, K)) multiply<true>(A, B, C, M, N, K, m0, n0, tiles);
     else multiply<false>(A, B, C, M, N, K, m0, n0, tiles);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "GEMM worklog: its memcpy_async version, whose two barriers alias one shared allocation"
+claim = "73.4 us at 1024, slower than double_buffered's 62.8 us and unexplained there"
+device = "RTX 4090"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 8
+TM = 8
+TN = 8
+
+[search]
+BM = [64, 128, 256]
+BN = [32, 64, 128, 256]
+BK = [8, 16, 32]
+TM = [4, 8, 16]
+TN = [4, 8, 16]
+[[constraint]]
+check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
+says = "a warp is 8x4 threads, and warps must tile the block evenly"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
+says = "a block has at most 1024 threads"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must copy the same number of quartets of each tile"
+[[constraint]]
+check = "2 * 4 * (BM + BN) * BK <= 49152"
+says = "static shared memory ends at 48 KiB"
+[[constraint]]
+check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 4 * TM + 30) <= 65536"
+says = """\
+accumulators, four k of A and some thirty other registers of all threads must fit in the register \
+file"""
+
+[[launch]]
+kernel = "async_copy_broken"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDGSTS.E.BYPASS", "LDGDEPBAR", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL", "STS"]
+
+[[expect.profile]]
+says = "one FFMA for each lane and product"
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "the copies are asynchronous"
+check = "executed('LDGSTS') > 0"
+[[expect.profile]]
+says = """\
+warps wait where the copy lands: at the wait for their own and at the barrier for the others'"""
+check = "stall('long_scoreboard') + stall('barrier') > prev_stall('long_scoreboard') + prev_stall('barrier')"
+[[expect.profile]]
+says = "a good part of all time passes in that wait"
+check = "stall_share('long_scoreboard') + stall_share('barrier') > 0.15"
++++*/

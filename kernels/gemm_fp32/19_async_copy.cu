@@ -1,68 +1,14 @@
 /*+++
 title = "Asynchronous copies two stages ahead"
-idea = "The same copies, issued two k-steps before they are needed: while one stage is multiplied, the other one's data are on their way. They pass neither through registers nor through a store instruction, and the permuted layout keeps reads of shared memory free of conflicts."
+idea = """\
+The same copies, issued two k-steps before they are needed: while one stage is multiplied, the \
+other one's data are on their way. They pass neither through registers nor through a store \
+instruction, and the permuted layout keeps reads of shared memory free of conflicts."""
 kind = "step"
 compared_with = "async_copy_broken"
 removes = "async-copy-wait"
-minimum_cc = "8.0"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 8
-TM = 8
-TN = 8
-
-[search]
-BM = [64, 128, 256]
-BN = [32, 64, 128, 256]
-BK = [8, 16, 32]
-TM = [4, 8, 16]
-TN = [4, 8, 16]
-[[constraint]]
-check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
-says = "a warp is 8x4 threads, and warps must tile the block evenly"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
-says = "a block has at most 1024 threads"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must copy the same number of quartets of each tile"
-[[constraint]]
-check = "2 * 4 * (BM + BN) * BK <= 49152"
-says = "static shared memory ends at 48 KiB"
-[[constraint]]
-check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 4 * TM + 30) <= 65536"
-says = "accumulators, four k of A and some thirty other registers of all threads must fit in the register file"
-
-[[launch]]
-kernel = "async_copy"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDGSTS.E.BYPASS", "LDGDEPBAR", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL", "STS"]
-
-[[expect.profile]]
-says = "one FFMA for each lane and product"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "the copies are asynchronous"
-check = "executed('LDGSTS') > 0"
-[[expect.profile]]
-says = "warps hardly wait for copies any more"
-check = "stall('long_scoreboard') + stall('barrier') < 0.7 * (prev_stall('long_scoreboard') + prev_stall('barrier'))"
-[[expect.profile]]
-says = "beyond the ideal there is only what copying rows of A costs: 12 of 116 wavefronts"
-check = "metric('shared_conflict_excess') < 0.11"
-
-[[measured]]
-gpu = "NVIDIA H200"
-says = "0.103 of the shared wavefronts are beyond the ideal, and all of them are in LDGSTS, none in LDS. They are not bank conflicts: a warp's copy of A comes from 16 rows, and the data of each row are written by themselves, 16 wavefronts where 512 bytes need 4. The copy of B, whose rows are long, takes 4. A tile with BK = 16 halves the rows (0.043 in register_blocked_unrolled); no layout of the tile in shared memory can."
 +++*/
+
 #include "common/gemm_async.cuh"
 
 constexpr int THREADS = (BM / TM) * (BN / TN);
@@ -107,3 +53,71 @@ async_copy(const float* __restrict__ A, const float* __restrict__ B, float* __re
     if (rows_are_aligned(A, B, C, N, K)) multiply<true>(A, B, C, M, N, K, m0, n0, tiles);
     else multiply<false>(A, B, C, M, N, K, m0, n0, tiles);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 8
+TM = 8
+TN = 8
+
+[search]
+BM = [64, 128, 256]
+BN = [32, 64, 128, 256]
+BK = [8, 16, 32]
+TM = [4, 8, 16]
+TN = [4, 8, 16]
+[[constraint]]
+check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
+says = "a warp is 8x4 threads, and warps must tile the block evenly"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024"
+says = "a block has at most 1024 threads"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must copy the same number of quartets of each tile"
+[[constraint]]
+check = "2 * 4 * (BM + BN) * BK <= 49152"
+says = "static shared memory ends at 48 KiB"
+[[constraint]]
+check = "TM * TN <= 128 and (BM // TM) * (BN // TN) * (TM * TN + 4 * TM + 30) <= 65536"
+says = """\
+accumulators, four k of A and some thirty other registers of all threads must fit in the register \
+file"""
+
+[[launch]]
+kernel = "async_copy"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDGSTS.E.BYPASS", "LDGDEPBAR", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL", "STS"]
+
+[[expect.profile]]
+says = "one FFMA for each lane and product"
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "the copies are asynchronous"
+check = "executed('LDGSTS') > 0"
+[[expect.profile]]
+says = "warps hardly wait for copies any more"
+check = "stall('long_scoreboard') + stall('barrier') < 0.7 * (prev_stall('long_scoreboard') + prev_stall('barrier'))"
+[[expect.profile]]
+says = "beyond the ideal there is only what copying rows of A costs: 12 of 116 wavefronts"
+check = "metric('shared_conflict_excess') < 0.11"
+
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+0.103 of the shared wavefronts are beyond the ideal, and all of them are in LDGSTS, none in LDS. \
+They are not bank conflicts: a warp's copy of A comes from 16 rows, and the data of each row are \
+written by themselves, 16 wavefronts where 512 bytes need 4. The copy of B, whose rows are long, \
+takes 4. A tile with BK = 16 halves the rows (0.043 in register_blocked_unrolled); no layout of \
+the tile in shared memory can."""
++++*/

@@ -1,77 +1,15 @@
 /*+++
 title = "Register blocking, a k-step unrolled"
-idea = "Every thread owns 8x16 results, so that a k-step costs 6 LDS.128 for 128 FFMA instead of 4 for 64, and fetches the next operands from shared memory while it multiplies the present ones. Shared tiles arrive through a multi-stage cp.async pipeline whose addresses only ever advance, so the loop is almost nothing but FFMA; few warps an SM are enough."
+idea = """\
+Every thread owns 8x16 results, so that a k-step costs 6 LDS.128 for 128 FFMA instead of 4 for 64, \
+and fetches the next operands from shared memory while it multiplies the present ones. Shared \
+tiles arrive through a multi-stage cp.async pipeline whose addresses only ever advance, so the \
+loop is almost nothing but FFMA; few warps an SM are enough."""
 kind = "step"
 compared_with = "triple_buffered"
 removes = "fp32-pipe"
-minimum_cc = "8.0"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 16
-TM = 8
-TN = 16
-STAGES = 3
-GROUP = 16
-BLOCKS_PER_SM = 2
-
-[search]
-BM = [64, 128, 256]
-BN = [64, 128, 256]
-BK = [8, 16, 32]
-TM = [4, 8]
-TN = [8, 16]
-STAGES = [3, 4, 5]
-GROUP = [4, 8, 16, 32]
-BLOCKS_PER_SM = [1, 2, 3, 4]
-[[constraint]]
-check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
-says = "a warp is 8x4 threads, and warps must tile the block evenly"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must copy the same number of 16-byte pieces"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) % (BK // 4) == 0 and ((BM // TM) * (BN // TN) // (BK // 4)) % 8 == 0"
-says = "a thread's rows of A must lie a multiple of 8 apart, or the swizzle would differ among them"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) % (BN // 4) == 0"
-says = "a thread's rows of B must lie a whole pass of the block apart"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) >= 64 and (BM // TM) * (BN // TN) <= 512"
-says = "64 to 512 threads a block"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) * BLOCKS_PER_SM * min(255, TM * TN + 2 * (4 * TM + TN) + 24) <= 65536"
-says = "accumulators, two sets of operands and addresses of all resident threads must fit in the registers of an SM"
-[[constraint]]
-check = "4 * STAGES * (BM + BN) * BK <= 232448 // BLOCKS_PER_SM - 1024"
-says = "the stages of all resident blocks must fit in the shared memory of an SM"
-
-[[launch]]
-kernel = "register_blocked_unrolled"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "4 * STAGES * (BM + BN) * BK"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["LDGSTS.E.BYPASS", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL", "STS"]
-max_registers = 255
-
-[[expect.profile]]
-says = "one FFMA for each lane and product"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "fewer shared loads for a product than with 8x8 results a thread"
-check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
-[[expect.profile]]
-says = "the permuted rows leave no bank conflicts"
-check = "metric('shared_conflict_excess') < 0.05"
-[[measured]]
-gpu = "NVIDIA H200"
-says = "45.6 TFLOP/s at 4096, 0.89 of cuBLAS, and 14.4 at 1024, 0.39 of it. Shared loads were not the limit: dispatch stalls were, because a quarter of the FFMA find no operand in the reuse cache and read three registers. The unrolled k-step is 2200 instructions, 35 KB; at 1024, with one warp a scheduler, warps wait 30 % of the time for instructions."
 +++*/
+
 #include "common/gemm_async.cuh"
 
 // A warp is 8x4 threads. Thread (i, j) of it owns rows i, i + 8, ... and quartets of columns j, j + 4, ...: its reads of A touch eight rows
@@ -234,3 +172,79 @@ register_blocked_unrolled(const float* __restrict__ A, const float* __restrict__
     if (rows_are_aligned(A, B, C, N, K)) multiply<true>(A, B, C, M, N, K, m0, n0, tiles);
     else multiply<false>(A, B, C, M, N, K, m0, n0, tiles);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 16
+TM = 8
+TN = 16
+STAGES = 3
+GROUP = 16
+BLOCKS_PER_SM = 2
+
+[search]
+BM = [64, 128, 256]
+BN = [64, 128, 256]
+BK = [8, 16, 32]
+TM = [4, 8]
+TN = [8, 16]
+STAGES = [3, 4, 5]
+GROUP = [4, 8, 16, 32]
+BLOCKS_PER_SM = [1, 2, 3, 4]
+[[constraint]]
+check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
+says = "a warp is 8x4 threads, and warps must tile the block evenly"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must copy the same number of 16-byte pieces"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) % (BK // 4) == 0 and ((BM // TM) * (BN // TN) // (BK // 4)) % 8 == 0"
+says = "a thread's rows of A must lie a multiple of 8 apart, or the swizzle would differ among them"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) % (BN // 4) == 0"
+says = "a thread's rows of B must lie a whole pass of the block apart"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) >= 64 and (BM // TM) * (BN // TN) <= 512"
+says = "64 to 512 threads a block"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) * BLOCKS_PER_SM * min(255, TM * TN + 2 * (4 * TM + TN) + 24) <= 65536"
+says = """\
+accumulators, two sets of operands and addresses of all resident threads must fit in the registers \
+of an SM"""
+[[constraint]]
+check = "4 * STAGES * (BM + BN) * BK <= 232448 // BLOCKS_PER_SM - 1024"
+says = "the stages of all resident blocks must fit in the shared memory of an SM"
+
+[[launch]]
+kernel = "register_blocked_unrolled"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "4 * STAGES * (BM + BN) * BK"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["LDGSTS.E.BYPASS", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL", "STS"]
+max_registers = 255
+
+[[expect.profile]]
+says = "one FFMA for each lane and product"
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "fewer shared loads for a product than with 8x8 results a thread"
+check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
+[[expect.profile]]
+says = "the permuted rows leave no bank conflicts"
+check = "metric('shared_conflict_excess') < 0.05"
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+45.6 TFLOP/s at 4096, 0.89 of cuBLAS, and 14.4 at 1024, 0.39 of it. Shared loads were not the \
+limit: dispatch stalls were, because a quarter of the FFMA find no operand in the reuse cache and \
+read three registers. The unrolled k-step is 2200 instructions, 35 KB; at 1024, with one warp a \
+scheduler, warps wait 30 % of the time for instructions."""
++++*/

@@ -1,94 +1,25 @@
 /*+++
 title = "Register blocking until FMA is the limit"
-idea = "Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA. The FFMA run through the accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the other two from different register banks. The loop holds two k, short enough for the instruction cache, and is laid out in stretches that the compiler schedules one by one: each has the loads for the stretch after the next, so that they have half a product to arrive in, and stores to shared memory go out between FFMA. The tiles of the last, ragged round are dealt out along k in equal shares to all SMs, also where that means the end of one tile and the start of the next."
+idea = """\
+Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA. The FFMA run through the \
+accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the \
+other two from different register banks. Loads are issued two stretches of the loop ahead of their \
+use, and stores to shared memory go out between FFMA. The tiles of the last, ragged round are \
+dealt out along k in equal shares to all SMs."""
 kind = "step"
 compared_with = "triple_buffered"
 removes = "fp32-pipe"
-minimum_cc = "8.0"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 16
-TM = 8
-TN = 16
-GROUP = 8
-BLOCKS_PER_SM = 2
-MIN_STEPS = 8
-WORTH = 8
-
-[search]
-BM = [64, 128]
-BK = [8, 16]
-GROUP = [8, 16]
-BLOCKS_PER_SM = [2, 4]
-[[constraint]]
-check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
-says = "a warp is 8x4 threads, and warps must tile the block evenly"
-[[constraint]]
-check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
-says = "every thread must copy the same number of quartets of each tile"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) % (BN // 4) == 0 and (BM // TM) * (BN // TN) % (BK // 4) == 0"
-says = "a thread's quartets of a tile must lie a whole pass of the block apart"
-[[constraint]]
-check = "TM * TN <= 128"
-says = "16x16 accumulators alone would be more than the 255 registers of a thread"
-[[constraint]]
-check = "(BM // TM) * (BN // TN) * BLOCKS_PER_SM * min(255, TM * TN + 2 * (TM + TN) + 40) <= 65536"
-says = "accumulators, two sets of fragments and addresses of all resident threads must fit in the registers of an SM"
-[[constraint]]
-check = "8 * BK * (BM + 4 + BN) <= 101376 // BLOCKS_PER_SM - 1024"
-says = "the two halves of all resident blocks must fit in the 99 KiB of shared memory that the smallest SMs have"
-
-[[launch]]
-kernel = "register_blocked"
-grid = ["sm_count * BLOCKS_PER_SM", "ceil_div(ceil_div(M, BM) * ceil_div(N, BN), sm_count * BLOCKS_PER_SM)", "1"]
-block = ["(BM // TM) * (BN // TN)", "1", "1"]
-shared = "8 * BK * (BM + 4 + BN)"
-args = ["A", "B", "C", "partial", "arrived", "M", "N", "K"]
-
-[scratch.partial]
-dtype = "float32"
-count = "2 * sm_count * BLOCKS_PER_SM * BM * BN"
-
-[scratch.arrived]  # all zero again after every launch
-dtype = "int32"
-count = "sm_count * BLOCKS_PER_SM"
-
-[expect.sass]
-present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
-absent = ["LDL", "STL", "LDGSTS"]
-max_registers = 255
-
-[[expect.profile]]
-says = "one FFMA for each lane and product, also where tiles are cut along k: parts are added up by FADD"
-check = "executed('FFMA') == M * N * K / 32"
-[[expect.profile]]
-says = "fewer shared loads for a product than with 8x8 results a thread"
-check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
-[[expect.profile]]
-says = "the FMA pipe is the limit"
-check = "metric('fma_pipe_active') > 0.79"
-sizes = ["4096"]
-[[expect.profile]]
-says = "few FFMA wait for their registers to be read"
-check = "stall('dispatch_stall') < 0.6 * prev_stall('dispatch_stall')"
-[[expect.profile]]
-says = "storing A transposed costs few wavefronts beyond the ideal"
-check = "metric('shared_conflict_excess') < 0.1"
-
-[[measured]]
-gpu = "NVIDIA H200"
-says = "TFLOP/s at 1024, 2048 .. 8192: 36.5, 51.3, 53.4, 54.4, 54.6, 54.9, 54.9, 54.7; over cuBLAS taken in turns: 1.006, 1.029, 1.184, 1.066, 1.164, 1.079, 1.060, 1.076, geometric mean 1.082. The form before, with the loads of each product at its end, had 1.026 at 4096 and 1.036 at 8192: docs/decisions/fp32-beyond-cublas.md."
-[[measured]]
-gpu = "NVIDIA H200"
-says = "BK = 8 is 1 to 3 % slower than 16, BM = 64 as fast at 1024 and 2 to 4 % slower elsewhere, GROUP = 16 within 0.5 % of 8. Without the even cut it is level at 1024, 2048, 3072 and 5120, and 1.5 to 3.5 % slower at 4096, 6144, 7168 and 8192."
 +++*/
+
 #include <climits>
 
 #include "common/gemm_registers.cuh"
 #include "common/tile_order.cuh"
+
+// The loop holds two k, short enough for the instruction cache. It is laid out in stretches that the
+// compiler schedules one by one: each has the loads for the stretch after the next, so that they have
+// half a product to arrive in. A share of the last round may be the end of one tile and the start of
+// the next.
 
 constexpr int THREADS = (BM / TM) * (BN / TN);
 constexpr int WM = 8 * TM, WN = 4 * TN;  // what a warp of 8x4 threads owns
@@ -399,3 +330,98 @@ register_blocked(const float* __restrict__ A, const float* __restrict__ B, float
     if (rows_are_aligned(A, B, C, N, K)) multiply_tiles<true>(A, B, C, partial, arrived, M, N, K, tiles);
     else multiply_tiles<false>(A, B, C, partial, arrived, M, N, K, tiles);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 16
+TM = 8
+TN = 16
+GROUP = 8
+BLOCKS_PER_SM = 2
+MIN_STEPS = 8
+WORTH = 8
+
+[search]
+BM = [64, 128]
+BK = [8, 16]
+GROUP = [8, 16]
+BLOCKS_PER_SM = [2, 4]
+[[constraint]]
+check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0"
+says = "a warp is 8x4 threads, and warps must tile the block evenly"
+[[constraint]]
+check = "BM * BK % (4 * (BM // TM) * (BN // TN)) == 0 and BK * BN % (4 * (BM // TM) * (BN // TN)) == 0"
+says = "every thread must copy the same number of quartets of each tile"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) % (BN // 4) == 0 and (BM // TM) * (BN // TN) % (BK // 4) == 0"
+says = "a thread's quartets of a tile must lie a whole pass of the block apart"
+[[constraint]]
+check = "TM * TN <= 128"
+says = "16x16 accumulators alone would be more than the 255 registers of a thread"
+[[constraint]]
+check = "(BM // TM) * (BN // TN) * BLOCKS_PER_SM * min(255, TM * TN + 2 * (TM + TN) + 40) <= 65536"
+says = """\
+accumulators, two sets of fragments and addresses of all resident threads must fit in the \
+registers of an SM"""
+[[constraint]]
+check = "8 * BK * (BM + 4 + BN) <= 101376 // BLOCKS_PER_SM - 1024"
+says = """\
+the two halves of all resident blocks must fit in the 99 KiB of shared memory that the smallest \
+SMs have"""
+
+[[launch]]
+kernel = "register_blocked"
+grid = ["sm_count * BLOCKS_PER_SM", "ceil_div(ceil_div(M, BM) * ceil_div(N, BN), sm_count * BLOCKS_PER_SM)", "1"]
+block = ["(BM // TM) * (BN // TN)", "1", "1"]
+shared = "8 * BK * (BM + 4 + BN)"
+args = ["A", "B", "C", "partial", "arrived", "M", "N", "K"]
+
+[scratch.partial]
+dtype = "float32"
+count = "2 * sm_count * BLOCKS_PER_SM * BM * BN"
+
+[scratch.arrived]  # all zero again after every launch
+dtype = "int32"
+count = "sm_count * BLOCKS_PER_SM"
+
+[expect.sass]
+present = ["LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"]
+absent = ["LDL", "STL", "LDGSTS"]
+max_registers = 255
+
+[[expect.profile]]
+says = """\
+one FFMA for each lane and product, also where tiles are cut along k: parts are added up by FADD"""
+check = "executed('FFMA') == M * N * K / 32"
+[[expect.profile]]
+says = "fewer shared loads for a product than with 8x8 results a thread"
+check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
+[[expect.profile]]
+says = "the FMA pipe is the limit"
+check = "metric('fma_pipe_active') > 0.79"
+sizes = ["4096"]
+[[expect.profile]]
+says = "few FFMA wait for their registers to be read"
+check = "stall('dispatch_stall') < 0.6 * prev_stall('dispatch_stall')"
+[[expect.profile]]
+says = "storing A transposed costs few wavefronts beyond the ideal"
+check = "metric('shared_conflict_excess') < 0.1"
+
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+TFLOP/s at 1024, 2048 .. 8192: 36.5, 51.3, 53.4, 54.4, 54.6, 54.9, 54.9, 54.7; over cuBLAS taken \
+in turns: 1.006, 1.029, 1.184, 1.066, 1.164, 1.079, 1.060, 1.076, geometric mean 1.082. The form \
+before, with the loads of each product at its end, had 1.026 at 4096 and 1.036 at 8192: \
+docs/decisions/fp32-beyond-cublas.md."""
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+BK = 8 is 1 to 3 % slower than 16, BM = 64 as fast at 1024 and 2 to 4 % slower elsewhere, GROUP = \
+16 within 0.5 % of 8. Without the even cut it is level at 1024, 2048, 3072 and 5120, and 1.5 to \
+3.5 % slower at 4096, 6144, 7168 and 8192."""
++++*/

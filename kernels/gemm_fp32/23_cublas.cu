@@ -1,10 +1,13 @@
 /*+++
 title = "cuBLAS SGEMM"
-idea = "The library's single-precision product, with TF32 off: it picks a kernel for each size, split-K where the tiles are too few to fill the GPU. This is what the ladder is held against."
+idea = """\
+The library's single-precision product, with TF32 off: it picks a kernel for each size, split-K \
+where the tiles are too few to fill the GPU. This is what the ladder is held against."""
 kind = "baseline"
++++*/
+
+/*+++
 library = "cublas"
-compared_with = ""
-removes = ""
 minimum_cc = "8.0"
 
 [source]

@@ -1,39 +1,13 @@
 /*+++
 title = "Tensor cores straight from global memory"
-idea = "One warp computes one 16 x 16 tile of C with the WMMA interface and loads every fragment from global memory. The tensor cores are used at last, but each byte loaded serves only 16 multiply-adds, so the kernel waits for the caches."
+idea = """\
+One warp computes one 16 x 16 tile of C with the WMMA interface and loads every fragment from \
+global memory. The tensor cores are used at last, but each byte loaded serves only 16 \
+multiply-adds, so the kernel waits for the caches."""
 kind = "step"
 compared_with = ""
-removes = ""
-minimum_cc = "8.0"
-shapes = [{ check = "ceil_div(M, WARPS_M * 16) <= 65535", says = "M must be at most 65535 * 16 * WARPS_M: the grid's y dimension ends there" }]
-
-[source]
-document = "GEMM notes, WMMA chapter (its tile pointers never advance along K; mended here)"
-
-[parameters]
-WARPS_M = 2
-WARPS_N = 2
-
-[[launch]]
-kernel = "wmma_global"
-grid = ["ceil_div(N, WARPS_N * 16)", "ceil_div(M, WARPS_M * 16)", "1"]
-block = ["WARPS_M * WARPS_N * 32", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["HMMA.16816.F32", "LDG.E"]
-absent = ["LDL", "STL", "HGMMA", "LDGSTS"]
-max_registers = 128
-
-[[expect.profile]]
-says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
-check = "executed('HMMA') * 2048 == M * N * K"
-
-[[expect.profile]]
-says = "warps wait for fragments from the caches"
-check = "stall_share('long_scoreboard') + stall_share('lg_throttle') > 0.4"
 +++*/
+
 #include "common/common.cuh"
 #include "common/wmma_tile.cuh"
 
@@ -77,3 +51,35 @@ wmma_global(const elem16* __restrict__ A, const elem16* __restrict__ B, elem16* 
     __syncwarp();
     store_wmma_tile(C, row0, col0, M, N, sum, stage[warp]);
 }
+
+/*+++
+minimum_cc = "8.0"
+shapes = [{ check = "ceil_div(M, WARPS_M * 16) <= 65535", says = "M must be at most 65535 * 16 * WARPS_M: the grid's y dimension ends there" }]
+
+[source]
+document = "GEMM notes, WMMA chapter (its tile pointers never advance along K; mended here)"
+
+[parameters]
+WARPS_M = 2
+WARPS_N = 2
+
+[[launch]]
+kernel = "wmma_global"
+grid = ["ceil_div(N, WARPS_N * 16)", "ceil_div(M, WARPS_M * 16)", "1"]
+block = ["WARPS_M * WARPS_N * 32", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["HMMA.16816.F32", "LDG.E"]
+absent = ["LDL", "STL", "HGMMA", "LDGSTS"]
+max_registers = 128
+
+[[expect.profile]]
+says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
+check = "executed('HMMA') * 2048 == M * N * K"
+
+[[expect.profile]]
+says = "warps wait for fragments from the caches"
+check = "stall_share('long_scoreboard') + stall_share('lg_throttle') > 0.4"
++++*/

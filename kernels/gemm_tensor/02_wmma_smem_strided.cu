@@ -1,55 +1,15 @@
 /*+++
 title = "Shared tiles with a strided copy (planted)"
-idea = "A 128 x 128 block tile in shared memory lets 16 warps share what they load. But B is copied with neighbouring lanes a whole row of memory apart: every load touches 32 sectors, and the stores into shared memory fall into two banks. The defect of the source document, kept so that a profile can find it."
+idea = """\
+A 128 x 128 block tile in shared memory lets 16 warps share what they load. But B is copied with \
+neighbouring lanes a whole row of memory apart: every load touches 32 sectors, and the stores into \
+shared memory fall into two banks. The defect of the source document, kept so that a profile can \
+find it."""
 kind = "planted"
 compared_with = "wmma_global"
 removes = "missing-data-reuse"
-minimum_cc = "8.0"
-shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
-
-[source]
-document = "GEMM notes, WMMA chapter"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 32
-WM = 32
-WN = 32
-PAD = 8
-
-[[constraint]]
-check = "BM % WM == 0 and BN % WN == 0 and WM % 16 == 0 and WN % 16 == 0 and BK % 16 == 0"
-says = "tiles are made of 16 x 16 x 16 fragments"
-
-[[constraint]]
-check = "(BM / WM) * (BN / WN) * 32 % BN == 0 and BN * BK % ((BM / WM) * (BN / WN) * 32) == 0"
-says = "every thread keeps to one column of the tile, and copies the same number of elements"
-
-[[launch]]
-kernel = "wmma_smem_strided"
-grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
-block = ["(BM / WM) * (BN / WN) * 32", "1", "1"]
-shared = "0"
-args = ["A", "B_t", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["HMMA.16816.F32", "LDG.E.U16", "STS.U16", "LDSM"]
-absent = ["LDL", "STL", "HGMMA", "LDGSTS"]
-max_registers = 128
-
-[[expect.profile]]
-says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
-check = "executed('HMMA') * 2048 == M * N * K"
-
-[[expect.profile]]
-says = "a load of B touches a sector a lane"
-check = "metric('ld_sectors_per_request') > 16"
-
-[[expect.profile]]
-says = "the stores of B collide in two banks"
-check = "metric('shared_conflict_excess') > 0.5"
 +++*/
+
 #include "common/common.cuh"
 #include "common/wmma_tile.cuh"
 
@@ -111,3 +71,51 @@ wmma_smem_strided(const elem16* __restrict__ A, const elem16* __restrict__ B_t, 
         for (int j = 0; j < WN / 16; ++j)
             store_wmma_tile(C, row0 + warp_row + i * 16, col0 + warp_col + j * 16, M, N, sum[i][j], shared.stage[warp]);
 }
+
+/*+++
+minimum_cc = "8.0"
+shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
+
+[source]
+document = "GEMM notes, WMMA chapter"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 32
+WM = 32
+WN = 32
+PAD = 8
+
+[[constraint]]
+check = "BM % WM == 0 and BN % WN == 0 and WM % 16 == 0 and WN % 16 == 0 and BK % 16 == 0"
+says = "tiles are made of 16 x 16 x 16 fragments"
+
+[[constraint]]
+check = "(BM / WM) * (BN / WN) * 32 % BN == 0 and BN * BK % ((BM / WM) * (BN / WN) * 32) == 0"
+says = "every thread keeps to one column of the tile, and copies the same number of elements"
+
+[[launch]]
+kernel = "wmma_smem_strided"
+grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
+block = ["(BM / WM) * (BN / WN) * 32", "1", "1"]
+shared = "0"
+args = ["A", "B_t", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["HMMA.16816.F32", "LDG.E.U16", "STS.U16", "LDSM"]
+absent = ["LDL", "STL", "HGMMA", "LDGSTS"]
+max_registers = 128
+
+[[expect.profile]]
+says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
+check = "executed('HMMA') * 2048 == M * N * K"
+
+[[expect.profile]]
+says = "a load of B touches a sector a lane"
+check = "metric('ld_sectors_per_request') > 16"
+
+[[expect.profile]]
+says = "the stores of B collide in two banks"
+check = "metric('shared_conflict_excess') > 0.5"
++++*/

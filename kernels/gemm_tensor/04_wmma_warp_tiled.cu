@@ -1,60 +1,14 @@
 /*+++
 title = "A larger tile for each warp"
-idea = "Each warp computes 64 x 32 results instead of 32 x 32: a fragment of B is used four times and one of A twice, so that shared memory is read a quarter less for the same product, and eight warps do the work of sixteen."
+idea = """\
+Each warp computes 64 x 32 results instead of 32 x 32: a fragment of B is used four times and one \
+of A twice, so that shared memory is read a quarter less for the same product, and eight warps do \
+the work of sixteen."""
 kind = "step"
 compared_with = "wmma_smem"
 removes = "shared-instruction-pressure"
-minimum_cc = "8.0"
-shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
-
-[source]
-document = "GEMM notes, WMMA chapter"
-claim = "27.8 TFLOP/s, beside cuBLAS 80"
-device = "V100"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 16
-WM = 64
-WN = 32
-PAD = 8
-
-[search]
-BM = [64, 128, 256]
-BN = [64, 128, 256]
-BK = [16, 32, 64]
-WM = [32, 64]
-WN = [32, 64]
-
-[[constraint]]
-check = "BM % WM == 0 and BN % WN == 0 and WM % 16 == 0 and WN % 16 == 0 and BK % 16 == 0 and (BM / WM) * (BN / WN) <= 32"
-says = "tiles are made of 16 x 16 x 16 fragments, and a block holds at most 32 warps"
-
-[[constraint]]
-check = "BM * (BK + PAD) + BK * (BN + PAD) <= 24576"
-says = "the tiles must fit in 48 KB of shared memory"
-
-[[launch]]
-kernel = "wmma_warp_tiled"
-grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
-block = ["(BM / WM) * (BN / WN) * 32", "1", "1"]
-shared = "0"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["HMMA.16816.F32", "LDG.E.128", "STS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4"]
-absent = ["LDL", "STL", "HGMMA", "LDGSTS"]
-max_registers = 168
-
-[[expect.profile]]
-says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
-check = "executed('HMMA') * 2048 == M * N * K"
-
-[[expect.profile]]
-says = "three fragment loads for what took four"
-check = "executed('LDSM') < 0.8 * prev_executed('LDSM')"
 +++*/
+
 #include "common/common.cuh"
 #include "common/wmma_tile.cuh"
 
@@ -109,3 +63,56 @@ wmma_warp_tiled(const elem16* __restrict__ A, const elem16* __restrict__ B, elem
         for (int j = 0; j < WN / 16; ++j)
             store_wmma_tile(C, row0 + warp_row + i * 16, col0 + warp_col + j * 16, M, N, sum[i][j], shared.stage[warp]);
 }
+
+/*+++
+minimum_cc = "8.0"
+shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
+
+[source]
+document = "GEMM notes, WMMA chapter"
+claim = "27.8 TFLOP/s, beside cuBLAS 80"
+device = "V100"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 16
+WM = 64
+WN = 32
+PAD = 8
+
+[search]
+BM = [64, 128, 256]
+BN = [64, 128, 256]
+BK = [16, 32, 64]
+WM = [32, 64]
+WN = [32, 64]
+
+[[constraint]]
+check = "BM % WM == 0 and BN % WN == 0 and WM % 16 == 0 and WN % 16 == 0 and BK % 16 == 0 and (BM / WM) * (BN / WN) <= 32"
+says = "tiles are made of 16 x 16 x 16 fragments, and a block holds at most 32 warps"
+
+[[constraint]]
+check = "BM * (BK + PAD) + BK * (BN + PAD) <= 24576"
+says = "the tiles must fit in 48 KB of shared memory"
+
+[[launch]]
+kernel = "wmma_warp_tiled"
+grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
+block = ["(BM / WM) * (BN / WN) * 32", "1", "1"]
+shared = "0"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["HMMA.16816.F32", "LDG.E.128", "STS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4"]
+absent = ["LDL", "STL", "HGMMA", "LDGSTS"]
+max_registers = 168
+
+[[expect.profile]]
+says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
+check = "executed('HMMA') * 2048 == M * N * K"
+
+[[expect.profile]]
+says = "three fragment loads for what took four"
+check = "executed('LDSM') < 0.8 * prev_executed('LDSM')"
++++*/

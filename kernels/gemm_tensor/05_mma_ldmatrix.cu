@@ -1,83 +1,15 @@
 /*+++
 title = "mma.sync with ldmatrix and cp.async"
-idea = "The same tensor cores without the WMMA interface: tiles fly to shared memory asynchronously several stages ahead, are swizzled instead of padded, and reach registers by ldmatrix one step before their mma. Warps then never wait for memory; mma.sync itself, which reaches about 65% of Hopper's tensor peak, is the limit."
+idea = """\
+The same tensor cores without the WMMA interface: tiles fly to shared memory asynchronously \
+several stages ahead, are swizzled instead of padded, and reach registers by ldmatrix one step \
+before their mma. Warps then never wait for memory; mma.sync itself, which reaches about 65% of \
+Hopper's tensor peak, is the limit."""
 kind = "step"
 compared_with = "wmma_warp_tiled"
 removes = "memory-latency"
-minimum_cc = "8.0"
-
-[source]
-document = "GEMM notes, mma chapter"
-
-[parameters]
-BM = 256
-BN = 128
-BK = 32
-WM = 64
-WN = 64
-STAGES = 4
-BAND = 8
-
-[search]
-BM = [64, 128, 256]
-BN = [64, 128, 256]
-WM = [32, 64]
-WN = [32, 64]
-STAGES = [3, 4, 5]
-BAND = [4, 8, 16]
-
-[[constraint]]
-check = "BM % WM == 0 and BN % WN == 0 and WM % 16 == 0 and WN % 16 == 0 and BK % 32 == 0 and BN >= 64"
-says = "a warp tile is made of 16 x 16 steps, and a tile of B is at least eight chunks wide"
-
-[[constraint]]
-check = "(BM / WM) * (BN / WN) <= 8"
-says = "more than eight warps leave a thread too few registers for two steps' fragments"
-
-[[constraint]]
-check = "WM * WN < 4096 or BM * BN >= 16384"
-says = "with few warps of large tiles a thread copies more chunks than it has registers to address"
-
-[[constraint]]
-check = "BM * BK % ((BM / WM) * (BN / WN) * 256) == 0 and BN * BK % ((BM / WM) * (BN / WN) * 256) == 0"
-says = "every thread copies the same number of 16-byte chunks"
-
-[[constraint]]
-check = "(BM / WM) * (BN / WN) * 256 % (8 * BK) == 0 and (BM / WM) * (BN / WN) * 256 % (8 * BN) == 0"
-says = "a round of copies covers whole swizzle patterns of eight rows"
-
-[[constraint]]
-check = "STAGES >= 3 and STAGES * (BM + BN) * BK * 2 <= 232448"
-says = "the stages must fit in shared memory"
-
-[[launch]]
-kernel = "mma_ldmatrix"
-grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
-block = ["(BM / WM) * (BN / WN) * 32", "1", "1"]
-shared = "STAGES * (BM + BN) * BK * 2"
-args = ["A", "B", "C", "M", "N", "K"]
-
-[expect.sass]
-present = ["HMMA.16816.F32", "LDSM.16.M88.4", "LDSM.16.MT88.4", "LDGSTS.E.BYPASS"]
-absent = ["LDL", "STL", "HGMMA"]
-max_registers = 255
-
-[[expect.profile]]
-says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
-check = "executed('HMMA') * 2048 == M * N * K"
-
-[[expect.profile]]
-says = "tiles go to shared memory without passing through registers"
-check = "executed('LDGSTS') > 0 and executed('STS') == 0"
-
-[[expect.profile]]
-says = "the tensor cores work more of the time"
-check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
-
-[[expect.profile]]
-says = "warps hardly wait for global memory any more"
-check = "stall_share('long_scoreboard') < 0.15"
 +++*/
+
 #include "common/common.cuh"
 #include "common/cp_async.cuh"
 #include "common/elem16.cuh"
@@ -229,3 +161,79 @@ mma_ldmatrix(const elem16* __restrict__ A, const elem16* __restrict__ B, elem16*
             }
         }
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "GEMM notes, mma chapter"
+
+[parameters]
+BM = 256
+BN = 128
+BK = 32
+WM = 64
+WN = 64
+STAGES = 4
+BAND = 8
+
+[search]
+BM = [64, 128, 256]
+BN = [64, 128, 256]
+WM = [32, 64]
+WN = [32, 64]
+STAGES = [3, 4, 5]
+BAND = [4, 8, 16]
+
+[[constraint]]
+check = "BM % WM == 0 and BN % WN == 0 and WM % 16 == 0 and WN % 16 == 0 and BK % 32 == 0 and BN >= 64"
+says = "a warp tile is made of 16 x 16 steps, and a tile of B is at least eight chunks wide"
+
+[[constraint]]
+check = "(BM / WM) * (BN / WN) <= 8"
+says = "more than eight warps leave a thread too few registers for two steps' fragments"
+
+[[constraint]]
+check = "WM * WN < 4096 or BM * BN >= 16384"
+says = "with few warps of large tiles a thread copies more chunks than it has registers to address"
+
+[[constraint]]
+check = "BM * BK % ((BM / WM) * (BN / WN) * 256) == 0 and BN * BK % ((BM / WM) * (BN / WN) * 256) == 0"
+says = "every thread copies the same number of 16-byte chunks"
+
+[[constraint]]
+check = "(BM / WM) * (BN / WN) * 256 % (8 * BK) == 0 and (BM / WM) * (BN / WN) * 256 % (8 * BN) == 0"
+says = "a round of copies covers whole swizzle patterns of eight rows"
+
+[[constraint]]
+check = "STAGES >= 3 and STAGES * (BM + BN) * BK * 2 <= 232448"
+says = "the stages must fit in shared memory"
+
+[[launch]]
+kernel = "mma_ldmatrix"
+grid = ["ceil_div(M, BM) * ceil_div(N, BN)", "1", "1"]
+block = ["(BM / WM) * (BN / WN) * 32", "1", "1"]
+shared = "STAGES * (BM + BN) * BK * 2"
+args = ["A", "B", "C", "M", "N", "K"]
+
+[expect.sass]
+present = ["HMMA.16816.F32", "LDSM.16.M88.4", "LDSM.16.MT88.4", "LDGSTS.E.BYPASS"]
+absent = ["LDL", "STL", "HGMMA"]
+max_registers = 255
+
+[[expect.profile]]
+says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions, no more"
+check = "executed('HMMA') * 2048 == M * N * K"
+
+[[expect.profile]]
+says = "tiles go to shared memory without passing through registers"
+check = "executed('LDGSTS') > 0 and executed('STS') == 0"
+
+[[expect.profile]]
+says = "the tensor cores work more of the time"
+check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
+
+[[expect.profile]]
+says = "warps hardly wait for global memory any more"
+check = "stall_share('long_scoreboard') < 0.15"
++++*/

@@ -1,62 +1,15 @@
 /*+++
 title = "Warpgroup MMA fed by TMA"
-idea = "Hopper's own path: one thread asks the copy engine for a whole swizzled tile, and four warps multiply it straight from shared memory with wgmma, so that neither copies nor fragments pass through registers. There is one buffer and no overlap within a block: it waits for each tile, then multiplies it."
+idea = """\
+Hopper's own path: one thread asks the copy engine for a whole swizzled tile, and four warps \
+multiply it straight from shared memory with wgmma, so that neither copies nor fragments pass \
+through registers. There is one buffer and no overlap within a block: it waits for each tile, then \
+multiplies it."""
 kind = "step"
 compared_with = "mma_ldmatrix"
 removes = "tensor-pipe"
-minimum_cc = "9.0"
-arch_specific = true
-shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
-
-[source]
-document = "PTX ISA, asynchronous warpgroup matrix instructions"
-
-[parameters]
-BM = 128
-BN = 128
-BK = 64
-
-[search]
-BN = [128, 256]
-
-[[constraint]]
-check = "BK == 64 and (BM == 64 or BM == 128) and (BN == 128 or BN == 256) and BM * BN <= 16384"
-says = "a row of a tile is one 128-byte swizzle span, and a warpgroup's accumulators are at most 128 registers a thread"
-
-[[launch]]
-kernel = "wgmma_tma"
-grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
-block = ["128", "1", "1"]
-shared = "(BM + BN) * BK * 2 + 1024"
-args = ["map_a", "map_b", "C", "M", "N", "K"]
-
-[tensor_maps.map_a]
-array = "A_pitched"
-box = ["BK", "BM"]
-swizzle = 128
-
-[tensor_maps.map_b]
-array = "B_t"
-box = ["BK", "BN"]
-swizzle = 128
-
-[expect.sass]
-present = ["HGMMA", "UTMALDG.2D", "SYNCS"]
-absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
-max_registers = 255
-
-[[expect.profile]]
-says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds"
-check = "executed('HGMMA') * 16 * BN * 16 == M * N * K"
-
-[[expect.profile]]
-says = "no fragment passes through registers"
-check = "executed('LDSM') == 0 and executed('LDGSTS') == 0"
-
-[[expect.profile]]
-says = "a few instructions do the work of many"
-check = "executed('HGMMA') < 0.2 * prev_executed('HMMA')"
 +++*/
+
 #include "common/common.cuh"
 #include "common/tma.cuh"
 #include "common/wgmma.cuh"
@@ -101,3 +54,60 @@ wgmma_tma(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUt
 #pragma unroll
     for (int h = 0; h < HALVES; ++h) store_accumulators(C, sum[h], row0 + h * 64, col0, M, N);
 }
+
+/*+++
+minimum_cc = "9.0"
+arch_specific = true
+shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
+
+[source]
+document = "PTX ISA, asynchronous warpgroup matrix instructions"
+
+[parameters]
+BM = 128
+BN = 128
+BK = 64
+
+[search]
+BN = [128, 256]
+
+[[constraint]]
+check = "BK == 64 and (BM == 64 or BM == 128) and (BN == 128 or BN == 256) and BM * BN <= 16384"
+says = """\
+a row of a tile is one 128-byte swizzle span, and a warpgroup's accumulators are at most 128 \
+registers a thread"""
+
+[[launch]]
+kernel = "wgmma_tma"
+grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
+block = ["128", "1", "1"]
+shared = "(BM + BN) * BK * 2 + 1024"
+args = ["map_a", "map_b", "C", "M", "N", "K"]
+
+[tensor_maps.map_a]
+array = "A_pitched"
+box = ["BK", "BM"]
+swizzle = 128
+
+[tensor_maps.map_b]
+array = "B_t"
+box = ["BK", "BN"]
+swizzle = 128
+
+[expect.sass]
+present = ["HGMMA", "UTMALDG.2D", "SYNCS"]
+absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
+max_registers = 255
+
+[[expect.profile]]
+says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds"
+check = "executed('HGMMA') * 16 * BN * 16 == M * N * K"
+
+[[expect.profile]]
+says = "no fragment passes through registers"
+check = "executed('LDSM') == 0 and executed('LDGSTS') == 0"
+
+[[expect.profile]]
+says = "a few instructions do the work of many"
+check = "executed('HGMMA') < 0.2 * prev_executed('HMMA')"
++++*/

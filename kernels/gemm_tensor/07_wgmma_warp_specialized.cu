@@ -1,64 +1,15 @@
 /*+++
 title = "One warpgroup copies, two multiply"
-idea = "The block splits into roles: a producer keeps a ring of four buffers full, and two consumer warpgroups, 64 of 128 rows each, only multiply. Full and empty barriers connect them, so that copies run ahead and the tensor cores need not wait. setmaxnreg moves the producer's registers to the consumers, which lets the tile grow to 256 columns."
+idea = """\
+The block splits into roles: a producer keeps a ring of four buffers full, and two consumer \
+warpgroups, 64 of 128 rows each, only multiply. Full and empty barriers connect them, so that \
+copies run ahead and the tensor cores need not wait. setmaxnreg moves the producer's registers to \
+the consumers, which lets the tile grow to 256 columns."""
 kind = "step"
 compared_with = "wgmma_tma"
 removes = "async-copy-wait"
-minimum_cc = "9.0"
-arch_specific = true
-shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
-
-[source]
-document = "PTX ISA, asynchronous warpgroup matrix instructions"
-
-[parameters]
-BM = 128
-BN = 256
-BK = 64
-STAGES = 4
-
-[search]
-BN = [128, 256]
-STAGES = [2, 3, 4, 5, 6]
-
-[[constraint]]
-check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256)"
-says = "two consumer warpgroups take 64 rows each, and a row of a tile is one 128-byte swizzle span"
-
-[[constraint]]
-check = "STAGES * (BM + BN) * BK * 2 + 2048 <= 232448"
-says = "the ring must fit in shared memory"
-
-[[launch]]
-kernel = "wgmma_warp_specialized"
-grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
-block = ["384", "1", "1"]
-shared = "STAGES * (BM + BN) * BK * 2 + 1024"
-args = ["map_a", "map_b", "C", "M", "N", "K"]
-
-[tensor_maps.map_a]
-array = "A_pitched"
-box = ["BK", "BM"]
-swizzle = 128
-
-[tensor_maps.map_b]
-array = "B_t"
-box = ["BK", "BN"]
-swizzle = 128
-
-[expect.sass]
-present = ["HGMMA", "UTMALDG.2D", "SYNCS", "USETMAXREG"]
-absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
-max_registers = 168
-
-[[expect.profile]]
-says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds"
-check = "executed('HGMMA') * 16 * BN * 16 == M * N * K"
-
-[[expect.profile]]
-says = "the tensor cores work more of the time"
-check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
 +++*/
+
 #include "common/common.cuh"
 #include "common/tma.cuh"
 #include "common/wgmma.cuh"
@@ -124,3 +75,60 @@ wgmma_warp_specialized(const __grid_constant__ CUtensorMap map_a, const __grid_c
         store_accumulators(C, sum, row0 + band, col0, M, N);
     }
 }
+
+/*+++
+minimum_cc = "9.0"
+arch_specific = true
+shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
+
+[source]
+document = "PTX ISA, asynchronous warpgroup matrix instructions"
+
+[parameters]
+BM = 128
+BN = 256
+BK = 64
+STAGES = 4
+
+[search]
+BN = [128, 256]
+STAGES = [2, 3, 4, 5, 6]
+
+[[constraint]]
+check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256)"
+says = "two consumer warpgroups take 64 rows each, and a row of a tile is one 128-byte swizzle span"
+
+[[constraint]]
+check = "STAGES * (BM + BN) * BK * 2 + 2048 <= 232448"
+says = "the ring must fit in shared memory"
+
+[[launch]]
+kernel = "wgmma_warp_specialized"
+grid = ["ceil_div(N, BN)", "ceil_div(M, BM)", "1"]
+block = ["384", "1", "1"]
+shared = "STAGES * (BM + BN) * BK * 2 + 1024"
+args = ["map_a", "map_b", "C", "M", "N", "K"]
+
+[tensor_maps.map_a]
+array = "A_pitched"
+box = ["BK", "BM"]
+swizzle = 128
+
+[tensor_maps.map_b]
+array = "B_t"
+box = ["BK", "BN"]
+swizzle = 128
+
+[expect.sass]
+present = ["HGMMA", "UTMALDG.2D", "SYNCS", "USETMAXREG"]
+absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
+max_registers = 168
+
+[[expect.profile]]
+says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds"
+check = "executed('HGMMA') * 16 * BN * 16 == M * N * K"
+
+[[expect.profile]]
+says = "the tensor cores work more of the time"
+check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
++++*/

@@ -1,77 +1,15 @@
 /*+++
 title = "Persistent clusters with multicast"
-idea = "Pairs of blocks form a cluster, and each fetches half of a tile of B for both: a third less is read from the L2. Blocks stay resident and walk over the tiles in an order that suits the L2, every other one from the far end of k, where the last one ended. Finished tiles leave through a small piece of shared memory in whole lines while the producer already fetches the next."
+idea = """\
+Pairs of blocks form a cluster, and each fetches half of a tile of B for both: a third less is \
+read from the L2. Blocks stay resident and walk over the tiles in an order that suits the L2, \
+every other one from the far end of k, where the last one ended. Finished tiles leave through a \
+small piece of shared memory in whole lines while the producer already fetches the next."""
 kind = "step"
 compared_with = "wgmma_warp_specialized"
 removes = "tensor-pipe"
-minimum_cc = "9.0"
-arch_specific = true
-
-[source]
-document = "PTX ISA, thread block clusters and multicast; CUDA C++ Programming Guide, asynchronous copies"
-
-[parameters]
-BM = 128
-BN = 256
-BK = 64
-STAGES = 4
-CLUSTER = 2
-BAND = 8                  # rows of clusters' tiles taken together
-STORE_N = 64              # columns that leave at a time
-
-[search]
-BN = [128, 256]
-STAGES = [3, 4, 5]
-CLUSTER = [1, 2]
-BAND = [4, 8, 16]
-STORE_N = [64, 128, 256]
-
-[[constraint]]
-check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256) and (CLUSTER == 1 or CLUSTER == 2)"
-says = "two consumer warpgroups take 64 rows each, and a row of a tile is one 128-byte swizzle span"
-
-[[constraint]]
-check = "BN % STORE_N == 0 and STORE_N % 64 == 0"
-says = "a tile leaves in whole pieces of STORE_N columns"
-
-[[constraint]]
-check = "STAGES * (BM + BN) * BK * 2 + BM * (STORE_N + 8) * 2 + 2048 <= 232448"
-says = "the ring and the outgoing piece must fit in shared memory"
-
-[[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
-kernel = "wgmma_persistent"
-grid = ["ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
-block = ["384", "1", "1"]
-shared = "STAGES * (BM + BN) * BK * 2 + BM * (STORE_N + 8) * 2 + 1024"
-args = ["map_a", "map_b", "C", "M", "N", "K"]
-
-[tensor_maps.map_a]
-array = "A_pitched"
-box = ["BK", "BM"]
-swizzle = 128
-
-[tensor_maps.map_b]
-array = "B_t"
-box = ["BK", "ceil_div(BN, CLUSTER)"]
-swizzle = 128
-
-[expect.sass]
-present = ["HGMMA", "UTMALDG.2D", "STSM", "SYNCS", "USETMAXREG"]
-absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
-max_registers = 168
-
-[[expect.profile]]
-says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds"
-check = "executed('HGMMA') * 16 * BN * 16 == M * N * K"
-
-[[expect.profile]]
-says = "the tensor cores work more of the time"
-check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
-
-[[expect.profile]]
-says = "multicast asks the L2 for less"
-check = "metric('l2_sectors') < 0.85 * prev_metric('l2_sectors')"
 +++*/
+
 #include "common/common.cuh"
 #include "common/tile_order.cuh"
 #include "common/tma.cuh"
@@ -195,3 +133,74 @@ wgmma_persistent(const __grid_constant__ CUtensorMap map_a, const __grid_constan
     }
     cluster_sync();  // no block leaves while another may still arrive at its barriers
 }
+
+/*+++
+minimum_cc = "9.0"
+arch_specific = true
+
+[source]
+document = """\
+PTX ISA, thread block clusters and multicast; CUDA C++ Programming Guide, asynchronous copies"""
+
+[parameters]
+BM = 128
+BN = 256
+BK = 64
+STAGES = 4
+CLUSTER = 2
+BAND = 8                  # rows of clusters' tiles taken together
+STORE_N = 64              # columns that leave at a time
+
+[search]
+BN = [128, 256]
+STAGES = [3, 4, 5]
+CLUSTER = [1, 2]
+BAND = [4, 8, 16]
+STORE_N = [64, 128, 256]
+
+[[constraint]]
+check = "BM == 128 and BK == 64 and (BN == 128 or BN == 256) and (CLUSTER == 1 or CLUSTER == 2)"
+says = "two consumer warpgroups take 64 rows each, and a row of a tile is one 128-byte swizzle span"
+
+[[constraint]]
+check = "BN % STORE_N == 0 and STORE_N % 64 == 0"
+says = "a tile leaves in whole pieces of STORE_N columns"
+
+[[constraint]]
+check = "STAGES * (BM + BN) * BK * 2 + BM * (STORE_N + 8) * 2 + 2048 <= 232448"
+says = "the ring and the outgoing piece must fit in shared memory"
+
+[[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
+kernel = "wgmma_persistent"
+grid = ["ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+block = ["384", "1", "1"]
+shared = "STAGES * (BM + BN) * BK * 2 + BM * (STORE_N + 8) * 2 + 1024"
+args = ["map_a", "map_b", "C", "M", "N", "K"]
+
+[tensor_maps.map_a]
+array = "A_pitched"
+box = ["BK", "BM"]
+swizzle = 128
+
+[tensor_maps.map_b]
+array = "B_t"
+box = ["BK", "ceil_div(BN, CLUSTER)"]
+swizzle = 128
+
+[expect.sass]
+present = ["HGMMA", "UTMALDG.2D", "STSM", "SYNCS", "USETMAXREG"]
+absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
+max_registers = 168
+
+[[expect.profile]]
+says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds"
+check = "executed('HGMMA') * 16 * BN * 16 == M * N * K"
+
+[[expect.profile]]
+says = "the tensor cores work more of the time"
+check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
+
+[[expect.profile]]
+says = "multicast asks the L2 for less"
+check = "metric('l2_sectors') < 0.85 * prev_metric('l2_sectors')"
++++*/

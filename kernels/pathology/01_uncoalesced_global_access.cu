@@ -1,9 +1,26 @@
 /*+++
 title = "A run of neighbours for each thread"
-idea = "Every thread works through CHUNK consecutive elements, so at any moment the 32 lanes of a warp are CHUNK elements apart and each touches a sector of its own. It is how one divides work among CPU threads, and the wrong way round for a warp."
+idea = """\
+Every thread works through CHUNK consecutive elements, so at any moment the 32 lanes of a warp are \
+CHUNK elements apart and each touches a sector of its own. It is how one divides work among CPU \
+threads, and the wrong way round for a warp."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+uncoalesced_global_access(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int first = blockIdx.x * (BLOCK * CHUNK);
+#pragma unroll 4
+    for (int k = 0; k < CHUNK; ++k) {
+        const int i = first + threadIdx.x * CHUNK + k;  // lanes are CHUNK elements apart
+        if (i < count) y[i] = affine(x[i]);
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -32,14 +49,3 @@ check = "metric('ld_sectors_per_request') > 24"
 says = "a store request touches a sector a lane"
 check = "metric('st_sectors_per_request') > 24"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-uncoalesced_global_access(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int first = blockIdx.x * (BLOCK * CHUNK);
-#pragma unroll 4
-    for (int k = 0; k < CHUNK; ++k) {
-        const int i = first + threadIdx.x * CHUNK + k;  // lanes are CHUNK elements apart
-        if (i < count) y[i] = affine(x[i]);
-    }
-}

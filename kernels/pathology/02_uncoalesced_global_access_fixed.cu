@@ -1,9 +1,26 @@
 /*+++
 title = "Neighbouring lanes, neighbouring elements"
-idea = "The same loop over the same CHUNK elements a thread, dealt out so that the lanes of a warp are next to each other. A request needs 4 sectors in place of 32."
+idea = """\
+The same loop over the same CHUNK elements a thread, dealt out so that the lanes of a warp are \
+next to each other. A request needs 4 sectors in place of 32."""
 kind = "step"
 compared_with = "uncoalesced_global_access"
 removes = "uncoalesced-global-access"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+uncoalesced_global_access_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int first = blockIdx.x * (BLOCK * CHUNK);
+#pragma unroll 4
+    for (int k = 0; k < CHUNK; ++k) {
+        const int i = first + k * BLOCK + threadIdx.x;  // lanes are neighbours
+        if (i < count) y[i] = affine(x[i]);
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -39,14 +56,3 @@ check = "metric('st_sectors_per_request') < 4.5"
 says = "it is the same number of loads"
 check = "executed('LDG') == prev_executed('LDG')"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-uncoalesced_global_access_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int first = blockIdx.x * (BLOCK * CHUNK);
-#pragma unroll 4
-    for (int k = 0; k < CHUNK; ++k) {
-        const int i = first + k * BLOCK + threadIdx.x;  // lanes are neighbours
-        if (i < count) y[i] = affine(x[i]);
-    }
-}

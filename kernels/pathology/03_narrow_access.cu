@@ -1,9 +1,21 @@
 /*+++
 title = "One byte a lane"
-idea = "Each lane loads one byte, inverts it and stores it. The accesses are coalesced, but a warp has 32 bytes under way where it could have 512, and the latency of memory is paid for every one of them."
+idea = """\
+Each lane loads one byte, inverts it and stores it. The accesses are coalesced, but a warp has 32 \
+bytes under way where it could have 512, and the latency of memory is paid for every one of them."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+narrow_access(const unsigned char* __restrict__ x, unsigned char* __restrict__ y, int count) {
+#pragma unroll 1
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) y[i] = ~x[i];
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,10 +45,3 @@ check = "metric('ld_sectors_per_request') < 1.1"
 says = "the device memory has time to spare"
 check = "metric('dram_utilization') < 0.6"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-narrow_access(const unsigned char* __restrict__ x, unsigned char* __restrict__ y, int count) {
-#pragma unroll 1
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) y[i] = ~x[i];
-}

@@ -1,9 +1,25 @@
 /*+++
 title = "Every tap fetched anew"
-idea = "A moving mean over TAPS neighbours, one result a thread. Neighbouring results share all but one input, yet each thread fetches all of its own: every element passes the L1 TAPS times."
+idea = """\
+A moving mean over TAPS neighbours, one result a thread. Neighbouring results share all but one \
+input, yet each thread fetches all of its own: every element passes the L1 TAPS times."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+missing_data_reuse(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= count) return;
+    float sum = 0.f;
+#pragma unroll 16
+    for (int t = 0; t < TAPS; ++t) sum += x[i + t];
+    y[i] = sum * (1.f / TAPS);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,14 +49,3 @@ check = "metric('l1_hit_rate') > 0.7"
 says = "far more passes the L1 than the input holds"
 check = "metric('l1_global_bytes') > 20 * 4 * n"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-missing_data_reuse(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= count) return;
-    float sum = 0.f;
-#pragma unroll 16
-    for (int t = 0; t < TAPS; ++t) sum += x[i + t];
-    y[i] = sum * (1.f / TAPS);
-}

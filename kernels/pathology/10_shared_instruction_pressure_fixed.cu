@@ -1,46 +1,13 @@
 /*+++
 title = "A 4 x 4 tile a thread, 16 bytes a load"
-idea = "The same tiles and the same products, but a thread keeps 4 x 4 results in registers and loads 16 bytes at a time: eight wide loads feed 64 multiply-adds."
+idea = """\
+The same tiles and the same products, but a thread keeps 4 x 4 results in registers and loads 16 \
+bytes at a time: eight wide loads feed 64 multiply-adds."""
 kind = "step"
 compared_with = "shared_instruction_pressure"
 removes = "shared-instruction-pressure"
-minimum_cc = "8.0"
-
-[problem]
-reference = "matmul"
-k = 64
-cols = 64
-dtype = "float32"
-
-[parameters]
-BLOCK = 256
-
-[[launch]]
-kernel = "shared_instruction_pressure_fixed"
-grid = ["rows / 64", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["A", "W", "C"]
-
-[expect]
-ratio_at_least = 1.8
-
-[expect.sass]
-present = ["LDS.128", "FFMA"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "every shared load is 128 bits wide"
-check = "executed('LDS.128') == executed('LDS')"
-
-[[expect.profile]]
-says = "eight of them feed 64 multiply-adds"
-check = "executed('LDS') == executed('FFMA') / 8"
-
-[[expect.profile]]
-says = "the products are the same"
-check = "executed('FFMA') == prev_executed('FFMA')"
 +++*/
+
 #include "pathology/pathology.cuh"
 
 // The block's 64 rows of A (64 x 64) and all of W (64 x 64), 16 bytes a thread at a time.
@@ -81,3 +48,42 @@ shared_instruction_pressure_fixed(const float* __restrict__ A, const float* __re
         store_float4(C + at, make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
     }
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[problem]
+reference = "matmul"
+k = 64
+cols = 64
+dtype = "float32"
+
+[parameters]
+BLOCK = 256
+
+[[launch]]
+kernel = "shared_instruction_pressure_fixed"
+grid = ["rows / 64", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["A", "W", "C"]
+
+[expect]
+ratio_at_least = 1.8
+
+[expect.sass]
+present = ["LDS.128", "FFMA"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "every shared load is 128 bits wide"
+check = "executed('LDS.128') == executed('LDS')"
+
+[[expect.profile]]
+says = "eight of them feed 64 multiply-adds"
+check = "executed('LDS') == executed('FFMA') / 8"
+
+[[expect.profile]]
+says = "the products are the same"
+check = "executed('FFMA') == prev_executed('FFMA')"
++++*/

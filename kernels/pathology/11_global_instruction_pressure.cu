@@ -1,9 +1,27 @@
 /*+++
 title = "A load for every multiply-add"
-idea = "A polynomial by Horner's rule with the coefficients in global memory. They stay in the L1, so no latency or bandwidth of memory is at stake: each multiply-add of each thread issues a load of 4 bytes, and the queue of the load/store unit is full."
+idea = """\
+A polynomial by Horner's rule with the coefficients in global memory. They stay in the L1, so no \
+latency or bandwidth of memory is at stake: each multiply-add of each thread issues a load of 4 \
+bytes, and the queue of the load/store unit is full."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+global_instruction_pressure(const float* __restrict__ x, const float* __restrict__ c, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= count) return;
+    const float v = x[i];
+    float sum = 0.f;
+#pragma unroll 16
+    for (int k = DEGREE; k >= 0; --k) sum = fmaf(sum, v, c[k]);
+    y[i] = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,15 +51,3 @@ check = "executed('LDG') > 0.9 * executed('FFMA')"
 says = "they hit the L1"
 check = "metric('l1_hit_rate') > 0.8"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-global_instruction_pressure(const float* __restrict__ x, const float* __restrict__ c, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= count) return;
-    const float v = x[i];
-    float sum = 0.f;
-#pragma unroll 16
-    for (int k = DEGREE; k >= 0; --k) sum = fmaf(sum, v, c[k]);
-    y[i] = sum;
-}

@@ -1,9 +1,37 @@
 /*+++
 title = "A ring buffer indexed at run time"
-idea = "Each thread walks down a column and keeps the last TAPS values in an array of its own. The place of the newest one is known at run time only, and registers cannot be indexed: the array lies in local memory, and every sum reads all of it back through the L1."
+idea = """\
+Each thread walks down a column and keeps the last TAPS values in an array of its own. The place \
+of the newest one is known at run time only, and registers cannot be indexed: the array lies in \
+local memory, and every sum reads all of it back through the L1."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+local_memory_traffic(const float* __restrict__ x, float* __restrict__ y, int cols) {
+    const int col = blockIdx.x * BLOCK + threadIdx.x;
+    if (col >= cols) return;
+    float ring[TAPS];
+#pragma unroll
+    for (int t = 0; t < TAPS - 1; ++t) ring[t] = x[(size_t)t * cols + col];
+#pragma unroll 1
+    for (int turn = 0; turn < LENGTH; turn += TAPS) {
+#pragma unroll 1
+        for (int t = 0; t < TAPS; ++t) {  // rows one by one: `newest` is a variable
+            const int row = turn + t, newest = (t + TAPS - 1) % TAPS;
+            ring[newest] = x[(size_t)(row + TAPS - 1) * cols + col];
+            float sum = 0.f;
+#pragma unroll 8
+            for (int j = 1; j <= TAPS; ++j) sum += ring[(newest + j) % TAPS];  // from the oldest to the newest
+            y[(size_t)row * cols + col] = sum * (1.f / TAPS);
+        }
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -31,25 +59,3 @@ absent = []
 says = "local memory is read more than the input"
 check = "metric('local_load_sectors') > 4 * n / 8"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-local_memory_traffic(const float* __restrict__ x, float* __restrict__ y, int cols) {
-    const int col = blockIdx.x * BLOCK + threadIdx.x;
-    if (col >= cols) return;
-    float ring[TAPS];
-#pragma unroll
-    for (int t = 0; t < TAPS - 1; ++t) ring[t] = x[(size_t)t * cols + col];
-#pragma unroll 1
-    for (int turn = 0; turn < LENGTH; turn += TAPS) {
-#pragma unroll 1
-        for (int t = 0; t < TAPS; ++t) {  // rows one by one: `newest` is a variable
-            const int row = turn + t, newest = (t + TAPS - 1) % TAPS;
-            ring[newest] = x[(size_t)(row + TAPS - 1) * cols + col];
-            float sum = 0.f;
-#pragma unroll 8
-            for (int j = 1; j <= TAPS; ++j) sum += ring[(newest + j) % TAPS];  // from the oldest to the newest
-            y[(size_t)row * cols + col] = sum * (1.f / TAPS);
-        }
-    }
-}

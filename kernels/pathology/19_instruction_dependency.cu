@@ -1,9 +1,21 @@
 /*+++
 title = "One chain of arithmetic a thread"
-idea = "Each multiply-add needs the result of the one before, which takes four cycles, and a scheduler has two warps to choose from. Half of the issue slots find nobody ready."
+idea = """\
+Each multiply-add needs the result of the one before, which takes four cycles, and a scheduler has \
+two warps to choose from. Half of the issue slots find nobody ready."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+instruction_dependency(const float* __restrict__ x, float* __restrict__ y, int count) {
+#pragma unroll 1
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) y[i] = iterate(x[i], STEPS);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -34,10 +46,3 @@ check = "stall_share('wait') > 0.4"
 says = "the schedulers often find nobody ready"
 check = "metric('issue_active') < 0.6"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-instruction_dependency(const float* __restrict__ x, float* __restrict__ y, int count) {
-#pragma unroll 1
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) y[i] = iterate(x[i], STEPS);
-}

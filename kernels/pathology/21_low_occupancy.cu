@@ -1,9 +1,25 @@
 /*+++
 title = "Shared memory that keeps other blocks out"
-idea = "A streaming kernel whose launch asks for 64 KiB of shared memory a block, left over from a version that needed it. Three blocks of four warps fit on an H200's SM: far too few loads under way."
+idea = """\
+A streaming kernel whose launch asks for 64 KiB of shared memory a block, left over from a version \
+that needed it. Three blocks of four warps fit on an H200's SM: far too few loads under way."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+low_occupancy(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int first = blockIdx.x * (BLOCK * PER_THREAD) + threadIdx.x;
+#pragma unroll 1
+    for (int k = 0; k < PER_THREAD; ++k) {
+        const int i = first + k * BLOCK;
+        if (i < count) y[i] = affine(x[i]);
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -32,14 +48,3 @@ check = "metric('theoretical_occupancy') < 0.25"
 says = "warps wait for loads"
 check = "stall_share('long_scoreboard') > 0.5"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-low_occupancy(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int first = blockIdx.x * (BLOCK * PER_THREAD) + threadIdx.x;
-#pragma unroll 1
-    for (int k = 0; k < PER_THREAD; ++k) {
-        const int i = first + k * BLOCK;
-        if (i < count) y[i] = affine(x[i]);
-    }
-}

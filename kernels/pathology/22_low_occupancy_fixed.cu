@@ -1,9 +1,26 @@
 /*+++
 title = "As much shared memory as it uses"
-idea = "Only the shared memory in the launch changes, to the none that the code uses, and the SM fills up."
+idea = """\
+Only the shared memory in the launch changes, to the none that the code uses, and the SM fills \
+up."""
 kind = "step"
 compared_with = "low_occupancy"
 removes = "low-occupancy"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+low_occupancy_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int first = blockIdx.x * (BLOCK * PER_THREAD) + threadIdx.x;
+#pragma unroll 1
+    for (int k = 0; k < PER_THREAD; ++k) {
+        const int i = first + k * BLOCK;
+        if (i < count) y[i] = affine(x[i]);
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -35,14 +52,3 @@ check = "metric('theoretical_occupancy') > 0.9"
 says = "the code is the same"
 check = "executed('LDG') == prev_executed('LDG')"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-low_occupancy_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int first = blockIdx.x * (BLOCK * PER_THREAD) + threadIdx.x;
-#pragma unroll 1
-    for (int k = 0; k < PER_THREAD; ++k) {
-        const int i = first + k * BLOCK;
-        if (i < count) y[i] = affine(x[i]);
-    }
-}

@@ -1,9 +1,22 @@
 /*+++
 title = "Sixteen blocks"
-idea = "A grid of a fixed 16 blocks, right for some small GPU of the past: on an H200 116 of the 132 SMs have nothing to do."
+idea = """\
+A grid of a fixed 16 blocks, right for some small GPU of the past: on an H200 116 of the 132 SMs \
+have nothing to do."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+grid_too_small(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int stride = gridDim.x * BLOCK;
+#pragma unroll 4
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += stride) y[i] = affine(x[i]);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -28,11 +41,3 @@ absent = ["LDL", "STL"]
 says = "the grid fills a small part of the GPU"
 check = "metric('waves') < 0.2"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-grid_too_small(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int stride = gridDim.x * BLOCK;
-#pragma unroll 4
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += stride) y[i] = affine(x[i]);
-}

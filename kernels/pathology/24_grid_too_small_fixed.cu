@@ -4,6 +4,18 @@ idea = "The same grid-stride loop on a grid that follows the number of SMs."
 kind = "step"
 compared_with = "grid_too_small"
 removes = "grid-too-small"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+grid_too_small_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int stride = gridDim.x * BLOCK;
+#pragma unroll 4
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += stride) y[i] = affine(x[i]);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -35,11 +47,3 @@ check = "metric('waves') > 0.9"
 says = "the elements are the same"
 check = "0.9 < executed('STG') / prev_executed('STG') < 1.1"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-grid_too_small_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int stride = gridDim.x * BLOCK;
-#pragma unroll 4
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += stride) y[i] = affine(x[i]);
-}

@@ -1,9 +1,23 @@
 /*+++
 title = "One block more than fits"
-idea = "The work is split evenly over one block more than the GPU can hold at once. That block starts when the others are done, and runs alone: a second wave for 1/265 of the work."
+idea = """\
+The work is split evenly over one block more than the GPU can hold at once. That block starts when \
+the others are done, and runs alone: a second wave for 1/265 of the work."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+tail_effect(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int share = ceil_div(count, (int)gridDim.x);
+    const int end = min((int)(blockIdx.x + 1) * share, count);
+#pragma unroll 1
+    for (int i = blockIdx.x * share + threadIdx.x; i < end; i += BLOCK) y[i] = iterate(x[i], STEPS);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -30,12 +44,3 @@ max_registers = 32
 says = "one wave and a bit"
 check = "1 < metric('waves') < 1.1"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-tail_effect(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int share = ceil_div(count, (int)gridDim.x);
-    const int end = min((int)(blockIdx.x + 1) * share, count);
-#pragma unroll 1
-    for (int i = blockIdx.x * share + threadIdx.x; i < end; i += BLOCK) y[i] = iterate(x[i], STEPS);
-}

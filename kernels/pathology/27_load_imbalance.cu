@@ -1,9 +1,24 @@
 /*+++
 title = "The hard part in a few blocks"
-idea = "The first 1/64 of the elements need 32 times the steps of the others, and each block takes a contiguous share: the few blocks that hold them work on long after the rest of the GPU has gone idle."
+idea = """\
+The first 1/64 of the elements need 32 times the steps of the others, and each block takes a \
+contiguous share: the few blocks that hold them work on long after the rest of the GPU has gone \
+idle."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+load_imbalance(const float* __restrict__ x, float* __restrict__ y, int count, int heavy) {
+    const int share = ceil_div(count, (int)gridDim.x);
+    const int end = min((int)(blockIdx.x + 1) * share, count);
+#pragma unroll 1
+    for (int i = blockIdx.x * share + threadIdx.x; i < end; i += BLOCK) y[i] = iterate(x[i], i < heavy ? LONG_STEPS : STEPS);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -32,12 +47,3 @@ absent = ["LDL", "STL"]
 says = "the busiest SM works far longer than the mean"
 check = "metric('sm_active_cycles_max') > 1.3 * metric('sm_active_cycles')"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-load_imbalance(const float* __restrict__ x, float* __restrict__ y, int count, int heavy) {
-    const int share = ceil_div(count, (int)gridDim.x);
-    const int end = min((int)(blockIdx.x + 1) * share, count);
-#pragma unroll 1
-    for (int i = blockIdx.x * share + threadIdx.x; i < end; i += BLOCK) y[i] = iterate(x[i], i < heavy ? LONG_STEPS : STEPS);
-}

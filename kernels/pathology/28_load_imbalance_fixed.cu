@@ -1,9 +1,22 @@
 /*+++
 title = "The hard part dealt out to all"
-idea = "The same elements on the same grid, dealt out in turns: every block gets its share of the hard ones."
+idea = """\
+The same elements on the same grid, dealt out in turns: every block gets its share of the hard \
+ones."""
 kind = "step"
 compared_with = "load_imbalance"
 removes = "load-imbalance"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+load_imbalance_fixed(const float* __restrict__ x, float* __restrict__ y, int count, int heavy) {
+#pragma unroll 1
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) y[i] = iterate(x[i], i < heavy ? LONG_STEPS : STEPS);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -39,10 +52,3 @@ check = "metric('sm_active_cycles_max') < 1.15 * metric('sm_active_cycles')"
 says = "the multiply-adds are the same"
 check = "0.98 < executed('FFMA') / prev_executed('FFMA') < 1.02"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-load_imbalance_fixed(const float* __restrict__ x, float* __restrict__ y, int count, int heavy) {
-#pragma unroll 1
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) y[i] = iterate(x[i], i < heavy ? LONG_STEPS : STEPS);
-}

@@ -1,9 +1,46 @@
 /*+++
 title = "One kind of work a warp"
-idea = "Four neighbouring warps share 128 elements so that each takes the four runs of one kind. A run of eight floats is a whole sector, so the accesses stay as good as they were."
+idea = """\
+Four neighbouring warps share 128 elements so that each takes the four runs of one kind. A run of \
+eight floats is a whole sector, so the accesses stay as good as they were."""
 kind = "step"
 compared_with = "warp_divergence"
 removes = "warp-divergence"
++++*/
+
+#include "pathology/pathology.cuh"
+
+// Four small steps of four different equations; H is small enough for all of them to stay within 0 and 1.
+#define H (1.f / 512.f)
+
+__device__ __forceinline__ float evolve(float v, int kind) {
+    switch (kind) {
+    case 0:
+#pragma unroll 8
+        for (int k = 0; k < STEPS; ++k) v = v + H * (1.f - v);
+        break;
+    case 1:
+#pragma unroll 8
+        for (int k = 0; k < STEPS; ++k) v = v - H * (v * v);
+        break;
+    case 2:
+#pragma unroll 8
+        for (int k = 0; k < STEPS; ++k) v = v + H * (v * (1.f - v));
+        break;
+    default:
+#pragma unroll 8
+        for (int k = 0; k < STEPS; ++k) v = v - H * (v * v * v);
+    }
+    return v;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+warp_divergence_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x / 128 * 128 + threadIdx.x % 32 / 8 * 32 + threadIdx.x / 32 % 4 * 8 + threadIdx.x % 8;
+    if (i < count) y[i] = evolve(x[i], i / 8 % 4);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -36,34 +73,3 @@ check = "metric('lanes_per_instruction') > 30"
 says = "the accesses are as good as before"
 check = "metric('ld_sectors_per_request') < 4.5"
 +++*/
-#include "pathology/pathology.cuh"
-
-// Four small steps of four different equations; H is small enough for all of them to stay within 0 and 1.
-#define H (1.f / 512.f)
-
-__device__ __forceinline__ float evolve(float v, int kind) {
-    switch (kind) {
-    case 0:
-#pragma unroll 8
-        for (int k = 0; k < STEPS; ++k) v = v + H * (1.f - v);
-        break;
-    case 1:
-#pragma unroll 8
-        for (int k = 0; k < STEPS; ++k) v = v - H * (v * v);
-        break;
-    case 2:
-#pragma unroll 8
-        for (int k = 0; k < STEPS; ++k) v = v + H * (v * (1.f - v));
-        break;
-    default:
-#pragma unroll 8
-        for (int k = 0; k < STEPS; ++k) v = v - H * (v * v * v);
-    }
-    return v;
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-warp_divergence_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x / 128 * 128 + threadIdx.x % 32 / 8 * 32 + threadIdx.x / 32 % 4 * 8 + threadIdx.x % 8;
-    if (i < count) y[i] = evolve(x[i], i / 8 % 4);
-}

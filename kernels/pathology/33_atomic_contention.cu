@@ -1,9 +1,33 @@
 /*+++
 title = "Every thread at the same few counters"
-idea = "A histogram with 16 bins, counted in global memory. Each element is an atomic on one of 16 addresses that lie side by side in the L2, and one place in the L2 works off the updates of the whole GPU."
+idea = """\
+A histogram with 16 bins, counted in global memory. Each element is an atomic on one of 16 \
+addresses that lie side by side in the L2, and one place in the L2 works off the updates of the \
+whole GPU."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+// The last block to arrive copies the counts to y, reading them past the L1, which other SMs' atomics do not pass through.
+__device__ __forceinline__ void publish(int* bins, int* ticket, int* y) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
+    __syncthreads();
+    if (last && threadIdx.x < BINS) y[threadIdx.x] = atomicAdd(bins + threadIdx.x, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+atomic_contention(const int* __restrict__ key, int* bins, int* ticket, int* __restrict__ y, int count) {
+#pragma unroll 4
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) atomicAdd(bins + key[i], 1);
+    publish(bins, ticket, y);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -44,21 +68,3 @@ check = "executed('RED') + executed('ATOMG') >= n / 32"
 says = "the device memory has time to spare"
 check = "metric('dram_utilization') < 0.3"
 +++*/
-#include "pathology/pathology.cuh"
-
-// The last block to arrive copies the counts to y, reading them past the L1, which other SMs' atomics do not pass through.
-__device__ __forceinline__ void publish(int* bins, int* ticket, int* y) {
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
-    __syncthreads();
-    if (last && threadIdx.x < BINS) y[threadIdx.x] = atomicAdd(bins + threadIdx.x, 0);
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-atomic_contention(const int* __restrict__ key, int* bins, int* ticket, int* __restrict__ y, int count) {
-#pragma unroll 4
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) atomicAdd(bins + key[i], 1);
-    publish(bins, ticket, y);
-}

@@ -1,9 +1,38 @@
 /*+++
 title = "A constant for each lane"
-idea = "A table of 32 entries in constant memory, indexed by data. The constant cache hands one address a time to a whole warp: where 32 lanes ask for some 20 different entries, it serves them one after the other."
+idea = """\
+A table of 32 entries in constant memory, indexed by data. The constant cache hands one address a \
+time to a whole warp: where 32 lanes ask for some 20 different entries, it serves them one after \
+the other."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+struct Table {
+    float value[ENTRIES];
+    constexpr Table() : value() {
+        for (int k = 0; k < ENTRIES; ++k) value[k] = 1.f / (float)(k + 1);
+    }
+};
+__constant__ Table table = Table();
+
+// Sum of the entries that the key's six groups of five bits name.
+__device__ __forceinline__ float look_up(const float* entries, int key) {
+    float sum = 0.f;
+#pragma unroll
+    for (int j = 0; j < 6; ++j) sum += entries[key >> (5 * j) & (ENTRIES - 1)];
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+constant_cache_divergence(const int* __restrict__ key, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < count) y[i] = look_up(table.value, key[i]);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,26 +62,3 @@ check = "executed('LDC') >= 6 * n / 32"
 says = "the device memory has time to spare"
 check = "metric('dram_utilization') < 0.5"
 +++*/
-#include "pathology/pathology.cuh"
-
-struct Table {
-    float value[ENTRIES];
-    constexpr Table() : value() {
-        for (int k = 0; k < ENTRIES; ++k) value[k] = 1.f / (float)(k + 1);
-    }
-};
-__constant__ Table table = Table();
-
-// Sum of the entries that the key's six groups of five bits name.
-__device__ __forceinline__ float look_up(const float* entries, int key) {
-    float sum = 0.f;
-#pragma unroll
-    for (int j = 0; j < 6; ++j) sum += entries[key >> (5 * j) & (ENTRIES - 1)];
-    return sum;
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-constant_cache_divergence(const int* __restrict__ key, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < count) y[i] = look_up(table.value, key[i]);
-}

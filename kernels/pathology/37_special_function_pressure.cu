@@ -1,9 +1,30 @@
 /*+++
 title = "A power is an exponential of a logarithm"
-idea = "The sum of the first powers of x, each power as 2^(k log2 x). Every term needs the special-function unit, which takes a quarter of the lanes of the other pipes a cycle at most: all warps queue up for it."
+idea = """\
+The sum of the first powers of x, each power as 2^(k log2 x). Every term needs the \
+special-function unit, which takes a quarter of the lanes of the other pipes a cycle at most: all \
+warps queue up for it."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+__device__ __forceinline__ float log2_fast(float v) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
+__device__ __forceinline__ float exp2_fast(float v) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+special_function_pressure(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= count) return;
+    const float l = log2_fast(x[i]);
+    float sum = 0.f;
+#pragma unroll
+    for (int k = 0; k <= DEGREE; ++k) sum += exp2_fast((float)k * l);
+    y[i] = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -34,18 +55,3 @@ check = "executed('MUFU') >= 64 * n / 32"
 says = "the special-function pipe is busy"
 check = "metric('xu_pipe_active') > 0.6"
 +++*/
-#include "pathology/pathology.cuh"
-
-__device__ __forceinline__ float log2_fast(float v) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
-__device__ __forceinline__ float exp2_fast(float v) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-special_function_pressure(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= count) return;
-    const float l = log2_fast(x[i]);
-    float sum = 0.f;
-#pragma unroll
-    for (int k = 0; k <= DEGREE; ++k) sum += exp2_fast((float)k * l);
-    y[i] = sum;
-}

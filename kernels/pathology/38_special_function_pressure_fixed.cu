@@ -4,6 +4,22 @@ idea = "The same sum by Horner's rule: a multiply-add a term, and no special fun
 kind = "step"
 compared_with = "special_function_pressure"
 removes = "special-function-pressure"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+special_function_pressure_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= count) return;
+    const float v = x[i];
+    float sum = 0.f;
+#pragma unroll 16
+    for (int k = 0; k <= DEGREE; ++k) sum = fmaf(sum, v, 1.f);
+    y[i] = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -37,15 +53,3 @@ check = "executed('MUFU') == 0"
 says = "a multiply-add for every term"
 check = "executed('FFMA') >= 63 * n / 32"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-special_function_pressure_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= count) return;
-    const float v = x[i];
-    float sum = 0.f;
-#pragma unroll 16
-    for (int k = 0; k <= DEGREE; ++k) sum = fmaf(sum, v, 1.f);
-    y[i] = sum;
-}

@@ -1,9 +1,28 @@
 /*+++
 title = "Constants without an f"
-idea = "The data are float, but the constants are written 0.5 and 4096.0, so the compiler computes in double precision, and `auto` carries the double through the whole chain. On this GPU that halves the arithmetic rate; on most others it is 32 or 64 times slower."
+idea = """\
+The data are float, but the constants are written 0.5 and 4096.0, so the compiler computes in \
+double precision, and `auto` carries the double through the whole chain. On this GPU that halves \
+the arithmetic rate; on most others it is 32 or 64 times slower."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+double_precision(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= count) return;
+    const auto keep = 1.0 - 1.0 / 4096.0;
+    const auto gain = 0.5 / 4096.0;
+    auto v = x[i] * keep + gain;
+#pragma unroll 16
+    for (int k = 1; k < STEPS; ++k) v = v * keep + gain;
+    y[i] = (float)v;
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,16 +52,3 @@ check = "executed('DFMA') >= 512 * n / 32"
 says = "the double-precision pipe is busy"
 check = "metric('fp64_pipe_active') > 0.6"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-double_precision(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= count) return;
-    const auto keep = 1.0 - 1.0 / 4096.0;
-    const auto gain = 0.5 / 4096.0;
-    auto v = x[i] * keep + gain;
-#pragma unroll 16
-    for (int k = 1; k < STEPS; ++k) v = v * keep + gain;
-    y[i] = (float)v;
-}

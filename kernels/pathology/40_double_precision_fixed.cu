@@ -1,9 +1,27 @@
 /*+++
 title = "The same constants with an f"
-idea = "Four characters f. The chain runs in single precision, and is as accurate as float data ask for."
+idea = """\
+Four characters f. The chain runs in single precision, and is as accurate as float data ask for."""
 kind = "step"
 compared_with = "double_precision"
 removes = "double-precision"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+double_precision_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= count) return;
+    const auto keep = 1.0f - 1.0f / 4096.0f;
+    const auto gain = 0.5f / 4096.0f;
+    auto v = x[i] * keep + gain;
+#pragma unroll 16
+    for (int k = 1; k < STEPS; ++k) v = v * keep + gain;
+    y[i] = (float)v;
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -36,16 +54,3 @@ check = "executed('DFMA') + executed('DADD') + executed('DMUL') == 0"
 says = "as many multiply-adds"
 check = "0.98 < executed('FFMA') / prev_executed('DFMA') < 1.02"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-double_precision_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= count) return;
-    const auto keep = 1.0f - 1.0f / 4096.0f;
-    const auto gain = 0.5f / 4096.0f;
-    auto v = x[i] * keep + gain;
-#pragma unroll 16
-    for (int k = 1; k < STEPS; ++k) v = v * keep + gain;
-    y[i] = (float)v;
-}

@@ -1,39 +1,13 @@
 /*+++
 title = "A half-precision product on the FMA pipe"
-idea = "A product of half-precision matrices, summed up in float. It is tiled in shared memory and registers like a good float kernel, and is no faster than one: the tensor cores, which multiply this type many times faster, stand idle."
+idea = """\
+A product of half-precision matrices, summed up in float. It is tiled in shared memory and \
+registers like a good float kernel, and is no faster than one: the tensor cores, which multiply \
+this type many times faster, stand idle."""
 kind = "planted"
 compared_with = ""
-removes = ""
-minimum_cc = "8.0"
-
-[problem]
-reference = "matmul"
-k = 256
-cols = 256
-dtype = "float16"
-
-[parameters]
-BLOCK = 128
-
-[[launch]]
-kernel = "tensor_core_unused"
-grid = ["rows / 64", "4", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["A", "W", "C"]
-
-[expect.sass]
-present = ["FFMA", "HADD2.F32"]
-absent = ["LDL", "STL", "HMMA"]
-
-[[expect.profile]]
-says = "the products run on the FMA pipe"
-check = "executed('FFMA') >= 256 * n / 32"
-
-[[expect.profile]]
-says = "the tensor cores stand idle"
-check = "executed('HMMA') == 0"
 +++*/
+
 #include "pathology/pathology.cuh"
 #include <cuda_fp16.h>
 
@@ -94,3 +68,35 @@ tensor_core_unused(const __half* __restrict__ A, const __half* __restrict__ W, f
         store_float4(C + at, make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
     }
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[problem]
+reference = "matmul"
+k = 256
+cols = 256
+dtype = "float16"
+
+[parameters]
+BLOCK = 128
+
+[[launch]]
+kernel = "tensor_core_unused"
+grid = ["rows / 64", "4", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["A", "W", "C"]
+
+[expect.sass]
+present = ["FFMA", "HADD2.F32"]
+absent = ["LDL", "STL", "HMMA"]
+
+[[expect.profile]]
+says = "the products run on the FMA pipe"
+check = "executed('FFMA') >= 256 * n / 32"
+
+[[expect.profile]]
+says = "the tensor cores stand idle"
+check = "executed('HMMA') == 0"
++++*/

@@ -1,42 +1,13 @@
 /*+++
 title = "The same tiles on the tensor cores"
-idea = "The same tiles of the same size in shared memory; each warp multiplies its quarter with 16 x 16 x 16 tensor-core fragments."
+idea = """\
+The same tiles of the same size in shared memory; each warp multiplies its quarter with 16 x 16 x \
+16 tensor-core fragments."""
 kind = "step"
 compared_with = "tensor_core_unused"
 removes = "tensor-core-unused"
-minimum_cc = "8.0"
-
-[problem]
-reference = "matmul"
-k = 256
-cols = 256
-dtype = "float16"
-
-[parameters]
-BLOCK = 128
-
-[[launch]]
-kernel = "tensor_core_unused_fixed"
-grid = ["rows / 64", "4", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["A", "W", "C"]
-
-[expect]
-ratio_at_least = 2
-
-[expect.sass]
-present = ["HMMA", "LDSM"]
-absent = ["LDL", "STL", "FFMA"]
-
-[[expect.profile]]
-says = "the products run on the tensor cores"
-check = "executed('HMMA') > 0"
-
-[[expect.profile]]
-says = "none is left on the FMA pipe"
-check = "executed('FFMA') < 0.01 * prev_executed('FFMA')"
 +++*/
+
 #include "pathology/pathology.cuh"
 #include <cuda_fp16.h>
 #include <mma.h>
@@ -98,3 +69,38 @@ tensor_core_unused_fixed(const __half* __restrict__ A, const __half* __restrict_
             store_matrix_sync(C + at, sum[r][c], COLS, mem_row_major);
         }
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[problem]
+reference = "matmul"
+k = 256
+cols = 256
+dtype = "float16"
+
+[parameters]
+BLOCK = 128
+
+[[launch]]
+kernel = "tensor_core_unused_fixed"
+grid = ["rows / 64", "4", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["A", "W", "C"]
+
+[expect]
+ratio_at_least = 2
+
+[expect.sass]
+present = ["HMMA", "LDSM"]
+absent = ["LDL", "STL", "FFMA"]
+
+[[expect.profile]]
+says = "the products run on the tensor cores"
+check = "executed('HMMA') > 0"
+
+[[expect.profile]]
+says = "none is left on the FMA pipe"
+check = "executed('FFMA') < 0.01 * prev_executed('FFMA')"
++++*/

@@ -1,9 +1,27 @@
 /*+++
 title = "One body for all, the constants as data"
-idea = "The classes differ in two numbers only. They become data, and one short loop serves every class."
+idea = """\
+The classes differ in two numbers only. They become data, and one short loop serves every class."""
 kind = "step"
 compared_with = "instruction_cache"
 removes = "instruction-cache"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+instruction_cache_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+#pragma unroll 1
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) {
+        const float factor = step_factor(i / 32 % 64), offset = step_offset(i / 32 % 64);
+        float v = x[i];
+#pragma unroll 32
+        for (int k = 0; k < STEPS; ++k) v = fmaf(v, factor, offset);
+        y[i] = v;
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -38,16 +56,3 @@ check = "stall_share('no_instruction') < 0.15"
 says = "about the same multiply-adds"
 check = "0.95 < executed('FFMA') / prev_executed('FFMA') < 1.05"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-instruction_cache_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-#pragma unroll 1
-    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < count; i += gridDim.x * BLOCK) {
-        const float factor = step_factor(i / 32 % 64), offset = step_offset(i / 32 % 64);
-        float v = x[i];
-#pragma unroll 32
-        for (int k = 0; k < STEPS; ++k) v = fmaf(v, factor, offset);
-        y[i] = v;
-    }
-}

@@ -1,9 +1,28 @@
 /*+++
 title = "A launch for every step"
-idea = "Each of 64 steps is a kernel of its own that reads the array and writes it back: a megabyte that stays in the L2. A launch works for a microsecond or two, and starting and draining it takes as long again."
+idea = """\
+Each of 64 steps is a kernel of its own that reads the array and writes it back: a megabyte that \
+stays in the L2. A launch works for a microsecond or two, and starting and draining it takes as \
+long again."""
 kind = "planted"
 compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+launch_overhead_first(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < count) y[i] = step(x[i]);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+launch_overhead_next(float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < count) y[i] = step(y[i]);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -38,16 +57,3 @@ absent = ["LDL", "STL"]
 says = "a launch is over in microseconds"
 check = "metric('duration') < 20"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-launch_overhead_first(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < count) y[i] = step(x[i]);
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-launch_overhead_next(float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < count) y[i] = step(y[i]);
-}

@@ -4,6 +4,17 @@ idea = "One kernel takes all 64 steps of an element in registers."
 kind = "step"
 compared_with = "launch_overhead"
 removes = "launch-overhead"
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+launch_overhead_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < count) y[i] = iterate(x[i], STEPS);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,10 +44,3 @@ absent = ["LDL", "STL"]
 says = "all steps in one launch"
 check = "executed('FFMA') >= 64 * n / 64 / 32"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-launch_overhead_fixed(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < count) y[i] = iterate(x[i], STEPS);
-}

@@ -1,9 +1,25 @@
 /*+++
 title = "A stream at the memory's pace"
-idea = "Each element is read once, scaled, and written once, 16 bytes a lane with the GPU full of warps. Nothing is fetched twice and nothing waits but for memory: this is as fast as it gets."
+idea = """\
+Each element is read once, scaled, and written once, 16 bytes a lane with the GPU full of warps. \
+Nothing is fetched twice and nothing waits but for memory: this is as fast as it gets."""
 kind = "roof"
-compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+dram_bandwidth(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int first = 4 * (blockIdx.x * (2 * BLOCK) + threadIdx.x);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+        const int i = first + k * 4 * BLOCK;
+        const float4 v = load_float4_guarded(x + i, count - i, true);
+        store_float4_guarded(y + i, make_float4(affine(v.x), affine(v.y), affine(v.z), affine(v.w)), count - i, true);
+    }
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -32,15 +48,3 @@ check = "metric('dram_utilization') > 0.75"
 says = "with little more than the compulsory traffic"
 check = "metric('dram_bytes') < 1.15 * 2 * 4 * 4 * n"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-dram_bandwidth(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int first = 4 * (blockIdx.x * (2 * BLOCK) + threadIdx.x);
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-        const int i = first + k * 4 * BLOCK;
-        const float4 v = load_float4_guarded(x + i, count - i, true);
-        store_float4_guarded(y + i, make_float4(affine(v.x), affine(v.y), affine(v.z), affine(v.w)), count - i, true);
-    }
-}

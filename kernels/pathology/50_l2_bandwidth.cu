@@ -1,40 +1,12 @@
 /*+++
 title = "Rows of a table that the L2 holds"
-idea = "Sums of random rows of an 8 MiB table: too large for an L1, small enough for the L2. Each row is used as soon as it arrives and no SM reads the same row twice in a while, so the L2 has to deliver every byte."
+idea = """\
+Sums of random rows of an 8 MiB table: too large for an L1, small enough for the L2. Each row is \
+used as soon as it arrives and no SM reads the same row twice in a while, so the L2 has to deliver \
+every byte."""
 kind = "roof"
-compared_with = ""
-removes = ""
-minimum_cc = "8.0"
-
-[problem]
-reference = "embedding_bag"
-table_rows = 65536
-lookups = 32
-divide = 64
-
-[parameters]
-BLOCK = 256
-LOOKUPS = 32
-
-[[launch]]
-kernel = "l2_bandwidth"
-grid = ["ceil_div(bags, BLOCK / 32)", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["table", "index", "y", "bags"]
-
-[expect.sass]
-present = ["LDG.E.128", "SHFL"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "the L2 delivers far more than the device memory"
-check = "metric('l2_bytes') > 5 * metric('dram_bytes')"
-
-[[expect.profile]]
-says = "whole rows are read"
-check = "executed('LDG.E.128') > 0.9 * executed('LDG')"
 +++*/
+
 #include "pathology/pathology.cuh"
 
 // y[b] = sum of the LOOKUPS rows of the table that bag b names. A warp works on a bag; each group of eight lanes reads whole rows of
@@ -67,3 +39,36 @@ l2_bandwidth(const float* __restrict__ table, const int* __restrict__ index, flo
     }
     if (group == 0) store_float4(y + (size_t)bag * 32 + lane * 4, sum);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[problem]
+reference = "embedding_bag"
+table_rows = 65536
+lookups = 32
+divide = 64
+
+[parameters]
+BLOCK = 256
+LOOKUPS = 32
+
+[[launch]]
+kernel = "l2_bandwidth"
+grid = ["ceil_div(bags, BLOCK / 32)", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["table", "index", "y", "bags"]
+
+[expect.sass]
+present = ["LDG.E.128", "SHFL"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "the L2 delivers far more than the device memory"
+check = "metric('l2_bytes') > 5 * metric('dram_bytes')"
+
+[[expect.profile]]
+says = "whole rows are read"
+check = "executed('LDG.E.128') > 0.9 * executed('LDG')"
++++*/

@@ -1,40 +1,11 @@
 /*+++
 title = "Rows of a table that the L1 holds"
-idea = "The same sums over a table of 16 KiB: every SM has it in its L1, and the rows come from there at 128 bytes a cycle."
+idea = """\
+The same sums over a table of 16 KiB: every SM has it in its L1, and the rows come from there at \
+128 bytes a cycle."""
 kind = "roof"
-compared_with = ""
-removes = ""
-minimum_cc = "8.0"
-
-[problem]
-reference = "embedding_bag"
-table_rows = 128
-lookups = 128
-divide = 128
-
-[parameters]
-BLOCK = 256
-LOOKUPS = 128
-
-[[launch]]
-kernel = "l1_bandwidth"
-grid = ["ceil_div(bags, BLOCK / 32)", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["table", "index", "y", "bags"]
-
-[expect.sass]
-present = ["LDG.E.128", "SHFL"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "the rows come from the L1"
-check = "metric('l1_hit_rate') > 0.8"
-
-[[expect.profile]]
-says = "the L1 delivers far more than the L2"
-check = "metric('l1_global_bytes') > 5 * metric('l2_bytes')"
 +++*/
+
 #include "pathology/pathology.cuh"
 
 // y[b] = sum of the LOOKUPS rows of the table that bag b names. A warp works on a bag; each group of eight lanes reads whole rows of
@@ -67,3 +38,36 @@ l1_bandwidth(const float* __restrict__ table, const int* __restrict__ index, flo
     }
     if (group == 0) store_float4(y + (size_t)bag * 32 + lane * 4, sum);
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[problem]
+reference = "embedding_bag"
+table_rows = 128
+lookups = 128
+divide = 128
+
+[parameters]
+BLOCK = 256
+LOOKUPS = 128
+
+[[launch]]
+kernel = "l1_bandwidth"
+grid = ["ceil_div(bags, BLOCK / 32)", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["table", "index", "y", "bags"]
+
+[expect.sass]
+present = ["LDG.E.128", "SHFL"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "the rows come from the L1"
+check = "metric('l1_hit_rate') > 0.8"
+
+[[expect.profile]]
+says = "the L1 delivers far more than the L2"
+check = "metric('l1_global_bytes') > 5 * metric('l2_bytes')"
++++*/

@@ -1,9 +1,29 @@
 /*+++
 title = "Multiply-adds at the pipe's pace"
-idea = "A thousand multiply-adds for each element that is read, four independent chains a thread, the GPU full of warps: the FMA pipe has work in nearly every cycle, and all of it is asked for."
+idea = """\
+A thousand multiply-adds for each element that is read, four independent chains a thread, the GPU \
+full of warps: the FMA pipe has work in nearly every cycle, and all of it is asked for."""
 kind = "roof"
-compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+fp32_pipe(const float* __restrict__ x, float* __restrict__ y, int count) {
+    const int first = blockIdx.x * (4 * BLOCK) + threadIdx.x;
+    float v[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) v[c] = first + c * BLOCK < count ? x[first + c * BLOCK] : 0.f;
+#pragma unroll 16
+    for (int k = 0; k < STEPS; ++k)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) v[c] = step(v[c]);
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+        if (first + c * BLOCK < count) y[first + c * BLOCK] = v[c];
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -33,19 +53,3 @@ check = "metric('fma_pipe_active') > 0.85"
 says = "no multiply-add beyond those asked for"
 check = "executed('FFMA') == 1024 * n / 32"
 +++*/
-#include "pathology/pathology.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-fp32_pipe(const float* __restrict__ x, float* __restrict__ y, int count) {
-    const int first = blockIdx.x * (4 * BLOCK) + threadIdx.x;
-    float v[4];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) v[c] = first + c * BLOCK < count ? x[first + c * BLOCK] : 0.f;
-#pragma unroll 16
-    for (int k = 0; k < STEPS; ++k)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) v[c] = step(v[c]);
-#pragma unroll
-    for (int c = 0; c < 4; ++c)
-        if (first + c * BLOCK < count) y[first + c * BLOCK] = v[c];
-}

@@ -1,40 +1,12 @@
 /*+++
 title = "Matrix products that never leave the registers"
-idea = "Rows of 64 half-precision numbers go through the same 64 x 64 matrix STEPS times. The matrix stays in a warp's registers as tensor-core operands, and the results of one product are, lane by lane, the operands of the next: the tensor cores wait for nothing."
+idea = """\
+Rows of 64 half-precision numbers go through the same 64 x 64 matrix STEPS times. The matrix stays \
+in a warp's registers as tensor-core operands, and the results of one product are, lane by lane, \
+the operands of the next: the tensor cores wait for nothing."""
 kind = "roof"
-compared_with = ""
-removes = ""
-minimum_cc = "8.0"
-
-[problem]
-reference = "layers"
-width = 64
-steps = 32
-
-[parameters]
-BLOCK = 128
-BLOCKS_PER_SM = 4
-STEPS = 32
-
-[[launch]]
-kernel = "tensor_pipe"
-grid = ["sm_count * BLOCKS_PER_SM", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["A", "W", "C", "rows"]
-
-[expect.sass]
-present = ["HMMA.16816.F32"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "the tensor cores are busy"
-check = "metric('tensor_pipe_active') > 0.5"
-
-[[expect.profile]]
-says = "no product beyond those asked for"
-check = "executed('HMMA') == 32 * 32 * n / 64 / 16"
 +++*/
+
 #include "pathology/pathology.cuh"
 #include <cuda_fp16.h>
 
@@ -98,3 +70,36 @@ tensor_pipe(const __half* __restrict__ A, const __half* __restrict__ W, __half* 
             for (int j = 0; j < 4; ++j) *reinterpret_cast<unsigned*>(C + at + j % 2 * 8 * 64 + 16 * k + j / 2 * 8) = a[k][j];
     }
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[problem]
+reference = "layers"
+width = 64
+steps = 32
+
+[parameters]
+BLOCK = 128
+BLOCKS_PER_SM = 4
+STEPS = 32
+
+[[launch]]
+kernel = "tensor_pipe"
+grid = ["sm_count * BLOCKS_PER_SM", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["A", "W", "C", "rows"]
+
+[expect.sass]
+present = ["HMMA.16816.F32"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "the tensor cores are busy"
+check = "metric('tensor_pipe_active') > 0.5"
+
+[[expect.profile]]
+says = "no product beyond those asked for"
+check = "executed('HMMA') == 32 * 32 * n / 64 / 16"
++++*/

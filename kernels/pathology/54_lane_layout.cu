@@ -1,9 +1,29 @@
 /*+++
 title = "Which neighbours a warp's lanes are"
-idea = "The threads of a two-dimensional block are numbered along x first, and 32 consecutive numbers make a warp. Each thread writes its lane, and who sits one lane up, one row of the block up, and at the lane with the lowest bit flipped, as shuffles tell it. At the end of the warp a shuffle returns the thread's own value."
+idea = """\
+The threads of a two-dimensional block are numbered along x first, and 32 consecutive numbers make \
+a warp. Each thread writes its lane, and who sits one lane up, one row of the block up, and at the \
+lane with the lowest bit flipped, as shuffles tell it. At the end of the warp a shuffle returns \
+the thread's own value."""
 kind = "probe"
-compared_with = ""
-removes = ""
++++*/
+
+#include "pathology/pathology.cuh"
+
+// y[0]: the lane; y[1..3]: thread x + 256 * thread y of the lane 1 up, X up, and with the lowest bit flipped.
+extern "C" __global__ void __launch_bounds__(X * Y)
+lane_layout(int* __restrict__ y, int count) {
+    int lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    const int self = threadIdx.x + 256 * threadIdx.y;
+    const int i = blockIdx.x * (X * Y) + threadIdx.y * X + threadIdx.x;  // count is a whole number of blocks
+    y[i] = lane;
+    y[count + i] = __shfl_down_sync(0xffffffffu, self, 1);
+    y[2 * count + i] = __shfl_down_sync(0xffffffffu, self, X);
+    y[3 * count + i] = __shfl_xor_sync(0xffffffffu, self, 1);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -30,17 +50,3 @@ absent = ["LDL", "STL"]
 says = "three shuffles a thread"
 check = "executed('SHFL') == 3 * n / 32"
 +++*/
-#include "pathology/pathology.cuh"
-
-// y[0]: the lane; y[1..3]: thread x + 256 * thread y of the lane 1 up, X up, and with the lowest bit flipped.
-extern "C" __global__ void __launch_bounds__(X * Y)
-lane_layout(int* __restrict__ y, int count) {
-    int lane;
-    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-    const int self = threadIdx.x + 256 * threadIdx.y;
-    const int i = blockIdx.x * (X * Y) + threadIdx.y * X + threadIdx.x;  // count is a whole number of blocks
-    y[i] = lane;
-    y[count + i] = __shfl_down_sync(0xffffffffu, self, 1);
-    y[2 * count + i] = __shfl_down_sync(0xffffffffu, self, X);
-    y[3 * count + i] = __shfl_xor_sync(0xffffffffu, self, 1);
-}

@@ -1,9 +1,52 @@
 /*+++
 title = "Sequential addressing"
-idea = "The upper half of the array is added onto the lower half, level by level: neighbouring threads read neighbouring words, so no two lanes share a bank."
+idea = """\
+The upper half of the array is added onto the lower half, level by level: neighbouring threads \
+read neighbouring words, so no two lanes share a bank."""
 kind = "step"
 compared_with = "reduce_strided"
 removes = "shared-bank-conflict"
++++*/
+
+#include "common/reduce_elem.cuh"
+
+// Sum of the block's BLOCK elements of in[0 .. count) to out[blockIdx.x].
+__device__ __forceinline__ void reduce_sequential(const Elem* __restrict__ in, Elem* __restrict__ out, long long count) {
+    __shared__ Elem sum[BLOCK];
+    const unsigned tid = threadIdx.x;
+    const long long i = (long long)blockIdx.x * BLOCK + tid;
+    sum[tid] = i < count ? in[i] : Elem(0);
+    __syncthreads();
+
+    for (unsigned s = blockDim.x / 2; s > 0; s /= 2) {
+        if (tid < s) sum[tid] += sum[tid + s];
+        __syncthreads();
+    }
+    if (tid == 0) out[blockIdx.x] = sum[0];
+}
+
+// The input, then what the first launch left: one partial sum a block.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+reduce_sequential_1(const Elem* __restrict__ x, Elem* __restrict__ partial, long long n) {
+    reduce_sequential(x, partial, n);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+reduce_sequential_2(const Elem* __restrict__ partial, Elem* __restrict__ partial2, long long n) {
+    reduce_sequential(partial, partial2, max(1LL, ceil_div(n, (long long)BLOCK)));
+}
+
+// One block adds up what is left.
+extern "C" __global__ void __launch_bounds__(FINISH)
+reduce_sequential_3(const Elem* __restrict__ partial2, Elem* __restrict__ y, long long n) {
+    const long long count = max(1LL, ceil_div(ceil_div(n, (long long)BLOCK), (long long)BLOCK));
+    Elem sum = 0;
+    for (long long i = threadIdx.x; i < count; i += FINISH) sum += partial2[i];
+    sum = block_sum<FINISH>(sum);
+    if (threadIdx.x == 0) *y = sum;
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [source]
@@ -58,40 +101,3 @@ absent = ["LDL", "STL"]
 says = "bank conflicts are gone"
 check = "metric('shared_conflict_excess') < 0.02"
 +++*/
-#include "common/reduce_elem.cuh"
-
-// Sum of the block's BLOCK elements of in[0 .. count) to out[blockIdx.x].
-__device__ __forceinline__ void reduce_sequential(const Elem* __restrict__ in, Elem* __restrict__ out, long long count) {
-    __shared__ Elem sum[BLOCK];
-    const unsigned tid = threadIdx.x;
-    const long long i = (long long)blockIdx.x * BLOCK + tid;
-    sum[tid] = i < count ? in[i] : Elem(0);
-    __syncthreads();
-
-    for (unsigned s = blockDim.x / 2; s > 0; s /= 2) {
-        if (tid < s) sum[tid] += sum[tid + s];
-        __syncthreads();
-    }
-    if (tid == 0) out[blockIdx.x] = sum[0];
-}
-
-// The input, then what the first launch left: one partial sum a block.
-extern "C" __global__ void __launch_bounds__(BLOCK)
-reduce_sequential_1(const Elem* __restrict__ x, Elem* __restrict__ partial, long long n) {
-    reduce_sequential(x, partial, n);
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-reduce_sequential_2(const Elem* __restrict__ partial, Elem* __restrict__ partial2, long long n) {
-    reduce_sequential(partial, partial2, max(1LL, ceil_div(n, (long long)BLOCK)));
-}
-
-// One block adds up what is left.
-extern "C" __global__ void __launch_bounds__(FINISH)
-reduce_sequential_3(const Elem* __restrict__ partial2, Elem* __restrict__ y, long long n) {
-    const long long count = max(1LL, ceil_div(ceil_div(n, (long long)BLOCK), (long long)BLOCK));
-    Elem sum = 0;
-    for (long long i = threadIdx.x; i < count; i += FINISH) sum += partial2[i];
-    sum = block_sum<FINISH>(sum);
-    if (threadIdx.x == 0) *y = sum;
-}

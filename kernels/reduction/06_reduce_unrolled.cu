@@ -1,63 +1,13 @@
 /*+++
 title = "Completely unrolled"
-idea = "The block size is known to the compiler, so the whole tree becomes straight-line code: no loop counter, no comparison of it, no branch back."
+idea = """\
+The block size is known to the compiler, so the whole tree becomes straight-line code: no loop \
+counter, no comparison of it, no branch back."""
 kind = "step"
 compared_with = "reduce_unroll_warp"
 removes = "integer-arithmetic"
-minimum_cc = "8.0"
-
-[source]
-document = "M. Harris, Optimizing Parallel Reduction in CUDA"
-claim = "43.996 GB/s at 2^22 int32, block 128"
-device = "G80"
-
-[parameters]
-BLOCK = 128
-FINISH = 1024
-
-[search]
-BLOCK = [64, 128, 256, 512]
-
-[[launch]]
-kernel = "reduce_unrolled_1"
-grid = ["max(1, ceil_div(n, 2 * BLOCK))", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["x", "partial", "n"]
-
-[[launch]]
-kernel = "reduce_unrolled_2"
-grid = ["max(1, ceil_div(ceil_div(n, 2 * BLOCK), 2 * BLOCK))", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["partial", "partial2", "n"]
-
-[[launch]]
-kernel = "reduce_unrolled_3"
-grid = ["1", "1", "1"]
-block = ["FINISH", "1", "1"]
-shared = "0"
-args = ["partial2", "y", "n"]
-
-[scratch.partial]
-dtype = "int32"
-count = "max(1, ceil_div(n, 2 * BLOCK))"
-zeroed = false
-
-[scratch.partial2]
-dtype = "int32"
-count = "max(1, ceil_div(ceil_div(n, 2 * BLOCK), 2 * BLOCK))"
-zeroed = false
-
-[expect.sass]
-present = ["LDG.E", "STS", "LDS", "BAR.SYNC"]
-absent = ["LDL", "STL"]
-
-
-[[expect.profile]]
-says = "fewer instructions, with the same loads and barriers"
-check = "metric('instructions') < prev_metric('instructions')"
 +++*/
+
 #include "common/reduce_elem.cuh"
 
 // The last 64 values, by the first warp alone. Lanes of a warp no longer run in step by themselves: each level
@@ -112,3 +62,59 @@ reduce_unrolled_3(const Elem* __restrict__ partial2, Elem* __restrict__ y, long 
     sum = block_sum<FINISH>(sum);
     if (threadIdx.x == 0) *y = sum;
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "M. Harris, Optimizing Parallel Reduction in CUDA"
+claim = "43.996 GB/s at 2^22 int32, block 128"
+device = "G80"
+
+[parameters]
+BLOCK = 128
+FINISH = 1024
+
+[search]
+BLOCK = [64, 128, 256, 512]
+
+[[launch]]
+kernel = "reduce_unrolled_1"
+grid = ["max(1, ceil_div(n, 2 * BLOCK))", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["x", "partial", "n"]
+
+[[launch]]
+kernel = "reduce_unrolled_2"
+grid = ["max(1, ceil_div(ceil_div(n, 2 * BLOCK), 2 * BLOCK))", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["partial", "partial2", "n"]
+
+[[launch]]
+kernel = "reduce_unrolled_3"
+grid = ["1", "1", "1"]
+block = ["FINISH", "1", "1"]
+shared = "0"
+args = ["partial2", "y", "n"]
+
+[scratch.partial]
+dtype = "int32"
+count = "max(1, ceil_div(n, 2 * BLOCK))"
+zeroed = false
+
+[scratch.partial2]
+dtype = "int32"
+count = "max(1, ceil_div(ceil_div(n, 2 * BLOCK), 2 * BLOCK))"
+zeroed = false
+
+[expect.sass]
+present = ["LDG.E", "STS", "LDS", "BAR.SYNC"]
+absent = ["LDL", "STL"]
+
+
+[[expect.profile]]
+says = "fewer instructions, with the same loads and barriers"
+check = "metric('instructions') < prev_metric('instructions')"
++++*/

@@ -1,9 +1,41 @@
 /*+++
 title = "Shuffles for the tree"
-idea = "Lanes exchange registers directly: five shuffles sum up a warp, and shared memory holds one number a warp. The tree now runs once a block, so little time is left to win: the lesson is that optimising what no longer matters moves nothing."
+idea = """\
+Lanes exchange registers directly: five shuffles sum up a warp, and shared memory holds one number \
+a warp. The tree now runs once a block, so little time is left to win: the lesson is that \
+optimising what no longer matters moves nothing."""
 kind = "step"
 compared_with = "reduce_grid_stride"
-removes = ""
++++*/
+
+#include "common/reduce_elem.cuh"
+
+// Sum of in[0 .. count), one partial sum a block to out[blockIdx.x]: the grid has a fixed size, and each thread adds up many elements.
+__device__ __forceinline__ void reduce_shuffle(const Elem* __restrict__ in, Elem* __restrict__ out, long long count) {
+    const unsigned tid = threadIdx.x;
+    const long long stride = gridDim.x * (2LL * BLOCK);
+    Elem mine = 0;
+    long long i = blockIdx.x * (2LL * BLOCK) + tid;
+    for (; i + BLOCK < count; i += stride) mine += in[i] + in[i + BLOCK];
+    if (i < count) mine += in[i];  // a pair that the end of the array cuts in half
+
+    mine = block_sum<BLOCK>(mine);
+    if (tid == 0) out[blockIdx.x] = mine;
+}
+
+// The second launch needs to know how many partial sums the first one left, and that depends on the GPU.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+reduce_shuffle_1(const Elem* __restrict__ x, Elem* __restrict__ partial, int* __restrict__ blocks, long long n) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *blocks = (int)gridDim.x;
+    reduce_shuffle(x, partial, n);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+reduce_shuffle_2(const Elem* __restrict__ partial, Elem* __restrict__ y, const int* __restrict__ blocks) {
+    reduce_shuffle(partial, y, *blocks);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [source]
@@ -56,29 +88,3 @@ check = "executed('LDS') + executed('STS') < 0.5 * (prev_executed('LDS') + prev_
 says = "the same loads from global memory"
 check = "0.9 < executed('LDG') / prev_executed('LDG') < 1.1"
 +++*/
-#include "common/reduce_elem.cuh"
-
-// Sum of in[0 .. count), one partial sum a block to out[blockIdx.x]: the grid has a fixed size, and each thread adds up many elements.
-__device__ __forceinline__ void reduce_shuffle(const Elem* __restrict__ in, Elem* __restrict__ out, long long count) {
-    const unsigned tid = threadIdx.x;
-    const long long stride = gridDim.x * (2LL * BLOCK);
-    Elem mine = 0;
-    long long i = blockIdx.x * (2LL * BLOCK) + tid;
-    for (; i + BLOCK < count; i += stride) mine += in[i] + in[i + BLOCK];
-    if (i < count) mine += in[i];  // a pair that the end of the array cuts in half
-
-    mine = block_sum<BLOCK>(mine);
-    if (tid == 0) out[blockIdx.x] = mine;
-}
-
-// The second launch needs to know how many partial sums the first one left, and that depends on the GPU.
-extern "C" __global__ void __launch_bounds__(BLOCK)
-reduce_shuffle_1(const Elem* __restrict__ x, Elem* __restrict__ partial, int* __restrict__ blocks, long long n) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *blocks = (int)gridDim.x;
-    reduce_shuffle(x, partial, n);
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-reduce_shuffle_2(const Elem* __restrict__ partial, Elem* __restrict__ y, const int* __restrict__ blocks) {
-    reduce_shuffle(partial, y, *blocks);
-}

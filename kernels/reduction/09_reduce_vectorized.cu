@@ -1,72 +1,14 @@
 /*+++
 title = "16-byte loads, many in flight"
-idea = "Each thread issues UNROLL independent 16-byte loads before it adds anything, which keeps enough bytes under way to cover the latency of device memory with a quarter of the load instructions. The last block to finish adds up the partial sums, so there is no second launch."
+idea = """\
+Each thread issues UNROLL independent 16-byte loads before it adds anything, which keeps enough \
+bytes under way to cover the latency of device memory with a quarter of the load instructions. The \
+last block to finish adds up the partial sums, so there is no second launch."""
 kind = "step"
 compared_with = "reduce_shuffle"
 removes = "narrow-access"
-minimum_cc = "8.0"
-
-[source]
-document = "Beyond the document: vector loads and a single pass"
-
-[parameters]
-BLOCK = 512
-UNROLL = 8
-BLOCKS_PER_SM = 2         # resident at once
-WAVES = 16                # rounds of blocks: evens out SMs of different distance to memory
-L2_PREFETCH = 128         # bytes the L2 fetches at a time, past the L1: 64, 128 or 256; 0 for a plain load
-
-[search]
-BLOCK = [128, 256, 512, 1024]
-UNROLL = [2, 4, 8, 16]
-BLOCKS_PER_SM = [1, 2, 3, 4, 6, 8, 12]
-WAVES = [1, 2, 4, 8, 16]
-L2_PREFETCH = [0, 64, 128, 256]
-[[constraint]]
-check = "BLOCK * BLOCKS_PER_SM <= 1536"
-says = "more threads than an SM of compute capability 8.6 or 8.9 holds"
-[[constraint]]
-check = "BLOCK * BLOCKS_PER_SM * (4 * UNROLL + 32) <= 65536"
-says = "the loads in flight need more registers than an SM has"
-[[constraint]]
-check = "BLOCK * BLOCKS_PER_SM * UNROLL * 16 >= 32768"
-says = "too few bytes in flight to cover the latency of device memory"
-
-[[launch]]
-kernel = "reduce_vectorized"
-grid = ["max(1, min(sm_count * BLOCKS_PER_SM * WAVES, ceil_div(n, 4 * BLOCK)))", "1", "1"]
-block = ["BLOCK", "1", "1"]
-shared = "0"
-args = ["x", "y", "partial", "finished", "n"]
-
-[scratch.partial]
-dtype = "int32"
-count = "max(1, min(sm_count * BLOCKS_PER_SM * WAVES, ceil_div(n, 4 * BLOCK)))"
-zeroed = false
-
-[scratch.finished]       # starts as 0 when allocated, and the last block leaves it at 0: nothing to clear before a run
-dtype = "int32"
-count = "1"
-zeroed = false
-
-[expect.sass]
-present = ["LDG.E.128", "SHFL.DOWN", "BAR.SYNC", "ATOM|ATOMG"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "nearly all loads are 128 bits wide"
-check = "executed('LDG.E.128') > 0.9 * executed('LDG')"
-
-[[expect.profile]]
-says = "a quarter of the load instructions, for the same bytes"
-check = "executed('LDG') < 0.35 * prev_executed('LDG')"
-sizes = ["268435456"]
-
-[[expect.profile]]
-says = "device memory is the limit"
-check = "metric('dram_utilization') > 0.8"
-sizes = ["268435456"]
 +++*/
+
 #include "common/reduce_elem.cuh"
 
 // Each byte is read once: with a hint, no line of the L1 is spent on it.
@@ -140,3 +82,68 @@ reduce_vectorized(const Elem* __restrict__ x, Elem* __restrict__ y, Elem* __rest
     total = block_sum<BLOCK>(total);
     if (threadIdx.x == 0) *y = total;
 }
+
+/*+++
+minimum_cc = "8.0"
+
+[source]
+document = "Beyond the document: vector loads and a single pass"
+
+[parameters]
+BLOCK = 512
+UNROLL = 8
+BLOCKS_PER_SM = 2         # resident at once
+WAVES = 16                # rounds of blocks: evens out SMs of different distance to memory
+L2_PREFETCH = 128         # bytes the L2 fetches at a time, past the L1: 64, 128 or 256; 0 for a plain load
+
+[search]
+BLOCK = [128, 256, 512, 1024]
+UNROLL = [2, 4, 8, 16]
+BLOCKS_PER_SM = [1, 2, 3, 4, 6, 8, 12]
+WAVES = [1, 2, 4, 8, 16]
+L2_PREFETCH = [0, 64, 128, 256]
+[[constraint]]
+check = "BLOCK * BLOCKS_PER_SM <= 1536"
+says = "more threads than an SM of compute capability 8.6 or 8.9 holds"
+[[constraint]]
+check = "BLOCK * BLOCKS_PER_SM * (4 * UNROLL + 32) <= 65536"
+says = "the loads in flight need more registers than an SM has"
+[[constraint]]
+check = "BLOCK * BLOCKS_PER_SM * UNROLL * 16 >= 32768"
+says = "too few bytes in flight to cover the latency of device memory"
+
+[[launch]]
+kernel = "reduce_vectorized"
+grid = ["max(1, min(sm_count * BLOCKS_PER_SM * WAVES, ceil_div(n, 4 * BLOCK)))", "1", "1"]
+block = ["BLOCK", "1", "1"]
+shared = "0"
+args = ["x", "y", "partial", "finished", "n"]
+
+[scratch.partial]
+dtype = "int32"
+count = "max(1, min(sm_count * BLOCKS_PER_SM * WAVES, ceil_div(n, 4 * BLOCK)))"
+zeroed = false
+
+[scratch.finished]       # starts as 0 when allocated, and the last block leaves it at 0: nothing to clear before a run
+dtype = "int32"
+count = "1"
+zeroed = false
+
+[expect.sass]
+present = ["LDG.E.128", "SHFL.DOWN", "BAR.SYNC", "ATOM|ATOMG"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "nearly all loads are 128 bits wide"
+check = "executed('LDG.E.128') > 0.9 * executed('LDG')"
+
+[[expect.profile]]
+says = "a quarter of the load instructions, for the same bytes"
+check = "executed('LDG') < 0.35 * prev_executed('LDG')"
+sizes = ["268435456"]
+
+[[expect.profile]]
+says = "device memory is the limit"
+check = "metric('dram_utilization') > 0.8"
+sizes = ["268435456"]
++++*/

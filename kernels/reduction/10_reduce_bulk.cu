@@ -1,68 +1,13 @@
 /*+++
 title = "Chunks by the copy engine"
-idea = "One thread asks the copy engine for whole chunks, a ring of them ahead of the warps that add. More bytes are under way than the registers of a loop of loads can hold, and no warp spends an instruction on an address or waits for a load of its own."
+idea = """\
+One thread asks the copy engine for whole chunks, a ring of them ahead of the warps that add. More \
+bytes are under way than the registers of a loop of loads can hold, and no warp spends an \
+instruction on an address or waits for a load of its own."""
 kind = "step"
 compared_with = "reduce_vectorized"
-removes = ""
-minimum_cc = "9.0"
-
-[source]
-document = "PTX ISA, bulk asynchronous copies"
-
-[parameters]
-BLOCK = 512               # threads that add; one more warp fetches
-STAGE_BYTES = 32768
-STAGES = 6
-BLOCKS_PER_SM = 1
-
-[search]
-BLOCK = [128, 256, 512]
-STAGE_BYTES = [8192, 16384, 32768]
-STAGES = [2, 3, 4, 6, 12]
-BLOCKS_PER_SM = [1, 2, 4]
-
-[[constraint]]
-check = "STAGE_BYTES % (BLOCK * 16) == 0"
-says = "every thread adds as many vectors of a chunk"
-
-[[constraint]]
-check = "BLOCKS_PER_SM * (STAGES * STAGE_BYTES + 2048) <= 232448"
-says = "the rings must fit in shared memory"
-
-[[launch]]
-kernel = "reduce_bulk"
-grid = ["max(1, min(sm_count * BLOCKS_PER_SM, ceil_div(4 * n, STAGE_BYTES)))", "1", "1"]
-block = ["BLOCK + 32", "1", "1"]
-shared = "STAGES * STAGE_BYTES"
-args = ["x", "y", "partial", "finished", "n"]
-
-[scratch.partial]
-dtype = "int32"
-count = "max(1, min(sm_count * BLOCKS_PER_SM, ceil_div(4 * n, STAGE_BYTES)))"
-zeroed = false
-
-[scratch.finished]       # starts as 0 when allocated, and the last block leaves it at 0: nothing to clear before a run
-dtype = "int32"
-count = "1"
-zeroed = false
-
-[expect.sass]
-present = ["LDS.128", "UBLKCP", "SYNCS", "SHFL.DOWN", "ATOM|ATOMG"]
-absent = ["LDL", "STL"]
-
-[[expect.profile]]
-says = "hardly a load from global memory is left: the copy engine fetches"
-check = "executed('LDG') < 0.05 * prev_executed('LDG')"
-
-[[expect.profile]]
-says = "every 16 bytes are read from shared memory once"
-check = "executed('LDS.128') * 512 == 4 * n"
-
-[[expect.profile]]
-says = "device memory is the limit"
-check = "metric('dram_utilization') > 0.8"
-sizes = ["268435456"]
 +++*/
+
 #include "common/reduce_elem.cuh"
 #include "common/tma.cuh"
 
@@ -134,3 +79,64 @@ reduce_bulk(const Elem* __restrict__ x, Elem* __restrict__ y, Elem* __restrict__
     total = block_sum<BLOCK + WARP_SIZE>(total);
     if (threadIdx.x == 0) *y = total;
 }
+
+/*+++
+minimum_cc = "9.0"
+
+[source]
+document = "PTX ISA, bulk asynchronous copies"
+
+[parameters]
+BLOCK = 512               # threads that add; one more warp fetches
+STAGE_BYTES = 32768
+STAGES = 6
+BLOCKS_PER_SM = 1
+
+[search]
+BLOCK = [128, 256, 512]
+STAGE_BYTES = [8192, 16384, 32768]
+STAGES = [2, 3, 4, 6, 12]
+BLOCKS_PER_SM = [1, 2, 4]
+
+[[constraint]]
+check = "STAGE_BYTES % (BLOCK * 16) == 0"
+says = "every thread adds as many vectors of a chunk"
+
+[[constraint]]
+check = "BLOCKS_PER_SM * (STAGES * STAGE_BYTES + 2048) <= 232448"
+says = "the rings must fit in shared memory"
+
+[[launch]]
+kernel = "reduce_bulk"
+grid = ["max(1, min(sm_count * BLOCKS_PER_SM, ceil_div(4 * n, STAGE_BYTES)))", "1", "1"]
+block = ["BLOCK + 32", "1", "1"]
+shared = "STAGES * STAGE_BYTES"
+args = ["x", "y", "partial", "finished", "n"]
+
+[scratch.partial]
+dtype = "int32"
+count = "max(1, min(sm_count * BLOCKS_PER_SM, ceil_div(4 * n, STAGE_BYTES)))"
+zeroed = false
+
+[scratch.finished]       # starts as 0 when allocated, and the last block leaves it at 0: nothing to clear before a run
+dtype = "int32"
+count = "1"
+zeroed = false
+
+[expect.sass]
+present = ["LDS.128", "UBLKCP", "SYNCS", "SHFL.DOWN", "ATOM|ATOMG"]
+absent = ["LDL", "STL"]
+
+[[expect.profile]]
+says = "hardly a load from global memory is left: the copy engine fetches"
+check = "executed('LDG') < 0.05 * prev_executed('LDG')"
+
+[[expect.profile]]
+says = "every 16 bytes are read from shared memory once"
+check = "executed('LDS.128') * 512 == 4 * n"
+
+[[expect.profile]]
+says = "device memory is the limit"
+check = "metric('dram_utilization') > 0.8"
+sizes = ["268435456"]
++++*/

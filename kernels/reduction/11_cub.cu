@@ -1,9 +1,13 @@
 /*+++
 title = "CUB"
-idea = "cub::DeviceReduce::Sum as compiled into CuPy, called directly on the output with its workspace allocated beforehand. CUB reads 16 elements a thread in 16-byte loads, five waves of blocks, and adds up the partial sums in a second launch."
+idea = """\
+cub::DeviceReduce::Sum as compiled into CuPy, called directly on the output with its workspace \
+allocated beforehand. CUB reads 16 elements a thread in 16-byte loads, five waves of blocks, and \
+adds up the partial sums in a second launch."""
 kind = "baseline"
-compared_with = ""
-removes = ""
++++*/
+
+/*+++
 minimum_cc = "8.0"
 library = "cub"
 

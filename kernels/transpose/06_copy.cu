@@ -1,9 +1,22 @@
 /*+++
 title = "Device copy"
-idea = "Reads and writes every byte once, 16 of them a thread, and leaves it to the number of threads to keep enough bytes in flight: what a transpose would cost if turning were free."
+idea = """\
+Reads and writes every byte once, 16 of them a thread, and leaves it to the number of threads to \
+keep enough bytes in flight: what a transpose would cost if turning were free."""
 kind = "roof"
-compared_with = ""
-removes = ""
++++*/
+
+#include "common/common.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+copy(const float* __restrict__ x, float* __restrict__ y, long long count) {
+    const long long i = 4 * ((long long)blockIdx.x * BLOCK + threadIdx.x);
+    const int remaining = (int)min(4LL, count - i);
+    const bool vector = is_aligned_16(x) && is_aligned_16(y);
+    store_float4_guarded(y + i, load_float4_guarded(x + i, remaining, vector), remaining, vector);
+}
+
+/*+++
 minimum_cc = "8.0"
 
 [problem]
@@ -34,12 +47,3 @@ says = "device memory is the limit"
 check = "metric('dram_utilization') > 0.75"
 sizes = ["16384"]
 +++*/
-#include "common/common.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-copy(const float* __restrict__ x, float* __restrict__ y, long long count) {
-    const long long i = 4 * ((long long)blockIdx.x * BLOCK + threadIdx.x);
-    const int remaining = (int)min(4LL, count - i);
-    const bool vector = is_aligned_16(x) && is_aligned_16(y);
-    store_float4_guarded(y + i, load_float4_guarded(x + i, remaining, vector), remaining, vector);
-}

@@ -24,6 +24,7 @@ from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import read_json
 from ncu_toolkit.ladder.catalogue import Rung, kernels_root
+from ncu_toolkit.ladder.header import code_digest
 
 SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
@@ -174,9 +175,18 @@ def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = Non
 
 
 def source_digest(rung: Rung) -> str:
-    """A digest of a rung's file, header and includes: what a result about its code holds for."""
-    texts = sorted(text for _, text in _with_includes(rung.path, rung.path.parents[1]))
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+    """A digest of a rung's device code, that of its includes, and how it is launched: what a result
+    about it holds for. Comments, white space and what else its file says do not count."""
+    files = _with_includes(rung.path, rung.path.parents[1])
+    launch = [
+        dict(rung.parameters),
+        rung.launches,
+        rung.scratch,
+        rung.tensor_maps,
+        dict(rung.problem),
+    ]
+    parts = [*sorted(code_digest(text) for _, text in files), repr(launch)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def build_many(

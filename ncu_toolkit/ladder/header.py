@@ -1,5 +1,6 @@
-"""Reading one kernel file: the TOML between `/*+++` and `+++*/` becomes a `Rung`, or an error that
-names the file and the key.
+"""Reading one kernel file: TOML between `/*+++` and `+++*/`, in a head block that says what the rung
+is and a tail block with everything else, becomes a `Rung`, or an error that names the file and the
+key.
 
 The contract is in kernels/README.md. Nothing is guessed: an unknown key is an error, since it is a
 misspelt one most of the time."""
@@ -7,21 +8,29 @@ misspelt one most of the time."""
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
 from ncu_toolkit.ladder.rung import (
     KINDS,
+    Check,
     Expectation,
+    Expression,
+    Filled,
+    Identifier,
     Kind,
     LaunchSpec,
     Measured,
+    OpcodePattern,
     ProfileExpectation,
     Requirement,
     Rung,
@@ -29,13 +38,14 @@ from ncu_toolkit.ladder.rung import (
     Scratch,
     Source,
     TensorMap,
+    TomlTable,
 )
+from ncu_toolkit.model.codec import Misfit, convert
 
 FILE_NAME = re.compile(r"(?P<order>\d{2,3})_(?P<name>[a-z][a-z0-9_]*)\.cu")
-HEADER = re.compile(r"\A\s*/\*\+\+\+[ \t]*\r?\n(?P<toml>.*?)\+\+\+\*/[ \t]*\r?\n?", re.DOTALL)
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-BOTTLENECK_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-OPCODE_PATTERN = re.compile(r"[A-Z0-9]+(\.[A-Za-z0-9_]+)*(\|[A-Z0-9]+(\.[A-Za-z0-9_]+)*)*")
+_BLOCK = re.compile(r"\s*/\*\+\+\+[ \t]*\r?\n(?P<toml>.*?)\+\+\+\*/[ \t]*(\r?\n|\Z)", re.DOTALL)
+#: Comments go, strings stay, and everything else falls into words and single characters.
+_TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|\\\n|"(?:\\.|[^"\\\n])*"|\w+|[^\s\w]', re.DOTALL)
 
 #: Functions of profile checks beside expressions.FUNCTIONS; each also with `prev_` in front, for
 #: the rung it is compared with.
@@ -43,22 +53,105 @@ PROFILE_FUNCTIONS = ("executed", "stall", "stall_share", "metric")
 CHECK_FUNCTIONS = frozenset(FUNCTIONS) | {
     prefix + name for prefix in ("", "prev_") for name in PROFILE_FUNCTIONS
 }
-DTYPES = frozenset(
-    {
-        "uint8",
-        "int8",
-        "float16",
-        "bfloat16",
-        "uint16",
-        "int32",
-        "uint32",
-        "float32",
-        "int64",
-        "uint64",
-        "float64",
-    }
-)
+DTYPES = (
+    "bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8",
+)  # fmt: skip
 SWIZZLES = (0, 32, 64, 128)
+
+
+class BottleneckId(str):
+    """`shared-bank-conflict`, or "" for none."""
+
+
+class ComputeCapability(str):
+    """`8.0`."""
+
+
+#: What the text of a key must match, and what to say where it does not.
+_PATTERNS: Mapping[type[str], tuple[str, str]] = {
+    Filled: (r"(?s).*\S.*", "Write what it is"),
+    Identifier: (r"[A-Za-z_]\w*", 'It is the name of an extern "C" __global__ function'),
+    OpcodePattern: (
+        r"[A-Z0-9]+(\.[A-Za-z0-9_]+)*(\|[A-Z0-9]+(\.[A-Za-z0-9_]+)*)*",
+        "Write opcodes such as LDS.128, or LDG.E.128|LDG.E.64",
+    ),
+    BottleneckId: (
+        r"([a-z][a-z0-9]*(-[a-z0-9]+)*)?",
+        "It is a bottleneck id such as shared-bank-conflict",
+    ),
+    ComputeCapability: (r"\d+\.\d", 'Write a compute capability such as "8.0"'),
+}
+#: Values of keys that have a choice.
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"kind": KINDS, "dtype": DTYPES, "swizzle": SWIZZLES}
+
+
+class _Buffer(TomlTable, frozen=True):
+    dtype: Literal[DTYPES]  # type: ignore[valid-type]
+    count: Expression
+    zeroed: bool = False
+
+
+class _Map(TomlTable, frozen=True):
+    array: str
+    box: tuple[Expression, ...]
+    swizzle: Literal[SWIZZLES] = 0  # type: ignore[valid-type]
+
+
+class _Head(TomlTable, frozen=True):
+    """The block at the top: what the rung is."""
+
+    title: Filled
+    idea: Filled
+    kind: Kind
+    compared_with: str | None = None
+    removes: BottleneckId = BottleneckId("")
+
+
+class _Tail(TomlTable, frozen=True):
+    """The block at the end: how it is compiled and launched, and what must be true of it."""
+
+    minimum_cc: ComputeCapability
+    arch_specific: bool = False
+    library: str = ""
+    baseline: str = ""
+    shapes: tuple[Requirement, ...] = ()
+    source: Source = Source()
+    problem: dict[str, Any] = {}
+    parameters: dict[str, int] = {}
+    search: dict[str, Annotated[tuple[int, ...], Meta(min_length=1)]] = {}
+    constraint: tuple[Requirement, ...] = ()
+    launch: tuple[LaunchSpec, ...] = ()
+    scratch: dict[str, _Buffer] = {}
+    tensor_maps: dict[str, _Map] = {}
+    expect: Expectation = Expectation()
+    measured: tuple[Measured, ...] = ()
+    same_code_as: tuple[str, ...] = ()
+
+
+_KNOWN = {
+    name
+    for table in (_Head, _Tail, _Buffer, _Map, Expectation, LaunchSpec, Measured, ProfileExpectation, Requirement, SassExpectation, Source)
+    for name in table.__struct_fields__
+}  # fmt: skip
+_T = TypeVar("_T", _Head, _Tail)
+
+
+def split(text: str) -> tuple[str, str, str]:
+    """A kernel file as head block, code and tail block, which together are the text; a block that it
+    lacks is "". Sources in older recordings have everything in the head block."""
+    head = _BLOCK.match(text)
+    start = head.end() if head else 0
+    end = text.rfind("\n/*+++", max(start - 1, 0)) + 1
+    tail = _BLOCK.match(text, end) if head and end else None
+    if tail is None or text[tail.end() :].strip():
+        end = len(text)
+    return text[:start], text[start:end], text[end:]
+
+
+def code_digest(text: str) -> str:
+    """A digest of a file's device code: of its tokens, without blocks, comments and white space."""
+    tokens = (t for t in _TOKENS.findall(split(text)[1]) if not t.startswith(("//", "/*", "\\\n")))
+    return hashlib.sha256(" ".join(tokens).encode()).hexdigest()[:16]
 
 
 def parse_rung(path: Path, text: str, family: str) -> Rung:
@@ -70,8 +163,8 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
         family: the folder it lies in.
 
     Raises:
-        InputProblem: no header, bad TOML, an unknown, missing or ill-typed key, a launch whose
-            kernel is not in the code.
+        InputProblem: no head block, bad TOML, an unknown, missing or ill-typed key, a key in the
+            wrong block, a launch whose kernel is not in the code.
     """
     label = f"kernels/{family}/{path.name}"
     named = FILE_NAME.fullmatch(path.name)
@@ -79,330 +172,111 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
         raise InputProblem(
             f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu", "Rename it"
         )
-    found = HEADER.match(text)
-    if found is None:
+    above, code, below = split(text)
+    if not above:
         raise InputProblem(
-            f"{label}: no header comment, or one that does not end",
+            f"{label}: no head block, or one that does not end",
             "The file starts with a line /*+++, TOML, and a line +++*/",
         )
-    try:
-        toml = tomllib.loads(found["toml"])
-    except tomllib.TOMLDecodeError as error:
+    if "/*+++" in code:
         raise InputProblem(
-            f"{label}: the header is no valid TOML: {error}", "Lines count from the one after /*+++"
-        ) from error
-    top = _Table(label, "", toml)
-    rung = _rung(
-        top,
-        named["name"],
-        int(named["order"]),
-        family,
-        path,
-        text,
-        text[: found.end()].count("\n") + 1,
-    )
-    top.finish()
-    _check_code(label, rung)
-    return rung
-
-
-def _rung(
-    top: _Table, name: str, order: int, family: str, path: Path, text: str, code_start: int
-) -> Rung:
-    kind = top.text("kind")
-    if kind not in KINDS:
-        raise top.wrong("kind", f"is '{kind}'", f"Kinds are {', '.join(KINDS)}")
-    removes = top.text("removes", "")
-    if removes and not BOTTLENECK_ID.fullmatch(removes):
-        raise top.wrong(
-            "removes", f"is '{removes}'", "It is a bottleneck id such as shared-bank-conflict"
+            f"{label}: a second block that is not the end of the file, or does not end",
+            "The tail block is the last of the file: a line /*+++, TOML, and a line +++*/",
         )
-    compared_with = (
-        top.text("compared_with", "")
-        if kind in ("baseline", "roof", "probe")
-        else top.text("compared_with")
-    )
-    if compared_with in (name, f"{family}/{name}"):
-        raise top.wrong("compared_with", "names the rung itself", "")
-    if removes and not compared_with:
-        raise top.wrong(
-            "removes", "is set, but compared_with is not", "Say from which rung the step leads here"
-        )
-    library = top.text("library", "")
-    launches = tuple(_launch(table) for table in top.tables("launch"))
-    if bool(library) == bool(launches):
-        raise top.wrong(
-            "launch",
-            "and library: a rung has exactly one of the two",
-            'Give [[launch]] tables, or library = "name" for a baseline',
-        )
-    parameters = dict(top.table("parameters").items_of(int, IDENTIFIER))
+    head = _block(label, "head", above, 0, _Head)
+    tail = _block(label, "tail", below, (above + code).count("\n"), _Tail)
+    _check(label, named["name"], family, head, tail, code)
+    major, _, minor = tail.minimum_cc.partition(".")
     return Rung(
-        name=name, family=family, order=order, path=path, text=text, code_start=code_start,
-        title=top.text("title", required_content=True), idea=top.text("idea", required_content=True),
-        kind=cast(Kind, kind), compared_with=compared_with, removes=removes,
-        minimum_cc=_cc(top), arch_specific=top.flag("arch_specific", False),
-        shapes=_requirements(top, "shapes"), source=_source(top.table("source")),
-        parameters=MappingProxyType(parameters), search=_search(top, parameters), constraints=_requirements(top, "constraint"),
-        launches=launches, scratch=_scratch(top.table("scratch")), tensor_maps=_tensor_maps(top.table("tensor_maps")),
-        expect=_expect(top.table("expect")), measured=tuple(_measured(t) for t in top.tables("measured")),
-        problem=MappingProxyType(top.table("problem").rest()), baseline=top.text("baseline", ""), library=library,
+        name=named["name"], family=family, order=int(named["order"]), path=path, text=text,
+        code=code.strip("\n") + "\n" if code.strip() else "",
+        title=head.title, idea=head.idea, kind=head.kind, compared_with=head.compared_with or "", removes=head.removes,
+        minimum_cc=(int(major), int(minor)), arch_specific=tail.arch_specific, shapes=tail.shapes, source=tail.source,
+        parameters=MappingProxyType(tail.parameters), search=MappingProxyType(tail.search), constraints=tail.constraint,
+        launches=tail.launch, scratch=tuple(Scratch(name, b.dtype, b.count, b.zeroed) for name, b in tail.scratch.items()),
+        tensor_maps=tuple(TensorMap(name, m.array, m.box, m.swizzle) for name, m in tail.tensor_maps.items()),
+        expect=tail.expect, measured=tail.measured, problem=MappingProxyType(tail.problem), baseline=tail.baseline,
+        library=tail.library, same_code_as=tail.same_code_as,
     )  # fmt: skip
 
 
-def _cc(top: _Table) -> tuple[int, int]:
-    text = top.text("minimum_cc")
-    found = re.fullmatch(r"(\d+)\.(\d)", text)
-    if found is None:
-        raise top.wrong("minimum_cc", f"is '{text}'", 'Write a compute capability such as "8.0"')
-    return int(found[1]), int(found[2])
+def _block(label: str, which: str, text: str, line: int, kind: type[_T]) -> _T:
+    """The values of one block, below `line` lines of the file."""
+    found = _BLOCK.match(text)
+    lines = line + text[: found.start("toml")].count("\n") if found else 0
+    try:
+        # empty lines above it, so that errors count as the file does
+        return convert(kind, tomllib.loads("\n" * lines + found["toml"] if found else ""), _read)
+    except tomllib.TOMLDecodeError as error:
+        raise InputProblem(f"{label}: the {which} block is no valid TOML: {error}") from error
+    except Misfit as error:
+        key, what = error.path, error.what
+    name = re.sub(r"\[\d+\]$", "", key.rpartition(".")[2])
+    remedy = ""
+    if what == "is missing":
+        remedy = f"It stands in the {which} block; see kernels/README.md"
+    elif what == "is no known key" and key in (*_Head.__struct_fields__, *_Tail.__struct_fields__):
+        what = f"stands in the {which} block"
+        remedy = f"Move it to the {'tail' if which == 'head' else 'head'} block"
+    elif what == "is no known key":
+        near = difflib.get_close_matches(name, _KNOWN, n=1)
+        remedy = f"Did you mean '{near[0]}'?" if near else "kernels/README.md lists the keys"
+    elif name in _CHOICES:
+        what = what.partition(",")[0]
+        remedy = f"It is one of {', '.join(map(str, _CHOICES[name]))}"
+    raise InputProblem(f"{label}: {key} {what}", remedy)
 
 
-def _source(table: _Table) -> Source:
-    source = Source(table.text("document", ""), table.text("claim", ""), table.text("device", ""))
-    table.finish()
-    return source
+def _read(kind: type[str], value: Any) -> str:
+    """A value of one of the text types of a block. Raises ValueError for what it does not take."""
+    if issubclass(kind, Expression):
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError(f"is {value!r}, expected an expression")
+        try:
+            check_syntax(str(value), CHECK_FUNCTIONS if kind is Check else FUNCTIONS)
+        except InputProblem as error:
+            raise ValueError(f"is {str(error).removeprefix('in ')}") from error
+    elif not isinstance(value, str):
+        raise ValueError(f"is {value!r}, expected a string")
+    elif not re.fullmatch(_PATTERNS[kind][0], value):
+        raise ValueError(f"is {value!r}. {_PATTERNS[kind][1]}")
+    return kind(value)
 
 
-def _requirements(top: _Table, key: str) -> tuple[Requirement, ...]:
-    requirements = []
-    for table in top.tables(key):
-        requirements.append(
-            Requirement(table.expression("check"), table.text("says", required_content=True))
+def _check(label: str, name: str, family: str, head: _Head, tail: _Tail, code: str) -> None:
+    """Raise InputProblem where keys do not go together, or name what is not there."""
+
+    def wrong(what: str, remedy: str = "") -> InputProblem:
+        return InputProblem(f"{label}: {what}", remedy)
+
+    if head.compared_with is None and head.kind not in ("baseline", "roof", "probe"):
+        raise wrong("compared_with is missing", 'Name a rung of the family, or ""')
+    if head.compared_with in (name, f"{family}/{name}"):
+        raise wrong("compared_with names the rung itself")
+    if head.removes and not head.compared_with:
+        raise wrong("removes is set, but compared_with is not", "Name the rung that lacks the step")
+    if bool(tail.library) == bool(tail.launch):
+        raise wrong(
+            "launch and library: a rung has exactly one of the two",
+            'Give [[launch]] tables, or library = "name" for a baseline',
         )
-        table.finish()
-    return tuple(requirements)
-
-
-def _search(top: _Table, parameters: Mapping[str, int]) -> Mapping[str, tuple[int, ...]]:
-    table = top.table("search")
-    choices = {}
-    for name, values in table.items_of(list, IDENTIFIER):
-        if name not in parameters:
-            raise table.wrong(
-                name,
-                "is no parameter of this rung",
-                f"Parameters are {', '.join(parameters) or 'none'}",
-            )
-        if not values or not all(isinstance(v, int) and not isinstance(v, bool) for v in values):
-            raise table.wrong(name, "must be a list of integers", "")
-        choices[name] = tuple(values)
-    return MappingProxyType(choices)
-
-
-def _launch(table: _Table) -> LaunchSpec:
-    kernel = table.text("kernel")
-    if not IDENTIFIER.fullmatch(kernel):
-        raise table.wrong(
-            "kernel", f"is '{kernel}'", 'It is the name of an extern "C" __global__ function'
-        )
-    spec = LaunchSpec(
-        kernel,
-        table.triple("grid"),
-        table.triple("block"),
-        table.expression("shared", "0"),
-        table.texts("args"),
-        table.expression("repeat", "1"),
-    )
-    table.finish()
-    return spec
-
-
-def _scratch(parent: _Table) -> tuple[Scratch, ...]:
-    buffers = []
-    for table in parent.named_tables():
-        dtype = table.text("dtype")
-        if dtype not in DTYPES:
-            raise table.wrong("dtype", f"is '{dtype}'", f"Known are {', '.join(sorted(DTYPES))}")
-        buffers.append(
-            Scratch(table.name, dtype, table.expression("count"), table.flag("zeroed", False))
-        )
-        table.finish()
-    return tuple(buffers)
-
-
-def _tensor_maps(parent: _Table) -> tuple[TensorMap, ...]:
-    maps = []
-    for table in parent.named_tables():
-        box = tuple(table.expressions("box"))
-        swizzle = table.integer("swizzle", 0)
-        if swizzle not in SWIZZLES:
-            raise table.wrong(
-                "swizzle",
-                f"is {swizzle}",
-                f"TMA swizzles are {', '.join(map(str, SWIZZLES))} bytes",
-            )
-        maps.append(TensorMap(table.name, table.text("array"), box, swizzle or 0))
-        table.finish()
-    return tuple(maps)
-
-
-def _expect(table: _Table) -> Expectation:
-    sass = table.table("sass")
-    for key in ("present", "absent"):
-        for pattern in sass.texts(key, ()):
-            if not OPCODE_PATTERN.fullmatch(pattern):
-                raise sass.wrong(
-                    key,
-                    f"holds '{pattern}'",
-                    "Write opcodes such as LDS.128, or LDG.E.128|LDG.E.64",
-                )
-    signature = SassExpectation(
-        sass.texts("present", ()), sass.texts("absent", ()), sass.integer("max_registers")
-    )
-    sass.finish()
-    profile = []
-    for check in table.tables("profile"):
-        says, expression = (
-            check.text("says", required_content=True),
-            check.expression("check", functions=CHECK_FUNCTIONS),
-        )
-        profile.append(ProfileExpectation(says, expression, check.texts("sizes", ())))
-        check.finish()
-    expectation = Expectation(signature, tuple(profile), table.number("ratio_at_least"))
-    table.finish()
-    return expectation
-
-
-def _measured(table: _Table) -> Measured:
-    measured = Measured(table.text("gpu"), table.text("says", required_content=True))
-    table.finish()
-    return measured
-
-
-def _check_code(label: str, rung: Rung) -> None:
-    """A launch must name a kernel that the code defines, and its scratch and tensor maps must be
-    passed to some launch."""
-    for launch in rung.launches:
-        if not re.search(rf"\b{re.escape(launch.kernel)}\b", rung.code):
-            raise InputProblem(
-                f"{label}: launch.kernel: '{launch.kernel}' is not defined in the code",
+    for key in tail.parameters:
+        if not re.fullmatch(_PATTERNS[Identifier][0], key):
+            raise wrong(f"parameters.{key} is no C identifier")
+    for key in tail.search:
+        if key not in tail.parameters:
+            known = ", ".join(tail.parameters) or "none"
+            raise wrong(f"search.{key} is no parameter of this rung", f"Parameters are {known}")
+    for launch in tail.launch:
+        if not re.search(rf"\b{re.escape(launch.kernel)}\b", code):
+            raise wrong(
+                f"launch.kernel: '{launch.kernel}' is not defined in the code",
                 'Name an extern "C" __global__ function',
             )
-    passed = {arg for launch in rung.launches for arg in launch.args}
-    for kind, names in (
-        ("scratch", [s.name for s in rung.scratch]),
-        ("tensor_maps", [t.name for t in rung.tensor_maps]),
-    ):
-        for name in names:
-            if name not in passed:
-                raise InputProblem(
-                    f"{label}: {kind}.{name}: no launch takes it",
-                    "Add it to args, or remove the table",
-                )
-
-
-class _Table:
-    """One TOML table, read key by key with types checked; what is left over at `finish` is
-    unknown."""
-
-    def __init__(self, label: str, prefix: str, values: Mapping[str, Any]) -> None:
-        self.label, self.prefix, self.values, self.read = label, prefix, values, set[str]()
-
-    @property
-    def name(self) -> str:
-        return self.prefix.rpartition(".")[2]
-
-    def key(self, key: str) -> str:
-        return f"{self.prefix}.{key}" if self.prefix else key
-
-    def wrong(self, key: str, what: str, remedy: str) -> InputProblem:
-        return InputProblem(f"{self.label}: {self.key(key)} {what}", remedy)
-
-    def get(self, key: str, types: tuple[type, ...], wanted: str, required: bool) -> Any:
-        self.read.add(key)
-        if key not in self.values:
-            if required:
-                raise self.wrong(key, "is missing", f"It is {wanted}; see kernels/README.md")
-            return None
-        value = self.values[key]
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise self.wrong(key, f"is {value!r}", f"It must be {wanted}")
-        return value
-
-    def text(self, key: str, default: str | None = None, required_content: bool = False) -> str:
-        value = self.get(key, (str,), "a string", default is None)
-        if required_content and not value.strip():
-            raise self.wrong(key, "is empty", "")
-        return default if value is None and default is not None else str(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.get(key, (bool,), "true or false", False)
-        return default if value is None else bool(value)
-
-    def integer(self, key: str, default: int | None = None) -> int | None:
-        value = self.get(key, (int,), "an integer", False)
-        return default if value is None else int(value)
-
-    def number(self, key: str) -> float | None:
-        value = self.get(key, (int, float), "a number", False)
-        return None if value is None else float(value)
-
-    def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        value = self.get(key, (list,), "a list of strings", default is None)
-        if value is None:
-            return default or ()
-        if not all(isinstance(item, str) for item in value):
-            raise self.wrong(key, f"is {value!r}", "It must be a list of strings")
-        return tuple(value)
-
-    def expression(
-        self, key: str, default: str | None = None, functions: frozenset[str] = frozenset(FUNCTIONS)
-    ) -> str:
-        value = self.get(key, (str, int), "an expression", default is None)
-        text = default if value is None and default is not None else str(value)
-        check_syntax(text, functions, f"{self.label}: {self.key(key)}")
-        return text
-
-    def expressions(self, key: str) -> tuple[str, ...]:
-        values = self.get(key, (list,), "a list of expressions", True)
-        for i, item in enumerate(values):
-            if not isinstance(item, str | int) or isinstance(item, bool):
-                raise self.wrong(f"{key}[{i}]", f"is {item!r}", "It must be an expression")
-            check_syntax(str(item), where=f"{self.label}: {self.key(key)}[{i}]")
-        return tuple(str(item) for item in values)
-
-    def triple(self, key: str) -> tuple[str, str, str]:
-        values = self.expressions(key)
-        if not 1 <= len(values) <= 3:
-            raise self.wrong(key, f"has {len(values)} entries", "It is [x, y, z]")
-        x, y, z = (*values, "1", "1")[:3]
-        return x, y, z
-
-    def table(self, key: str) -> _Table:
-        return _Table(self.label, self.key(key), self.get(key, (dict,), "a table", False) or {})
-
-    def tables(self, key: str) -> list[_Table]:
-        values = self.get(key, (list,), f"an array of tables, [[{self.key(key)}]]", False) or []
-        for i, value in enumerate(values):
-            if not isinstance(value, dict):
-                raise self.wrong(f"{key}[{i}]", f"is {value!r}", "It must be a table")
-        return [
-            _Table(self.label, f"{self.key(key)}[{i}]", value) for i, value in enumerate(values)
-        ]
-
-    def named_tables(self) -> list[_Table]:
-        return [self.table(key) for key in self.values]
-
-    def items_of(self, kind: type, pattern: re.Pattern[str]) -> list[tuple[str, Any]]:
-        for key in self.values:
-            if not pattern.fullmatch(key):
-                raise self.wrong(key, "is no C identifier", "")
-            self.get(key, (kind,), "an integer" if kind is int else "a list", True)
-        return list(self.values.items())
-
-    def rest(self) -> dict[str, Any]:
-        self.read.update(self.values)
-        return dict(self.values)
-
-    def finish(self) -> None:
-        for key in self.values:
-            if key not in self.read:
-                near = difflib.get_close_matches(key, self.read, n=1)
-                raise self.wrong(
-                    key,
-                    "is no known key",
-                    f"Did you mean '{near[0]}'?"
-                    if near
-                    else f"Known are {', '.join(sorted(self.read))}",
+    passed = {arg for launch in tail.launch for arg in launch.args}
+    for kind, names in (("scratch", tail.scratch), ("tensor_maps", tail.tensor_maps)):
+        for key in names:
+            if key not in passed:
+                raise wrong(
+                    f"{kind}.{key}: no launch takes it", "Add it to args, or remove the table"
                 )

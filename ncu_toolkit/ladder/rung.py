@@ -1,14 +1,15 @@
 """A rung as a value: what its header says, and the launch geometry that follows from it for a size.
-Reading headers is in `ladder_header.py`."""
+Reading headers is in `header.py`."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
 
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.ladder.expressions import Value, evaluate, evaluate_int
@@ -26,8 +27,34 @@ MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
 
 
-@dataclass(frozen=True)
-class Source:
+class Filled(str):
+    """Text that is not empty."""
+
+
+class Identifier(str):
+    """A name in C."""
+
+
+class OpcodePattern(str):
+    """`LDS.128`, or `LDG.E.128|LDG.E.64` for either; see `model.matches_opcode`."""
+
+
+class Expression(str):
+    """An expression over parameters and dimensions; see `expressions`."""
+
+
+class Check(Expression):
+    """An expression that also calls the functions of profile checks."""
+
+
+Extents = Annotated[tuple[Expression, ...], msgspec.Meta(min_length=1, max_length=3)]
+
+
+class TomlTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of a kernel file's TOML."""
+
+
+class Source(TomlTable, frozen=True):
     """Where a rung's idea comes from, with the claim made there and the GPU it was made on (""
     where there is none)."""
 
@@ -36,24 +63,23 @@ class Source:
     device: str = ""
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(TomlTable, frozen=True):
     """An expression that must hold, and what to tell the user where it does not."""
 
-    check: str
-    says: str
+    check: Expression
+    says: Filled
 
 
-@dataclass(frozen=True)
-class LaunchSpec:
-    """One kernel launch as the header states it: expressions, not yet numbers."""
+class LaunchSpec(TomlTable, frozen=True):
+    """One kernel launch as the file states it: expressions, not yet numbers. Extents of `grid` and
+    `block` that are left out are 1."""
 
-    kernel: str
-    grid: tuple[str, str, str]
-    block: tuple[str, str, str]
-    shared: str
+    kernel: Identifier
+    grid: Extents
+    block: Extents
     args: tuple[str, ...]
-    repeat: str = "1"
+    shared: Expression = Expression("0")
+    repeat: Expression = Expression("1")
 
 
 @dataclass(frozen=True)
@@ -100,27 +126,24 @@ class TensorMap:
     swizzle: int = 0
 
 
-@dataclass(frozen=True)
-class SassExpectation:
+class SassExpectation(TomlTable, frozen=True):
     """The static signature: opcode patterns (`model.matches_opcode`) that must and must not occur,
     and a bound on registers."""
 
-    present: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
+    present: tuple[OpcodePattern, ...] = ()
+    absent: tuple[OpcodePattern, ...] = ()
     max_registers: int | None = None
 
 
-@dataclass(frozen=True)
-class ProfileExpectation:
+class ProfileExpectation(TomlTable, frozen=True):
     """One check of the dynamic signature; `sizes` empty means every recorded size."""
 
-    says: str
-    check: str
+    says: Filled
+    check: Check
     sizes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Expectation:
+class Expectation(TomlTable, frozen=True):
     """What must be true of a rung. `ratio_at_least`: times faster than the rung it is compared
     with, at the recorded sizes."""
 
@@ -129,12 +152,11 @@ class Expectation:
     ratio_at_least: float | None = None
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(TomlTable, frozen=True):
     """Where reality disagrees with the design: on which GPU, what was measured and why."""
 
     gpu: str
-    says: str
+    says: Filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +178,8 @@ class Rung:
     arch_specific: bool
     path: Path
     text: str = field(repr=False)
-    code_start: int
-    """Line of the file (from 1) on which the device code starts."""
+    code: str = field(repr=False)
+    """The device code, without the blocks before and after it."""
     shapes: tuple[Requirement, ...] = ()
     source: Source = Source()
     parameters: Mapping[str, int] = field(default_factory=dict)
@@ -174,16 +196,13 @@ class Rung:
     """Rung to be measured against in place of the family's baseline, or ""."""
     library: str = ""
     """Name of the library baseline that runs in place of a kernel, or ""."""
+    same_code_as: tuple[str, ...] = ()
+    """Digests (`header.code_digest`) of earlier texts that compile to the same machine code."""
 
     @property
     def label(self) -> str:
         """`family/file`, for messages: never the path on this machine."""
         return f"kernels/{self.family}/{self.path.name}"
-
-    @cached_property
-    def code(self) -> str:
-        """The device code, without the header."""
-        return "".join(self.text.splitlines(keepends=True)[self.code_start - 1 :])
 
     def unsupported_on(self, cc: tuple[int, int]) -> str:
         """Why this rung cannot run on a device of compute capability `cc`; "" where it can."""
@@ -339,9 +358,10 @@ def _beyond_limits(launch: LaunchGeometry) -> str:
 
 
 def _triple(
-    expressions: tuple[str, str, str], names: Mapping[str, Value], where: str
+    expressions: tuple[Expression, ...], names: Mapping[str, Value], where: str
 ) -> tuple[int, int, int]:
-    x, y, z = (evaluate_int(e, names, where=f"{where}[{i}]") for i, e in enumerate(expressions))
+    extents = [evaluate_int(e, names, where=f"{where}[{i}]") for i, e in enumerate(expressions)]
+    x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
 
 

@@ -3,25 +3,42 @@ shapes."""
 
 from __future__ import annotations
 
-import collections.abc
+import copy
 import dataclasses
 import enum
 import math
+import re
 import reprlib
-import types
-import typing
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import msgspec
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model import SCHEMA_VERSION
 
 T = TypeVar("T")
-#: Widest integer of a document: counters have 64 bits.
-_BITS = 64
 #: A value of a document in a message: short, however long or deep it is.
 shown = reprlib.repr
+#: Widest integer of a document: counters have 64 bits.
+_BITS = 64
+Hook = Callable[[Any, Any], Any]
+
+_MISSING = "Object missing required field "
+_UNKNOWN = "Object contains unknown field "
+_CHOICE = "Invalid enum value "
+_WORDS = {
+    "str": "a string", "int": "an integer", "float": "a number", "bool": "true or false",
+    "array": "a list", "object": "a table", "null": "nothing",
+}  # fmt: skip
+
+
+class Misfit(Exception):
+    """A value that does not fit its type: `path` in the document, `what` is wrong with it."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path} {what}")
+        self.path, self.what = path, what
 
 
 def to_plain(value: Any) -> Any:
@@ -41,117 +58,92 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], data: Any, where: str = "") -> T:
-    """Rebuild a dataclass from `to_plain`'s output.
+    """Rebuild a dataclass from `to_plain`'s output. Keys that it does not have are ignored.
 
     Raises:
         InputProblem: a value is missing or of another type; the message gives its path in the
             document.
     """
     try:
-        return typing.cast(T, _build(kind, data, where or kind.__name__))
+        _bounded(data, where or kind.__name__)
+        return convert(kind, data, strict=False)  # not strict: "nan" is a number
     except RecursionError:
         raise InputProblem(f"{where or kind.__name__} is nested too deeply") from None
+    except Misfit as error:
+        raise InputProblem(
+            f"{where or kind.__name__}{'.' if error.path else ''}{error}",
+            "The file was written by another version or cut off; make it again"
+            if error.what == "is missing"
+            else "",
+        ) from None
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def convert(kind: type[T], data: Any, hook: Hook | None = None, strict: bool = True) -> T:
+    """A value of type `kind` from plain data.
 
+    Args:
+        kind: a dataclass, a msgspec.Struct or a type built of them.
+        data: dicts, lists, strings, numbers.
+        hook: makes values of types of our own: called with the type and the plain value, it raises
+            ValueError where that does not fit.
+        strict: take no string for a number.
 
-def _build(kind: Any, data: Any, where: str) -> Any:
-    if kind is Any:
-        return data
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        return _build_union(kind, data, where)
-    if origin is typing.Literal:
-        if data not in typing.get_args(kind):
-            raise InputProblem(
-                f"{where} is {shown(data)}, expected one of {', '.join(map(repr, typing.get_args(kind)))}"
-            )
-        return data
-    if origin in (tuple, list):
-        return _build_sequence(kind, data, where)
-    if origin in (dict, Mapping, collections.abc.Mapping):
-        _expect(dict, data, where)
-        inner = typing.get_args(kind)[1]
-        return {key: _build(inner, item, f"{where}.{key}") for key, item in data.items()}
-    if dataclasses.is_dataclass(kind):
-        return _build_dataclass(typing.cast(type, kind), data, where)
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        if data not in [member.value for member in kind]:
-            raise InputProblem(
-                f"{where} is {shown(data)}, expected one of {', '.join(repr(member.value) for member in kind)}"
-            )
-        return kind(data)
-    if kind is float:
-        return _number(data, where)
-    _expect(kind, data, where)
-    return data
-
-
-def _build_union(kind: Any, data: Any, where: str) -> Any:
-    options = [option for option in typing.get_args(kind) if option is not type(None)]
-    if data is None and len(options) < len(typing.get_args(kind)):
-        return None
-    if len(options) == 1:
-        return _build(options[0], data, where)
-    for option in options:
-        try:
-            return _build(option, data, where)
-        except InputProblem:
-            continue
-    raise InputProblem(f"{where} fits none of its possible types")
-
-
-def _build_sequence(kind: Any, data: Any, where: str) -> Any:
-    _expect(list, data, where)
-    arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is list:
-        return [_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data)]
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
-    if len(arguments) != len(data):
-        raise InputProblem(f"{where} has {len(data)} items, expected {len(arguments)}")
-    return tuple(
-        _build(argument, item, f"{where}[{i}]")
-        for i, (argument, item) in enumerate(zip(arguments, data, strict=True))
-    )
-
-
-def _build_dataclass(kind: type, data: Any, where: str) -> Any:
-    _expect(dict, data, where)
-    hints = _hints(kind)
-    values = {}
-    for f in dataclasses.fields(kind):
-        if f.name in data:
-            values[f.name] = _build(hints[f.name], data[f.name], f"{where}.{f.name}")
-        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise InputProblem(
-                f"{where}.{f.name} is missing",
-                "The file was written by another version or cut off; make it again",
-            )
-    return kind(**values)
-
-
-def _number(data: Any, where: str) -> float:
-    if isinstance(data, str) and data in ("nan", "inf", "-inf"):
-        return float(data)
-    if isinstance(data, bool) or not isinstance(data, int | float):
-        raise InputProblem(f"{where} is {shown(data)}, expected a number")
+    Raises:
+        Misfit: the first value that does not fit, with its path.
+    """
     try:
-        return float(data)
-    except OverflowError:
-        raise InputProblem(f"{where} is {shown(data)}, which is too large") from None
+        return msgspec.convert(data, kind, strict=strict, dec_hook=hook)
+    except msgspec.ValidationError as error:
+        what, _, at = str(error).rstrip("`").partition(" - at `$")
+
+    def fits() -> bool:
+        try:
+            msgspec.convert(trial, kind, strict=strict, dec_hook=hook)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    node = trial = copy.deepcopy(data)
+    path = ""
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
+        if index.isdigit():
+            node, path = node[int(index)], f"{path}[{index}]"
+            continue
+        if not name:  # msgspec writes [...] for any key of a dictionary: try each alone
+            for name, value in tuple(node.items()):
+                node.clear()
+                node[name] = value
+                if not fits():
+                    break
+        node, path = node[name], f"{path}.{name}"
+    path = path.lstrip(".")
+    for start, words in ((_MISSING, "is missing"), (_UNKNOWN, "is no known key")):
+        if what.startswith(start):
+            raise Misfit(f"{path}.{what.removeprefix(start).strip('`')}".lstrip("."), words)
+    if found := re.match(r"Expected `([^`]+)`(.*?)(, got [^,]*)?$", what):
+        wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | "))
+        what = f"is {_shown(node)}, expected {wanted}{found[2]}"
+    elif what.startswith(_CHOICE):
+        what = f"is {_shown(node)}, which is none of its values"
+    raise Misfit(path, what)
 
 
-def _expect(kind: Any, data: Any, where: str) -> None:
-    if kind is int and isinstance(data, bool):
-        raise InputProblem(f"{where} is {shown(data)}, expected int")
-    if kind is int and isinstance(data, int) and data.bit_length() > _BITS:
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    return shown(value)
+
+
+def _bounded(data: Any, where: str) -> None:
+    """Raise InputProblem for an integer that no counter has."""
+    if isinstance(data, int) and data.bit_length() > _BITS:
         raise InputProblem(f"{where} is {shown(data)}, which is too large")
-    if isinstance(kind, type) and not isinstance(data, kind):
-        raise InputProblem(f"{where} is of type {type(data).__name__}, expected {kind.__name__}")
+    if isinstance(data, dict):
+        for key, value in data.items():
+            _bounded(value, f"{where}.{key}")
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            _bounded(value, f"{where}[{index}]")
 
 
 def document(kind: str, payload: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import slug
 from ncu_toolkit.ladder.catalogue import Rung, load_families
-from ncu_toolkit.ladder.header import HEADER
+from ncu_toolkit.ladder.header import code_digest, split
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
@@ -58,7 +58,8 @@ class Entry:
     @property
     def outdated(self) -> bool:
         """Whether the kernel's code is no longer what it was recorded from, as far as the report
-        embeds that."""
+        embeds that. Blocks, comments and white space do not count, nor do texts that are known to
+        compile to the same code."""
         if self.info is None:
             return False
         file = f"/{self.info.family}/{self.info.path.name}"
@@ -68,10 +69,8 @@ class Entry:
             for path, text in profile.sources.items()
             if path.endswith(file)
         )
-        codes = {
-            text[header.end() :].strip() for text in texts if (header := HEADER.match(text))
-        }  # none where source was blanked
-        return bool(codes - {self.info.code.strip()})
+        recorded = {code_digest(text) for text in texts if split(text)[0]}  # none if blanked
+        return bool(recorded - {code_digest(self.info.text), *self.info.same_code_as})
 
     @property
     def flops(self) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
+from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
 from ncu_toolkit.render.views import Cell, HotSpots, Table, number, plain_table, text
 from ncu_toolkit.sass import liveness
@@ -43,11 +44,15 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     place = {name: i for i, name in enumerate(files)}
     total = sum(row.sample_count for row in rows)
     live = liveness.of_rows(rows)
+    starts, sources = (
+        zip(*(_source(profile, name) for name in files), strict=True) if files else ((), ())
+    )
     named = _named(rows, findings)
     data: dict[str, Any] = {
         "reasons": [reason.replace("_", " ") for reason in reasons],
         "files": [visible(name) for name in files],
-        "sources": [_source(profile, name) for name in files],
+        "sources": sources,
+        "from": starts,
         "address": [f"{row.address:x}" for row in rows],
         "sass": [visible(row.sass, _LINE) for row in rows],
         "file": [place[row.file] if row.file else -1 for row in rows],
@@ -77,9 +82,13 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
 
-def _source(profile: Profile, name: str) -> list[str]:
-    source = profile.sources.get(name, "")
-    return [visible(line, _LINE, keep="\t") for line in source.splitlines()] if source else []
+def _source(profile: Profile, name: str) -> tuple[int, list[str]]:
+    """Lines of a file from the one of the given number on. Of a kernel of ours, the blocks of TOML
+    before and after the code are left out."""
+    head, code, _ = split(profile.sources.get(name, ""))
+    lines = [visible(line, _LINE, keep="\t") for line in code.rstrip().splitlines()]
+    blank = next((i for i, line in enumerate(lines) if line.strip()), 0) if head else 0
+    return head.count("\n") + blank + 1, lines[blank:]
 
 
 def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int]:

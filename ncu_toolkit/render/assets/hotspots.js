@@ -71,6 +71,7 @@
     const weight = (i) => (ranked ? (data.samples[i] ? data.samples[i].reduce((a, b) => a + b, 0) : 0) : data.executed[i] || 0);
     const weights = Array.from({ length: count }, (_, i) => weight(i));
     const whole = weights.reduce((a, b) => a + b, 0), hottest = Math.max(...weights.length ? weights.slice(0, 50000) : [0], 1);
+    const textOf = (file, line) => data.sources[file][line - data.from[file]]; // undefined where the page does not have it
     // Source lines: weight and instructions of each.
     const lines = data.sources.map(() => new Map());
     for (let i = 0; i < count; i++) {
@@ -111,7 +112,7 @@
     const source = new List("Source lines", (node, line) => {
       const found = lines[file].get(line), share = make("span", "heat");
       if (found) heat(share, found.weight, lineMost);
-      node.append(share, make("span", "no", String(line)), make("span", "tx", data.sources[file][line - 1] ?? "(source not in the report)"));
+      node.append(share, make("span", "no", String(line)), make("span", "tx", textOf(file, line) ?? "(source not in the report)"));
       if (line === relatedLine) node.classList.add("related");
     }, (line) => {
       const found = lines[file].get(line);
@@ -145,7 +146,7 @@
     grid.append(pane(`SASS: share of ${ranked ? "samples" : "executions"}, index, warp-level executions${live ? ", live registers" : ""}${named.size ? "; a mark where the diagnosis points" : ""}`, sass));
     host.append(tools, grid, detail);
 
-    const sourceOf = (i) => (data.file[i] >= 0 ? data.sources[data.file[i]][data.line[i] - 1] || "" : "");
+    const sourceOf = (i) => (data.file[i] >= 0 ? textOf(data.file[i], data.line[i]) || "" : "");
     let folds = new Map();
     function fill() {
       const wanted = search.value.trim().toUpperCase();
@@ -170,7 +171,7 @@
     }
     const sourceRows = () => {
       if (file < 0) return [];
-      if (data.sources[file].length) return Array.from({ length: data.sources[file].length }, (_, i) => i + 1);
+      if (data.sources[file].length) return Array.from({ length: data.sources[file].length }, (_, i) => i + data.from[file]);
       return Array.from(lines[file].keys()).sort((a, b) => a - b);
     };
     // Samples by reason and counters of one instruction or of all of a line, behind its heading.
@@ -191,7 +192,7 @@
     }
     function describeLine(line, rows) {
       const head = make("p");
-      head.append(make("code", "", (data.sources[file][line - 1] || `line ${line}`).trim()), `, ${data.files[file].split("/").pop()}:${line}, ${rows.length} instructions`);
+      head.append(make("code", "", (textOf(file, line) || `line ${line}`).trim()), `, ${data.files[file].split("/").pop()}:${line}, ${rows.length} instructions`);
       tell(head, rows);
     }
     search.addEventListener("input", fill);
