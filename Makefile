@@ -22,7 +22,7 @@ MUTATIONS ?= 6000
 BUDGET ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test check benchmark benchmark-heavy mutation-test bench-toolkit bench-cost test-gpu sanitize docs clean
+.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost test-gpu sanitize docs clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -47,6 +47,11 @@ report: $(STAMP)  ## Write reports/index.html from the recordings in the package
 
 test: $(STAMP)  ## Run the tests that need no GPU.
 	$(RUN) -m pytest -m 'not gpu' -n auto --dist worksteal
+
+test-oldest: $(STAMP)  ## Run the same tests with the oldest versions that pyproject.toml allows, in an environment of its own.
+	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VENV)-oldest
+	$(BIN)/uv pip install --quiet --python $(VENV)-oldest/bin/python --resolution lowest-direct --editable '.[dev,toolchain]'
+	PYTHONPATH=$(CURDIR) $(VENV)-oldest/bin/python -m pytest -m 'not gpu' -n auto --dist worksteal
 
 check: $(STAMP)  ## Lint, types, import layers, generated documents.
 	$(BIN)/ruff check .
@@ -76,10 +81,13 @@ test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and 
 sanitize: $(GPU_STAMP)  ## Run compute-sanitizer (memcheck, racecheck, initcheck) over every rung.
 	$(RUN) tests/gpu/sanitize.py
 
-docs: $(STAMP)  ## Rewrite the generated documents: bottleneck reference, kernel table, section files, README figures.
+docs: $(STAMP)  ## Rewrite the generated documents: bottleneck reference, kernel table, section files, results, README card.
 	$(RUN) -m ncu_toolkit.metrics.sections
 	$(RUN) docs/generate.py
 
+lock: $(STAMP)  ## Rewrite requirements-dev.lock: one version of each package for development.
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra toolchain --no-emit-index-url --output-file requirements-dev.lock pyproject.toml
+
 clean:  ## Remove the environment, caches and build products; reports/ and what lies in it stay.
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

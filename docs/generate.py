@@ -1,5 +1,5 @@
 """Rewrite the generated documents: command reference, bottleneck pages, metric table, ladder
-tables, figures of the README.
+tables, the results, the card of the README.
 
 `python docs/generate.py` writes what has changed; `--check` writes nothing and ends with 1 where
 something has. Figures come from the recordings in the package; text outside the markers `<!--
@@ -23,12 +23,14 @@ from ncu_toolkit.diagnosis import calibrate, glossary
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import reference
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.explain import verdict
 from ncu_toolkit.ladder.catalogue import Rung, find_family, load_families
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Profile, Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import calibration as views
+from ncu_toolkit.render import card
 from ncu_toolkit.render.columns import rate_unit
 from ncu_toolkit.render.publish import with_best_ceilings
 from ncu_toolkit.runs import store
@@ -37,6 +39,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 _NOTE = "<!-- Written by docs/generate.py (`make docs`); do not edit. -->\n"
 _SIZES = ("1024", "4096")
+#: Rungs whose cards the tutorial of a slow kernel shows; the README shows the first.
+EXAMPLES = ("smem_tiled", "thread_tile_1d")
 
 
 def documents(runs: Iterable[Run]) -> dict[Path, str]:
@@ -45,13 +49,18 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
     pages = {DOCS / "bottlenecks" / name: text for name, text in reference.pages().items()}
     kernels = ROOT / "kernels" / "README.md"
     readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    results = DOCS / "results.md"
+    text = results.read_text(encoding="utf-8")
     tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
     for name, table in {
         **{name: made(recorded) for name, made in tables.items()},
         "cost": cost_table(),
     }.items():
         text = between(text, name, table)
+    tutorial = DOCS / "tutorials" / "slow-kernel.md"
+    lesson = tutorial.read_text(encoding="utf-8")
+    for rung in EXAMPLES:
+        lesson = between(lesson, rung, example_card(recorded, rung))
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
     for name, table in calibration_tables(recorded).items():
@@ -64,7 +73,11 @@ def documents(runs: Iterable[Run]) -> dict[Path, str]:
         DOCS / "rungs.md": rung_figures(recorded),
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
-        readme: text,
+        readme: between(
+            readme.read_text(encoding="utf-8"), "card", example_card(recorded, EXAMPLES[0])
+        ),
+        results: text,
+        tutorial: lesson,
     }
 
 
@@ -208,6 +221,18 @@ def rung_tables() -> str:
             )
         lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def example_card(runs: list[Run], rung: str) -> str:
+    """The card that `ncu-toolkit analyze` prints for a rung of the FP32 ladder at 4096."""
+    (launch,) = [
+        profile
+        for profile in _holding(runs, "gemm_fp32").profiles
+        if profile.context is not None
+        and (profile.context.rung, profile.context.size) == (rung, _SIZES[-1])
+    ]
+    shown = card.plain_text(verdict.card(launch, diagnose(launch), "before.ncu-rep"))
+    return f"```text\n{shown.strip()}\n```\n"
 
 
 def ladder_table(runs: list[Run]) -> str:
@@ -477,7 +502,7 @@ def _verdict(run: Run, rung: Rung) -> str:
     if not found:
         return ""
     primary = diagnose(max(found, key=lambda p: p.duration_us or 0.0)).primary
-    return f"[{primary.bottleneck}](docs/bottlenecks/{primary.bottleneck}.md)" + (
+    return f"[{primary.bottleneck}](bottlenecks/{primary.bottleneck}.md)" + (
         " (good)" if primary.good else ""
     )
 

@@ -408,7 +408,7 @@ def test_errors_are_said_where_text_goes_to_a_file(folder: Path, tmp_path: Path)
         (["--timeout", "inf"], "inf"),
         (["--timeout", "1e300"], "1e+300"),
         (["--timeout", "nan"], "no number of seconds"),
-        (["--standalone", "--format", "json"], "--format json asks for something else"),
+        (["--standalone", "--format", "json"], "cannot be combined with --format json"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(
@@ -697,7 +697,7 @@ def test_nothing_in_a_folder_is_left_out_in_silence(folder: Path, tmp_path: Path
     (tmp_path / "gone.ncu-rep").symlink_to("nowhere")
     found = analyze.analyze([tmp_path], jobs=2)
     assert [file.status for file in found.files] == ["unreadable", "unreadable", "complete"]
-    assert "is no regular file" in str(found.files[0].error)
+    assert "is not a regular file" in str(found.files[0].error)
 
 
 def test_a_folder_without_permission_is_named(

@@ -105,7 +105,7 @@ def test_architectures_are_read(text: str, cc: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "hopper", "sm_", "9", "sm_90b", "compute_90"])
 def test_other_architectures_are_refused(text: str) -> None:
-    with pytest.raises(UsageProblem, match="is no architecture"):
+    with pytest.raises(UsageProblem, match="is not an architecture"):
         nvcc.parse_arch(text)
 
 

@@ -124,7 +124,7 @@ def test_xz_is_unpacked(tmp_path: Path, whole: bytes) -> None:
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo.ncu-rep"
     os.mkfifo(fifo)
-    with pytest.raises(InputProblem, match="no regular file"):
+    with pytest.raises(InputProblem, match="not a regular file"):
         framing.read_bytes(fifo)
 
 

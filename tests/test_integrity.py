@@ -506,7 +506,7 @@ def test_the_run_json_of_other_programs_is_no_concern(
 def test_sums_are_read_from_files_alone(small: Path, tmp_path: Path, name: str) -> None:
     shutil.copyfile(small, tmp_path / "r.ncu-rep")
     os.mkfifo(tmp_path / name)
-    assert f"{name}' is no regular file" in checksums.verify(tmp_path / "r.ncu-rep").problem
+    assert f"{name}' is not a regular file" in checksums.verify(tmp_path / "r.ncu-rep").problem
     (tmp_path / name).unlink()
     (tmp_path / "r.ncu-rep.sha256").write_bytes(bytes(2 << 20))
     assert "holds more than 1048576 bytes" in checksums.verify(tmp_path / "r.ncu-rep").problem

@@ -125,7 +125,7 @@ def test_an_ncu_that_outlives_the_toolkit_keeps_the_run_and_its_report_is_taken(
     folder = only_run()
     code, _, err = ended(start("profile", "--resume"))
     assert code == EXIT_USAGE
-    assert f"the run '{folder.name}' is still under way" in err
+    assert f"the run '{folder.name}' is still running" in err
     (folder / "profile-2-stop").touch()  # lets the case that hangs end
     wait_for((folder / "profile-2.ncu-rep").is_file)
     wait_for(lambda: not Path(f"/proc/{ncu.hangs}").exists())
@@ -357,7 +357,7 @@ def test_runs_that_cannot_go_on(run: Path) -> None:
     changed(run, lambda m: replace(m, asked=None))
     with pytest.raises(UsageProblem, match="is unfinished"):
         resume.find("", reports)
-    with pytest.raises(UsageProblem, match="not of `profile` over a ladder") as refused:
+    with pytest.raises(UsageProblem, match="not made by `profile` on a ladder") as refused:
         resume.open_run(run, Quiet())
     assert "--launch-skip" in refused.value.remedy
 
@@ -365,7 +365,7 @@ def test_runs_that_cannot_go_on(run: Path) -> None:
 def test_one_session_at_a_time(run: Path) -> None:
     with (
         resume.held(run),
-        pytest.raises(UsageProblem, match="is still under way"),
+        pytest.raises(UsageProblem, match="is still running"),
         resume.held(run),
     ):
         pass

@@ -385,7 +385,7 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, name: str) 
     store.save(tmp_path, MANIFEST, [TIMING])
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
-    with pytest.raises(InputProblem, match=f"{name}' is no regular file"):
+    with pytest.raises(InputProblem, match=f"{name}' is not a regular file"):
         store.load_run(tmp_path, live=False)
 
 
@@ -422,7 +422,7 @@ def test_gzip_is_unpacked_no_further_than_is_accepted(
     with pytest.raises(InputProblem, match="holds more than 1048576 bytes"):
         files.read_gzip(tmp_path / "a.gz")
     os.mkfifo(tmp_path / "fifo.gz")
-    with pytest.raises(InputProblem, match="no regular file"):
+    with pytest.raises(InputProblem, match="not a regular file"):
         files.read_gzip(tmp_path / "fifo.gz")
 
 

@@ -103,7 +103,7 @@ def parse_arch(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)a?", text.strip())
     if found is None:
         raise UsageProblem(
-            f"'{text}' is no architecture", "Write it as sm_80, sm_86, sm_89 or sm_90"
+            f"'{text}' is not an architecture", "Write it as sm_80, sm_86, sm_89 or sm_90"
         )
     return int(found[1]), int(found[2])
 

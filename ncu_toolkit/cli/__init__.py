@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
-    "list": "Show the ladders, their rungs and ideas.",
-    "profile": "Profile kernels of a ladder, or any program after '--', and write the report.",
-    "bench": "Verify and time kernels without profiling them.",
-    "analyze": "Say what limits each kernel in anybody's Nsight Compute reports.",
-    "compare": "Hold a new report against an old one; a gate for CI.",
+    "analyze": "Diagnose the kernels in Nsight Compute reports.",
+    "profile": "Profile a program, or kernels of a ladder, and write the report.",
+    "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",
-    "doctor": "Say what works on this machine and what does not, each with its remedy.",
+    "list": "Show the ladders, their rungs and ideas.",
+    "bench": "Verify and time kernels without profiling them.",
+    "doctor": "Check what works on this machine, and how to fix what does not.",
     "redact": "Copy a report without host names, users, addresses, command lines and paths.",
-    "report": "Write the report of the recordings in the package and of the runs that lie here.",
+    "report": "Write the pages of the shipped recordings and of your own runs.",
     "build": "Compile kernels and show their registers, spills and shared memory.",
-    "record": "Make a recording: profile and time ladders, scrub and compress what came of it.",
-    "calibrate": "Hold predictions against what the next rung achieved, ours and Nsight Compute's.",
-    "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks that need no counters.",
+    "record": "Profile and time ladders, and keep them as a recording that can be shipped.",
+    "calibrate": "Compare predicted gains with achieved ones, ours and Nsight Compute's.",
+    "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks.",
     "tune": "Find a kernel's best parameters for this GPU and size.",
-    "completion": "Print the script that makes a shell complete commands, options, kernels and families.",
+    "completion": "Print a script for completion in bash, zsh or fish.",
 }
 #: Characters of an error that are shown.
 _LONGEST: Final = 8000
@@ -131,13 +131,13 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     is_eager=True,
     expose_value=False,
     callback=_version,
-    help="Show the versions of ncu-toolkit and what it stands on.",
+    help="Show the versions of ncu-toolkit and of what it uses.",
 )
 def cli() -> None:
     """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
 
-    On a machine with a GPU start with `ncu-toolkit profile --kernel vectorized --size 1024`;
-    without one, with `ncu-toolkit report`."""
+    Start with `ncu-toolkit analyze my.ncu-rep` if you have a report. Without one, profile your
+    program: `ncu-toolkit profile -- ./app`. Neither a report nor a GPU: `ncu-toolkit report`."""
 
 
 cli.params += _log.options(hidden=False)

@@ -70,7 +70,7 @@ def options(*, hidden: bool) -> list[click.Parameter]:
 def _quiet(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
         if Said.verbose:
-            raise UsageProblem("--quiet and --verbose do not go together", "Give one of them")
+            raise UsageProblem("--quiet and --verbose cannot be combined", "Give one of them")
         Said.quiet = True
 
 
@@ -78,7 +78,7 @@ def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or ctx.resilient_parsing:
         return
     if Said.quiet:
-        raise UsageProblem("--quiet and --verbose do not go together", "Give one of them")
+        raise UsageProblem("--quiet and --verbose cannot be combined", "Give one of them")
     if not Said.verbose:
         Said.verbose = True
         handler = logging.StreamHandler(sys.stderr)

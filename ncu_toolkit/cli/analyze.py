@@ -1,4 +1,4 @@
-"""`ncu-toolkit analyze`: what limits each kernel in anybody's reports."""
+"""`ncu-toolkit analyze`: diagnose the kernels in reports."""
 
 from __future__ import annotations
 
@@ -36,37 +36,37 @@ WIDTH = 100
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="brief is a digest of at most a page; html writes pages.",
+    help="brief is at most one page of text; html writes pages.",
 )
 @click.option(
     "--kernel",
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name this is found in.",
+    help="Only launches whose demangled name matches REGEX.",
 )
 @needs_option()
 @click.option(
     "--top",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Only the N kinds of launches that take most time.",
+    help="Only the N kernels that take most time.",
 )
 @click.option(
     "--output",
     "-o",
     type=PathName(),
-    help="File to write to; for html the folder of reports (default reports), or the file with --standalone.",
+    help="File to write; for html the folder of reports (default reports), or the file with --standalone.",
 )
 @click.option(
     "--standalone",
     is_flag=True,
-    help=f"One HTML file that holds everything (default {STANDALONE}).",
+    help=f"Write one self-contained HTML file (default {STANDALONE}).",
 )
 @click.option(
     "--allow-partial",
     is_flag=True,
-    help="Read what is intact of damaged files, and accept that as well as what is incomplete: exit code 0.",
+    help="Read the intact part of damaged and incomplete files, and exit with 0.",
 )
 @click.option(
     "--redact",
@@ -79,7 +79,7 @@ WIDTH = 100
     "-j",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Files read at once; one for each processor if not given.",
+    help="Read N files at once.  [default: one for each processor]",
 )
 @click.option(
     "--timeout",
@@ -94,20 +94,20 @@ def command(
     ctx: click.Context, paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
     standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
-    """Say what limits each kernel in Nsight Compute reports: files, or folders of them.
+    """Diagnose the kernels in Nsight Compute reports: files, or folders of them.
 
-    Any GPU from Volta on and any ncu from 2020 on; needs no GPU. Launches are ranked by time,
-    repeats are grouped. Exit code 4 when a file is unreadable, a file or a launch in it is
-    incomplete, or no launch matches --kernel; everything else is shown all the same. With
-    --allow-partial that is accepted, and said, as long as there is a launch to show. A launch whose
-    figures contradict each other gets its verdict, less sure, and a line that names them."""
+    Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
+    by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
+    incomplete, or no launch matches --kernel; the rest is still shown. With --allow-partial it
+    names what is missing and exits with 0, as long as one launch is left. Where figures of a launch
+    contradict each other, a line names them and the verdict is less certain."""
     if standalone:
         if (
             form != "html"
             and ctx.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
         ):
             raise UsageProblem(
-                f"--standalone writes HTML, --format {form} asks for something else",
+                f"--standalone writes HTML and cannot be combined with --format {form}",
                 "Leave one of them out",
             )
         form = "html"

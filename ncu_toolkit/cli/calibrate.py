@@ -24,7 +24,7 @@ FORMATS = ("text", "markdown", "json")
     "--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held."
 )
 def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
-    """Hold predictions against what the next rung achieved, ours and Nsight Compute's.
+    """Compare predicted gains with achieved ones, ours and Nsight Compute's.
 
     For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name
     it, and predict the time that goes. RUNS are folders of runs; without any, the recordings in the

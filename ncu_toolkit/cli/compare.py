@@ -24,14 +24,14 @@ FORMATS = ("text", "markdown", "json")
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name this is found in.",
+    help="Only launches whose demangled name matches REGEX.",
 )
 @click.option(
     "--fail-on",
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Exit with 1 where this holds for a kernel: 'time>5%', 'registers_per_thread>128'; repeat it.",
+    help="Exit with 1 if this holds for a kernel: 'time>5%', 'registers_per_thread>128'; repeat it.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--output", "-o", type=PathName(), help="File to write to.")
@@ -52,12 +52,12 @@ def command(
     output: Path | None,
     timeout: float,
 ) -> None:
-    """Hold NEW against OLD: report files, folders of them, folders of runs, or names of baselines.
+    """Compare two reports: files, folders of them, folders of runs, or names of baselines.
 
-    Launches are paired by kernel, grid and block; medians of repeated launches are compared, and
-    their spread is allowed for. Exit code 1 when a --fail-on holds, 4 when the two cannot be
-    compared (different GPUs, incomplete files or launches, no kernel in common, a missing
-    figure). Launches whose figures contradict each other are compared, and named."""
+    Launches are paired by kernel, grid and block. Repeated launches are compared by their medians,
+    with allowance for their spread. Exits with 1 when a --fail-on holds, and with 4 when the two
+    cannot be compared: different GPUs, incomplete files or launches, no kernel in common, a missing
+    figure. Launches whose figures contradict each other are compared, and a line names them."""
     from ncu_toolkit.render import comparison as views
 
     parsed = [gate.parse_gate(text) for text in gates]

@@ -14,7 +14,9 @@ VARIABLE = "_NCU_TOOLKIT_COMPLETE"
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that makes a shell complete commands, options, kernels, families and runs.
+    """Print a script for completion in bash, zsh or fish.
+
+    It completes commands, options, kernels, families and runs.
 
     In bash and zsh put `eval "$(ncu-toolkit completion bash)"` (or zsh) into ~/.bashrc (~/.zshrc);
     in fish `ncu-toolkit completion fish > ~/.config/fish/completions/ncu-toolkit.fish`."""

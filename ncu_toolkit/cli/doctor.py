@@ -20,9 +20,9 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO"
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 def command(form: str) -> int:
-    """Say what works on this machine and what does not, each with its remedy.
+    """Check what works on this machine, and how to fix what does not.
 
-    Exit code 3 when profiling a program does not work here; reading reports may work all the same.
+    Exit code 3 when profiling a program does not work here; reading reports can still work.
     """
     checks = doctor.examine()
     works = doctor.works(checks)

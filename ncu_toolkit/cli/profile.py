@@ -48,7 +48,7 @@ from ncu_toolkit.runs.store import Asked
     type=click.Choice(["all", "none"]),
     default="all",
     show_default=True,
-    help="What ncu does with caches before each pass: flush, or leave.",
+    help="Whether ncu flushes caches before each pass (all) or leaves them (none).",
 )
 @click.option(
     "--timeout",
@@ -62,7 +62,7 @@ from ncu_toolkit.runs.store import Asked
     "--kernel-filter",
     default="",
     metavar="REGEX",
-    help="Of a program after '--': only kernels whose name this is found in.",
+    help="Of a program: only kernels whose name matches REGEX.",
 )
 @click.option(
     "--launch-skip",
@@ -88,7 +88,7 @@ from ncu_toolkit.runs.store import Asked
 @click.option(
     "--ranges/--no-ranges",
     default=None,
-    help="Of a program: only what it marks (ncu_toolkit.profile, cudaProfilerStart), or everything. [default: look into the script]",
+    help="Of a program: only what it marks (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script marks any]",
 )
 @click.option(
     "--set",
@@ -106,7 +106,7 @@ from ncu_toolkit.runs.store import Asked
     flag_value="",
     default=None,
     metavar="[RUN]",
-    help="Go on with a ladder's run that stopped part-way: by the name of its folder, or the newest unfinished one.",
+    help="Resume a ladder's run that was interrupted: the folder RUN, or the newest unfinished one.",
 )
 @click.option(
     "--redact",
@@ -124,14 +124,14 @@ def command(
     kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
     resumed: str | None, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Verify, time and profile kernels of a ladder, or any program, and write their report.
+    """Profile a program, or verify, time and profile kernels of a ladder, and write the report.
 
     `ncu-toolkit profile -- ./app arguments` profiles a program: PyTorch, Triton, CuPy, JAX or plain
-    CUDA; at most 20 launches unless told otherwise.
+    CUDA. It profiles at most 20 launches; --launch-count changes that.
 
-    Each kernel is held against a reference before anything is measured. The rung that a kernel is
-    compared with is profiled too, so that its page says what the step changed. The raw report stays
-    beside the pages, for the Nsight Compute GUI."""
+    A kernel of a ladder must match a reference before it is measured. The rung that it is compared
+    with is profiled too, so its page shows what the step changed. The raw report stays beside the
+    pages, for the Nsight Compute GUI."""
     if resumed is not None:
         _refuse_others(ctx)
         _resume(resumed, reports, timeout, redact, redact_source)
@@ -282,7 +282,7 @@ def _refuse_others(ctx: click.Context) -> None:
             shown = parameter.opts[0] if isinstance(parameter, click.Option) else "a program"
             raise UsageProblem(
                 f"{shown} does not go with --resume",
-                "The run goes on as it was asked for; start a new one for something else",
+                "A resumed run keeps its options; start a new run to change them",
             )
 
 

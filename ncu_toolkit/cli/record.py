@@ -97,7 +97,7 @@ def command(
     tuned: bool,
     finish: bool,
 ) -> None:
-    """Make a recording: profile and time ladders, scrub and compress what came of it.
+    """Profile and time ladders, and keep them as a recording that can be shipped.
 
     Host names, addresses and home folders are replaced, and machine code of libraries is blanked.
     Set NCU_TOOLKIT_SOURCE_ROOT=/src so that line information names a neutral folder. A wrong kernel

@@ -17,7 +17,7 @@ from ncu_toolkit.runs.store import recordings
 @click.command("report")
 @output_option
 def command(reports: Path) -> None:
-    """Write the report of the recordings in the package and of the runs that lie here.
+    """Write the pages of the shipped recordings and of your own runs.
 
     Needs no GPU. Open index.html in the folder of reports afterwards. Exit code 4 when a run there
     could not be read; all others are shown.

@@ -81,7 +81,7 @@ def command(
     what: str, arch: str | None, size: str | None, dtype: str | None, params: tuple[str, ...], block: int | None, shared: int,
     sm_count: int | None, form: str,
 ) -> None:  # fmt: skip
-    """Analyse a kernel's compiled code: resources, occupancy, hot loops, and the bottlenecks that
+    """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
     need no counters.
 
     Needs nvcc and nvdisasm, but no GPU. What the code cannot say is listed at the end.
@@ -107,7 +107,7 @@ def command(
     elif path.suffix:
         report = path.name.lower().endswith(SUFFIXES)
         raise UsageProblem(
-            f"'{what}' is {'a report' if report else 'no .cu or .cubin file'}, and no kernel of a ladder has a name like that",
+            f"'{what}' is {'a report' if report else 'no .cu or .cubin file'}, and no kernel of a ladder has this name",
             "`ncu-toolkit analyze` reads reports"
             if report
             else "`ncu-toolkit list` shows the kernels",

@@ -80,7 +80,7 @@ def _refuse_special(path: Path, mode: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise InputProblem(
-            f"'{path}' is no regular file (a FIFO or a device, say)",
+            f"'{path}' is not a regular file (a FIFO or a device, say)",
             "Write its content to a file first, and name that",
         )
 
@@ -200,7 +200,7 @@ def read_json(path: Path) -> Any:
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half.
 
-    A link is followed, and what is replaced keeps its mode and owner. What is no regular file (a
+    A link is followed, and what is replaced keeps its mode and owner. What is not a regular file (a
     device, a FIFO, our own standard output) cannot be replaced: it is written into, and a reader
     that leaves is no error.
 

@@ -224,7 +224,7 @@ def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list
         return ["A time is missing, so the two cannot be compared by time."]
     if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
         return [
-            f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: as good as the same."
+            f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: no difference."
         ]
     lines = [
         f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {units.faster(t0 / t1)}."

@@ -72,7 +72,7 @@ def parse(text: str) -> Needs:
     for part in _NEXT.split(found["figures"]):
         name, _, expression = (word.strip() for word in part.partition("="))
         if name in given:
-            raise UsageProblem(f"--needs '{text}' says {name} twice", "Leave one of them out")
+            raise UsageProblem(f"--needs '{text}' gives {name} twice", "Leave one of them out")
         given[name] = _figure(name, expression)
     kernel = found["kernel"] or ""
     try:
@@ -96,7 +96,7 @@ def _figure(name: str, expression: str) -> float:
     except ValueError as error:
         raise UsageProblem(
             f"--needs: {error}",
-            "Say what one launch must move or compute at the least, or leave it out",
+            "Give the bytes or operations that one launch needs at the least, or leave it out",
         ) from None
 
 

@@ -301,7 +301,7 @@ class _Story:
             )
             moved = f" {_told(busy)}." if busy else ""
             lines.append(
-                f"A step does not remove {unit}: it takes away what stands beside the work there, or does that work in another way.{moved}"
+                f"The limit is still {unit}: the step removes overhead around that work, or does the work in another way.{moved}"
             )
         return lines
 

@@ -329,11 +329,11 @@ class _Bound:
         cp = cuda.cupy()
         try:
             self._function = module.get_function(launch.kernel)
-        except Exception:
+        except Exception as error:
             raise KernelProblem(
-                f"'{who}' has no kernel '{launch.kernel}' in its compiled code",
+                f"'{who}' has no kernel '{launch.kernel}' in its compiled code ({error})",
                 'Declare it extern "C" __global__ under the name in [[launch]]',
-            ) from None
+            ) from error
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
         if static_shared + launch.shared > DEFAULT_SHARED_LIMIT:

@@ -55,7 +55,7 @@ def held(folder: Path) -> Iterator[int]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             hint = f"Wait for it; an ncu may outlive a toolkit that was killed: `fuser {folder / LOCK}` names it"
-            raise UsageProblem(f"the run '{folder.name}' is still under way", hint) from None
+            raise UsageProblem(f"the run '{folder.name}' is still running", hint) from None
         except OSError:
             pass  # a file system without locks: nothing can be held, and nothing is lost but the warning
         yield stream.fileno()
@@ -98,7 +98,7 @@ def find(name: str, reports: Path) -> Path:
     names = ", ".join(folder.name for folder in open_runs[-_NAMED:])
     raise UsageProblem(
         f"there is no run '{name}' under '{reports}'",
-        f"Unfinished are: {names}" if names else "None there is unfinished",
+        f"Unfinished are: {names}" if names else "No run there is unfinished",
     )
 
 
@@ -114,7 +114,8 @@ def open_run(folder: Path, reporter: Reporter) -> Resumed:
     if manifest.asked is None:
         hint = "Profile a program again with --launch-skip N to leave out its first N launches; time a ladder again with `bench`"
         raise UsageProblem(
-            f"the run '{folder.name}' is not of `profile` over a ladder, so it cannot go on", hint
+            f"the run '{folder.name}' was not made by `profile` on a ladder, so it cannot be resumed",
+            hint,
         )
     collected = Collected(
         cases={case.marker: case for case in manifest.cases},
@@ -156,8 +157,8 @@ def check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     ]
     if different:
         raise EnvironmentProblem(
-            f"the run was begun on another machine ({'; '.join(different)})",
-            "Start a new run: one run mixes no two machines",
+            f"the run was started on another machine ({'; '.join(different)})",
+            "Start a new run: a run must come from one machine",
         )
 
 
@@ -177,7 +178,7 @@ def check_kernels(cases: tuple[CaseRecord, ...]) -> None:
     if changed:
         names = ", ".join(changed)
         raise UsageProblem(
-            f"{names} changed since the run was begun",
+            f"{names} changed since the run was started",
             "Start a new run: figures of two versions of a kernel do not belong together",
         )
 

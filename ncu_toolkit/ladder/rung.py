@@ -232,7 +232,7 @@ class Rung:
                 raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
             if value < 1 <= values[name] and value not in self.search.get(name, ()):
                 raise UsageProblem(
-                    f"{self.name} does not take {name} = {value}: it counts something",
+                    f"{self.name} does not take {name} = {value}: it is a count",
                     "Choose 1 or more",
                 )
             values[name] = value
@@ -329,7 +329,8 @@ class Rung:
         block = _triple(spec.block, names, f"{where}.block")
         shared = evaluate_int(spec.shared, names, where=f"{where}.shared")
         repeat = evaluate_int(spec.repeat, names, where=f"{where}.repeat")
-        geometry = LaunchGeometry(spec.kernel, grid, block, shared, spec.args, repeat)
+        # CuPy takes a str and no subclass of it
+        geometry = LaunchGeometry(str(spec.kernel), grid, block, shared, spec.args, repeat)
         reason = _beyond_limits(geometry)
         if reason:
             raise UsageProblem(

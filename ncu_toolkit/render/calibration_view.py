@@ -53,7 +53,7 @@ def calibration(book: Book) -> Table | None:
     rows = tuple(_calibrated(book, entries, outcome) for outcome in found.outcomes)
     return Table(
         "calibration",
-        "Predictions held against what the next rung achieved",
+        "Predicted gains and what the next rung achieved",
         columns,
         rows,
         sortable=True,
@@ -77,7 +77,7 @@ def _calibrated(
     verdict = book.diagnosis(slow)
     speedup = 1 / (1 - pair.achieved)
     clock = "profiled" if pair.clock == "profiler" else "timed"
-    error: Cell = missing("the step is slower: there is no saving to hold the prediction against")
+    error: Cell = missing("the step is slower, so no saving was achieved")
     if pair.achieved >= 0:
         points = outcome.error(guess)
         error = (

@@ -354,7 +354,7 @@ def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
     return plain_table(
         "evidence",
         caption,
-        ["Figure", "Measured", "Held against", "Threshold from", "Meaning"],
+        ["Figure", "Measured", "Threshold", "Its source", "Meaning"],
         rows,
         numeric=(1, 2),
     )

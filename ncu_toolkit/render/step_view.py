@@ -127,7 +127,7 @@ def _facts(
         how = (
             "difference of the predicted and the achieved time saved, in points of the time before"
         )
-        slower = missing("the step is slower: there is no saving to hold the prediction against")
+        slower = missing("the step is slower, so no saving was achieved")
         facts.append(Fact("Prediction off by", Cell(points, off, how) if got >= 1 else slower))
     return tuple(facts)
 

@@ -43,7 +43,7 @@ def folder_of(name: str) -> Path:
     """A baseline's folder. Raises UsageProblem for a name that could mean another place."""
     if not _NAME.fullmatch(name):
         raise UsageProblem(
-            f"'{name}' is no name for a baseline",
+            f"'{name}' is not a valid name for a baseline",
             "Use letters, digits, '.', '_' and '-', as in v1.2 or main",
         )
     return root() / name

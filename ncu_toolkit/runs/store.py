@@ -155,7 +155,7 @@ def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
         except FileExistsError:
             if not reports.is_dir():
                 raise EnvironmentProblem(
-                    f"'{reports}' is there already and is no folder",
+                    f"'{reports}' exists and is not a folder",
                     "Name another folder with --output",
                 ) from None
             continue

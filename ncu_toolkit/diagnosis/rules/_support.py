@@ -1,5 +1,5 @@
 """What rules share: evidence objects, verdicts, culprit locations, and how much of a stall a kind
-of instruction is to blame for."""
+of instruction causes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Compile without -G: with -lineinfo the profile still names source lines. In Numb
 `@cuda.jit(lineinfo=True)` without `debug=True`, in CMake a Release build. Then profile again.
 
 When the advice is wrong
-When the debug build is what is to be studied. Everything else that is said of such a launch holds
+When you study the debug build itself. All other findings on such a launch hold
 for this build alone.
 
 Source

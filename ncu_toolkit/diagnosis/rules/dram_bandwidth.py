@@ -171,7 +171,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             f"device memory moves what the threads ask for, at {counted} of what it can deliver"
         )
         advice = (
-            f"Hold the {units.si(moved, 'B')} that memory moved against the size of the arrays. Where it is more, several blocks read the same "
+            f"Compare the {units.si(moved, 'B')} that memory moved with the size of the arrays. Where it is more, several blocks read the same "
             "bytes: let one block serve them all, or run those that share side by side, so that the L2 still holds what they share.",
             "Otherwise move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
         )

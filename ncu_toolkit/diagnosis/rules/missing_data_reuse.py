@@ -155,9 +155,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             "dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0,
         },
         instructions=keep((figures.value(profile, "kind_share:global") or 0.0) * 2, ON_CHIP),
-        basis=f"A staged value is still read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads where there were 2, so "
-        f"{units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}) go: by the advice, no counter. Tiles in registers gain "
-        "more.",
+        basis=f"Estimate: tiling removes {units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}). A staged value is still "
+        "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
     used = min(busy, model.counted(busiest)) if busiest else 0.0

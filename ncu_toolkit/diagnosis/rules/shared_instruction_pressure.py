@@ -239,7 +239,7 @@ def patch_side(profile: Profile) -> float | None:
 
 def _attributed(waiting: float) -> Evidence:
     """The share that the finding names: of both stalls, what is for shared memory."""
-    meaning = "Parts of MIO throttle and short scoreboard that shared-memory instructions are to blame for, by the samples and what they wait for."
+    meaning = "Share of MIO throttle and short scoreboard that shared-memory instructions cause, from the samples and what they wait for."
     return Evidence(
         "shared_waiting",
         "Waiting for shared memory",

@@ -42,7 +42,7 @@ class Pathology(Problem):
     title = "Planted defects"
     story = (
         "Pairs of small kernels: the first of a pair has one defect planted in it, the second computes the same without it. "
-        "They hold every diagnosis against a cause that is known. The kernels at a roof show what good looks like."
+        "They test every diagnosis on a known cause. The kernels at a roof show what good looks like."
     )
     dimensions = ("n",)
     dtypes = ("float32",)

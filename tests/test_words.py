@@ -1,0 +1,114 @@
+"""The words that users read: no phrase that a colleague would not say, and short summaries."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import recorded
+
+from ncu_toolkit.cli import COMMANDS, cli
+
+PACKAGE = recorded.ROOT / "ncu_toolkit"
+DOCUMENTS = (
+    recorded.ROOT / "README.md",
+    recorded.ROOT / "CONTRIBUTING.md",
+    recorded.ROOT / "SECURITY.md",
+    *sorted((recorded.ROOT / "docs").glob("*.md")),
+    *sorted((recorded.ROOT / "docs" / "bottlenecks").glob("*.md")),
+    *sorted((recorded.ROOT / "docs" / "tutorials").glob("*.md")),
+)
+BANNED = re.compile(
+    r"\b(?:h[eo]ld(?:s|ing)?\s+(?:\S+\s+){0,6}?against|to\s+blame\s+for|stand(?:s|ing)?\s+beside|said\s+of"
+    r"|is\s+said\s+to|as\s+good\s+as|by\s+the\s+advice|whoever|(?-i:Say)\s+what|anybody's"
+    r"|what\s+(?:\S+\s+){1,8}?brings)\b",
+    re.IGNORECASE,
+)
+MOST_WORDS = 25
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command by the words that call it."""
+    top = click.Context(cli, info_name="ncu-toolkit")
+    for name in COMMANDS:
+        command = cli.get_command(top, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {part}", inner) for part, inner in command.commands.items())
+
+
+def helps() -> dict[str, str]:
+    """What --help says, by command: its text and that of its options."""
+    found = {"": f"{cli.help}\n" + "\n".join(COMMANDS.values())}
+    for name, command in commands():
+        options = (p.help or "" for p in command.params if isinstance(p, click.Option))
+        found[name] = "\n".join([command.help or "", *options])
+    return found
+
+
+def strings(path: Path) -> str:
+    """The text in a module that a user may meet: strings; of docstrings only a rule's, which is its
+    page."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    hidden = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and not (node is tree.body[0] and path.parent.name == "rules")
+    }
+    return "\n".join(
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden
+    )
+
+
+def banned(text: str) -> list[str]:
+    return [" ".join(found.group().split()) for found in BANNED.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        "Hold a new report against an old one",
+        "each is held against a reference",
+        "Say what limits it",
+        "instructions to blame for it",
+        "what removing it brings",
+        "it stands beside the work",
+    ],
+)
+def test_the_list_finds_what_it_is_for(phrase: str) -> None:
+    assert banned(phrase)
+
+
+def test_help_uses_no_banned_phrase() -> None:
+    assert {name: found for name, text in helps().items() if (found := banned(text))} == {}
+
+
+def test_strings_use_no_banned_phrase() -> None:
+    paths = [*PACKAGE.rglob("*.py")]
+    assert len(paths) > 100
+    assert {
+        str(path.relative_to(PACKAGE)): found for path in paths if (found := banned(strings(path)))
+    } == {}
+
+
+def test_pages_use_no_banned_phrase() -> None:
+    paths = [*DOCUMENTS, *(PACKAGE / "render" / "templates").iterdir()]
+    assert {
+        path.name: found for path in paths if (found := banned(path.read_text(encoding="utf-8")))
+    } == {}
+
+
+def test_summaries_of_help_are_short() -> None:
+    """The line in the list of commands, and the first sentence of each command's own help."""
+    summaries = [*COMMANDS.values()]
+    summaries += [(command.help or "").partition("\n\n")[0] for _, command in commands()]
+    sentences = [s for text in summaries for s in re.split(r"(?<=[.:;])\s+", text) if s]
+    assert [s for s in sentences if len(s.split()) > MOST_WORDS] == []
+    assert [s for s in summaries if not s] == []
