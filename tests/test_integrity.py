@@ -79,6 +79,17 @@ def test_no_real_report_is_accused(path: Path) -> None:
         assert profile.launch.status.partition(":")[0] in ("complete", "incomplete")
 
 
+ORIGIN_REPORTS = sorted(
+    (report_files.recorded.ROOT / "tests" / "origins" / "reports").glob("*.ncu-rep.xz")
+)
+
+
+@pytest.mark.skipif(not ORIGIN_REPORTS, reason="no reports of other origins were made yet")
+def test_no_report_of_any_origin_is_accused() -> None:
+    for path in ORIGIN_REPORTS:
+        assert inspected(framing.read_bytes(path)) == integrity.Inspection(), path.name
+
+
 def test_every_relation_was_seen_to_hold_and_is_in_the_table() -> None:
     text = (report_files.recorded.ROOT / "docs" / "integrity.md").read_text(encoding="utf-8")
     text = text.partition("## What is checked")[2].partition("## What is not seen")[0]
