@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 REPORTS ?= reports
 STAMP := $(VENV)/.installed
+BASE_STAMP := $(VENV)/.installed-base
 GPU_STAMP := $(VENV)/.installed-gpu
 SIZES ?=
 # OFFLINE=1 uses $(PYTHON) as it is, where the packages are installed already and no index can be reached (a bare GPU machine, say).
@@ -13,6 +14,7 @@ RUN := $(BIN)/python
 else
 RUN := PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON)
 STAMP :=
+BASE_STAMP :=
 GPU_STAMP :=
 endif
 # Reports for the mutation test: all that are named, else the first launches of the recording.
@@ -28,9 +30,13 @@ help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 ifeq ($(OFFLINE),)
-$(STAMP): pyproject.toml
+$(BASE_STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=python3.12, say"; exit 3; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(STAMP): $(BASE_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,toolchain]'
 	@touch $@
 
@@ -42,7 +48,7 @@ endif
 
 setup: $(STAMP)  ## Make the virtual environment with everything but CuPy.
 
-report: $(STAMP)  ## Write reports/index.html from the recordings in the package; needs no GPU.
+report: $(BASE_STAMP)  ## Write reports/index.html from the recordings in the package; needs no GPU.
 	$(RUN) -m ncu_toolkit report --output $(REPORTS)
 
 test: $(STAMP)  ## Run the tests that need no GPU.

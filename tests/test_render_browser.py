@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import recorded
 import render_fixture
 from browser import Browser, require_chromium
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
+from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.render import html
+from ncu_toolkit.render.analysis_run import write_standalone
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.html import write_index, write_run
 
@@ -55,15 +58,28 @@ def healthy(browser: Browser) -> None:
 
 
 def test_front_page_draws_its_charts_and_fetches_nothing(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html")
+    browser.open(reports / "fixture" / "index.html")
     scroll_through(browser)
     browser.wait_for(f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === 4")
     assert browser.evaluate("document.querySelectorAll('.plot svg.main-svg').length") >= 4
     healthy(browser)
 
 
+def test_the_front_page_is_a_screen_or_two(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "index.html", width=1440)
+    found = browser.evaluate(MEASURES)
+    assert found["height"] <= 1500
+    assert found["words"] <= 500
+    assert browser.evaluate("document.querySelectorAll('.ladder .spark rect').length") >= 5
+    for line in browser.evaluate(
+        "[...document.querySelectorAll('.ladder h2 + p')].map(p => p.innerText)"
+    ):
+        assert len(line.split()) <= 20, line
+    healthy(browser)
+
+
 def test_the_policy_stops_scripts_that_are_not_ours(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html")
+    browser.open(reports / "fixture" / "index.html")
     browser.evaluate(
         "(() => { const s = document.createElement('script'); s.textContent = 'window.hurt = 1'; document.body.append(s); })()"
     )
@@ -77,7 +93,7 @@ def test_the_policy_stops_scripts_that_are_not_ours(browser: Browser, reports: P
 
 
 def test_sizes_are_tabs_for_the_keyboard(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html")
+    browser.open(reports / "fixture" / "index.html")
     assert browser.evaluate(f"{PANEL}.dataset.label") == "4096"
     browser.evaluate("document.querySelector('.tabs input:checked').focus()")
     browser.press("ArrowRight", 39)
@@ -86,7 +102,7 @@ def test_sizes_are_tabs_for_the_keyboard(browser: Browser, reports: Path) -> Non
 
 
 def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html")
+    browser.open(reports / "fixture" / "index.html")
     column = f"{PANEL}.querySelector('table[data-sortable]')"
     first = f"{column}.tBodies[0].rows[0].cells[0].textContent.trim()"
     assert browser.evaluate(first) == "naive"
@@ -107,7 +123,7 @@ def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, repo
 
 
 def test_reasons_show_on_hover(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html")
+    browser.open(reports / "fixture" / "index.html")
     browser.evaluate(
         f"{PANEL}.querySelector('.na').dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))"
     )
@@ -117,12 +133,12 @@ def test_reasons_show_on_hover(browser: Browser, reports: Path) -> None:
 
 def test_themes(browser: Browser, reports: Path) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
-    browser.open(reports / "index.html", scheme="dark")
+    browser.open(reports / "fixture" / "index.html", scheme="dark")
     assert browser.evaluate(background) == "rgb(20, 23, 26)"
     browser.evaluate("document.getElementById('theme').click()")
     assert browser.evaluate(background) == "rgb(255, 255, 255)"
     browser.evaluate("localStorage.clear()")
-    browser.open(reports / "index.html", scheme="light")
+    browser.open(reports / "fixture" / "index.html", scheme="light")
     assert browser.evaluate(background) == "rgb(255, 255, 255)"
     browser.wait_for(f"{PANEL}.querySelector('.plot[data-drawn]')")
     tick = f"getComputedStyle({PANEL}.querySelector('.plot .ytick text')).fill"
@@ -179,7 +195,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, pa
 def test_no_legend_squeezes_its_chart(browser: Browser, reports: Path, width: int) -> None:
     """On a small phone the legend of the chart over sizes has a line for each rung, and is nearly
     as long as the chart."""
-    browser.open(reports / "index.html", width=width)
+    browser.open(reports / "fixture" / "index.html", width=width)
     scroll_through(browser)
     browser.wait_for(
         f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === {PANEL}.querySelectorAll('.plot').length"
@@ -194,7 +210,7 @@ def test_no_legend_squeezes_its_chart(browser: Browser, reports: Path, width: in
 
 
 def test_nothing_moves_while_charts_are_drawn(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html")
+    browser.open(reports / "fixture" / "index.html")
     browser.evaluate(
         "(() => { window.moved = 0; const add = l => l.getEntries().forEach(e => { window.moved += e.value; });"
         " new PerformanceObserver(add).observe({type: 'layout-shift', buffered: true}); })()"
@@ -291,7 +307,7 @@ def test_packed_pages_of_one_file_unpack_when_turned_to(
 
 
 def test_without_scripts_everything_is_there(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html", script=False)
+    browser.open(reports / "fixture" / "index.html", script=False)
     assert browser.evaluate("document.querySelectorAll('.panel').length") == 5
     assert browser.evaluate(
         "Array.from(document.querySelectorAll('.panel')).every(p => p.getClientRects().length > 0)"
@@ -305,9 +321,10 @@ def test_without_scripts_everything_is_there(browser: Browser, reports: Path) ->
 def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert browser.evaluate("document.querySelector('details.diff').open")
+    folded = "document.querySelector('.diff').closest('details').open"
+    assert browser.evaluate(folded)
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert not browser.evaluate("document.querySelector('details.diff').open")
+    assert not browser.evaluate(folded)
 
 
 def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
@@ -343,6 +360,7 @@ def test_a_term_opens_its_entry_by_key_and_touch_without_script(
     browser.open(page)
     entry = "document.getElementById('g-stall-lg-throttle')"
     assert browser.evaluate(f"getComputedStyle({entry}).display") == "none"
+    browser.evaluate("document.querySelector('#stall-section details').open = true")
     browser.evaluate("document.querySelector('button[popovertarget=g-stall-lg-throttle]').focus()")
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(f"{entry}.matches(':popover-open')")
@@ -352,15 +370,72 @@ def test_a_term_opens_its_entry_by_key_and_touch_without_script(
     healthy(browser)
     browser.open(page, script=False)
     box = browser._call("DOM.getDocument")["root"]["nodeId"]
-    node = browser._call(
-        "DOM.querySelector", nodeId=box, selector="button[popovertarget=g-stall-lg-throttle]"
-    )["nodeId"]
-    browser._call("DOM.scrollIntoViewIfNeeded", nodeId=node)
-    quad = browser._call("DOM.getBoxModel", nodeId=node)["model"]["content"]
-    at = {"x": (quad[0] + quad[2]) / 2, "y": (quad[1] + quad[5]) / 2}
-    for kind in ("mousePressed", "mouseReleased"):
-        browser._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+    for selector in ("#stall-section summary", "button[popovertarget=g-stall-lg-throttle]"):
+        node = browser._call("DOM.querySelector", nodeId=box, selector=selector)["nodeId"]
+        browser._call("DOM.scrollIntoViewIfNeeded", nodeId=node)
+        quad = browser._call("DOM.getBoxModel", nodeId=node)["model"]["content"]
+        at = {"x": (quad[0] + quad[2]) / 2, "y": (quad[1] + quad[5]) / 2}
+        for kind in ("mousePressed", "mouseReleased"):
+            browser._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
     opened = browser._call(
         "DOM.querySelector", nodeId=box, selector="#g-stall-lg-throttle:popover-open"
     )["nodeId"]
     assert opened
+
+
+#: Of the page in view: its height, its words as they can be read, and the lowest edge of what a
+#: reader needs first. A word has a letter; rows of a code list that are scrolled out of its box
+#: are not in view.
+MEASURES = """(() => {
+  const page = document.querySelector('.leaf:not([data-off])') || document.querySelector('main');
+  const low = q => { const e = page.querySelector(q); return e ? e.getBoundingClientRect().bottom : 0; };
+  const rows = [...page.querySelectorAll('.list .line')].filter(row => {
+    const box = row.closest('.list').getBoundingClientRect(), own = row.getBoundingClientRect();
+    return own.bottom < box.top + 2 || own.top > box.bottom - 2;
+  });
+  const count = text => text.split(/\\s+/).filter(word => /\\p{L}/u.test(word)).length;
+  const hidden = rows.reduce((sum, row) => sum + count(row.innerText), 0);
+  return {
+    height: document.documentElement.scrollHeight, width: document.documentElement.scrollWidth,
+    words: count(page.innerText) - hidden,
+    needed: Math.max(...['.nc-title', '.nc-gain', '.nc-where', '.nc-do li, .nc-do'].map(low)),
+    title: low('.nc-title'), facts: page.querySelectorAll('.facts').length &&
+      [...page.querySelectorAll('.facts')].filter(f => f.checkVisibility()).length,
+  };
+})()"""
+
+
+@pytest.fixture(scope="module")
+def recorded_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The pages of two recordings, and of one launch as `analyze --standalone` writes it."""
+    require_chromium()
+    folder = tmp_path_factory.mktemp("recorded")
+    for name in ("h200-transpose", "h200-gemm-tensor"):
+        source = next(found for found in recorded.FOLDERS if found.name == name)
+        write_run(recorded.run_of(source), folder / name)
+    found = sorted(
+        path for path in folder.glob("*/*.html") if path.name not in ("index.html", "report.html")
+    )
+    report = folder / "one.ncu-rep"
+    report.write_bytes(recorded.first_launches(1))
+    alone = write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
+    return [*found, alone]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (375, 667)])
+def test_the_first_screen_answers(
+    browser: Browser, recorded_pages: list[Path], width: int, height: int
+) -> None:
+    """Verdict, gain, hottest line and first advice are in view, and no other figure is. Folded, a
+    page is a screen or three."""
+    for path in recorded_pages:
+        browser.open(path, width=width, height=height)
+        browser.wait_for("document.documentElement.dataset.ready")
+        found = browser.evaluate(MEASURES)
+        assert 0 < found["title"] < found["needed"] <= height, (path.name, found)
+        assert found["width"] <= width, (path.name, found)
+        if path.name != "alone.html":
+            assert found["facts"] == 0, path.name
+        if width == 1440:
+            assert found["height"] <= 3000, (path.name, found)
+            assert found["words"] <= 600, (path.name, found)

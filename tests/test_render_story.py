@@ -178,7 +178,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert pages[3].title.endswith("(launch 4 of 8)")
     assert pages[3].slug.endswith("-launch4")
     for profile, page in zip(entry.profiles, pages, strict=True):
-        facts = {fact.label: fact.cell for fact in page.facts}
+        facts = {fact.label: fact.cell for fact in (*page.measured, *page.facts)}
         assert facts["Time of all 8 launches"].text == units.duration(
             timing_of(books, "gelu_unfused", "16384").median_us
         )
@@ -192,7 +192,9 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
         ).profiles[0],
     )
     assert "launch" not in fused.title
-    assert {"Time", "Duration under ncu"} <= {fact.label for fact in fused.facts}
+    assert {"Time", "Duration under ncu"} <= {
+        fact.label for fact in (*fused.measured, *fused.facts)
+    }
     chain, repeated = entry_of(books, "launch_overhead", "16777216")
     assert page_view(chain, repeated.profiles[1]).title.endswith(
         "(launches 2 to 64 of 64, all alike)"

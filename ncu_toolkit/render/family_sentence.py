@@ -59,6 +59,36 @@ def sentence(
     return " ".join(said)
 
 
+def short_sentence(book: Book, entries: list[Entry], variant: Variant, kind: str) -> str:
+    """What the family shows at a size, in at most 20 words."""
+    mended = pairs(book, entries)
+    size = visible(variant.size, 24)
+    if mended:
+        most, best = max(mended, key=lambda pair: pair[0])
+        return f"{len(mended)} defects, each with its repair. The largest gain is {units.ratio(most)} ({visible(best.label)})."
+    steps = _longest(book, entries)
+    if len(steps) < 2:
+        return f"{len(entries)} kernels profiled at size {size}."
+    first, top = steps[0], max(steps, key=lambda entry: rate_of(entry, kind) or 0.0)
+    gain = (rate_of(top, kind) or 0.0) / (rate_of(first, kind) or 1.0)
+    return f"{visible(top.label)} is {units.ratio(gain)} faster than {visible(first.label)} at size {size}."
+
+
+def _longest(book: Book, entries: list[Entry]) -> list[Entry]:
+    """The timed steps of the family's longest ladder; empty where none was timed."""
+    return max(_ladders(book, entries).values(), key=len, default=[])
+
+
+def against_library(book: Book, entries: list[Entry], kind: str) -> str:
+    """The fastest step's rate, and its share of the library's; empty where none was timed."""
+    steps = _longest(book, entries)
+    if not steps or pairs(book, entries):
+        return ""
+    top = max(steps, key=lambda entry: rate_of(entry, kind) or 0.0)
+    rate = units.si(rate_of(top, kind) or 0.0, rate_unit(kind))
+    return ", ".join([f"best {rate}", *_of_library(book, top)])
+
+
 def _ladders(book: Book, entries: list[Entry]) -> dict[str, list[Entry]]:
     """The timed steps by the rung that their comparisons lead back to: a family may hold several
     problems, each with a ladder of its own."""

@@ -108,7 +108,10 @@ def _panel(
     drawn = (
         _ladder_chart(book, key, label, entries, kind, problem, known),
         _stall_chart(key, label, entries),
-        _roofline_chart(key, label, entries, known, roof_name(problem, kind)),
+        # pairs do not climb: a path from point to point would join what has nothing in common
+        None
+        if pairs(book, entries)
+        else _roofline_chart(key, label, entries, known, roof_name(problem, kind)),
         _traffic_chart(key, label, entries),
     )
     notes = []

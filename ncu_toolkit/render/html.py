@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 from collections import deque
 from collections.abc import Sequence
 from functools import cache, partial
@@ -35,7 +36,7 @@ from ncu_toolkit.render.glossary_view import (
     term_of,
     with_entries,
 )
-from ncu_toolkit.render.index_view import IndexPart, index_part, index_view
+from ncu_toolkit.render.index_view import IndexPart, index_part, index_view, verdicts
 from ncu_toolkit.render.page_view import Neighbours, page_view
 from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
 from ncu_toolkit.render.views import RunView, Table
@@ -141,21 +142,6 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
     reports.mkdir(parents=True, exist_ok=True)
     write_assets(reports)
     view = index_view(parts)
-    firsts = {(shown.folder, shown.family.name): shown.first for shown in view.families}
-    here = [""]
-
-    def enter(folder: str) -> str:
-        here[0] = folder
-        return ""
-
-    def link(href: str) -> str:
-        return _link(f"{here[0]}/{href}" if here[0] else href)
-
-    def csv(table: Table) -> str:
-        return (
-            f"./{quote(here[0])}/{slug(table.key)}.csv" if here[0] else f"./{slug(table.key)}.csv"
-        )
-
     write_atomic(reports / "runs.csv", table_csv(view.runs).encode())
     path = reports / "index.html"
     _write(
@@ -164,11 +150,10 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
         view=view,
         title=view.title,
         crumbs=[("Ladders", "")],
-        link=link,
-        csv=csv,
-        enter=enter,
-        first_panel=lambda family: firsts[here[0], family.name],
-        **linked(""),
+        link=_link,
+        csv=_csv_link,
+        verdicts=verdicts,
+        **linked("", charts=False),
     )
     _write_glossary(reports)
     return path
@@ -246,10 +231,9 @@ class Leaves:
             return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
         self.packed += 1
         self.terms |= opened(body)
-        packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
         return Markup(
             '<script type="text/plain" class="packed" data-page="page-{}">{}</script>'
-        ).format(name, packed)
+        ).format(name, _packed(data))
 
 
 def _first(book: Book, family: str) -> str:
@@ -286,6 +270,16 @@ def _json_block(data: Any) -> Markup:
     return Markup(script_json(data))
 
 
+def _packed(data: bytes) -> str:
+    """For the page's script to unpack: no letter of it is markup."""
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+
+
+def packed_json(data: Any) -> str:
+    """A large value as compressed JSON: a page's source and SASS are a third of its bytes."""
+    return _packed(json.dumps(data, separators=(",", ":"), allow_nan=False).encode())
+
+
 def reasons_of(table: Table) -> list[tuple[str, str]]:
     """Why cells are n/a: (columns, reason), each reason once."""
     found: dict[str, dict[str, None]] = {}
@@ -315,6 +309,7 @@ def _environment() -> Environment:
     )
     environment.filters["slug"] = slug
     environment.globals["json_block"] = _json_block
+    environment.globals["packed_json"] = packed_json
     environment.globals.update(
         reasons_of=reasons_of, term_of=term_of, cell_term=cell_term, column_term=column_term, term_note=term_note,
         columns_explained=columns_explained, **GLOBALS,

@@ -1,63 +1,59 @@
-"""The front page: every family once, from the run that shows it best, and a list of all runs."""
+"""The front page: a card for each ladder, from the run that shows it best, and a list of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
-from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.ladder.problems import families, problem_for
-from ncu_toolkit.model.codec import from_plain, to_plain
-from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.calibration_view import calibration
-from ncu_toolkit.render.family_view import family_view, primary
-from ncu_toolkit.render.run_view import header, others, skipped
-from ncu_toolkit.render.views import Cell, Column, Fact, FamilyView, Table, number, text
+from ncu_toolkit.render.book import Book, Entry, problem_of
+from ncu_toolkit.render.columns import rate_kind, rate_of, rate_unit, shown_kind
+from ncu_toolkit.render.family_sentence import against_library, pairs, short_sentence
+from ncu_toolkit.render.family_view import primary
+from ncu_toolkit.render.run_view import header, others
+from ncu_toolkit.render.views import Cell, Column, Fact, Table, number, text
 
 
 @dataclass(frozen=True)
-class ShownFamily:
-    """A family's section on the front page: from which run (`folder`, `href`), the panel shown
-    `first`, and which other runs hold it."""
+class Rung:
+    """One rung of a ladder at the size shown first: its rate relative to the fastest (0-1), its
+    kind, its verdict's title, and its page."""
 
-    family: FamilyView
-    ns: str
-    first: str
-    folder: str
+    label: str
+    share: float
+    rate: str
+    kind: str
+    verdict: str
     href: str
-    run_title: str
-    origin: str
-    others: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class ShownTable:
-    """A table of one run on the front page."""
-
-    table: Table
-    ns: str
-    folder: str
-    title: str
 
 
 @dataclass(frozen=True)
 class PartFamily:
-    """A ladder of one run: the key of the panel to show first, of how many rungs there are
-    profiles, and its view as plain JSON values.
-
-    The view is built only where it is shown: of many runs of a ladder one is.
-    """
+    """What one run gives to the card of a ladder: a sentence of at most 20 words, its rungs in
+    order, the best against the library. `gallery` is true of pairs that do not climb."""
 
     name: str
-    first: str
+    title: str
+    sentence: str
+    best: str
     profiled: int
-    plain: Any
+    gallery: bool
+    rungs: tuple[Rung, ...]
 
-    @property
-    def view(self) -> FamilyView:
-        """Raises InputProblem where the plain values are not a view."""
-        return from_plain(FamilyView, self.plain)
+
+@dataclass(frozen=True)
+class ShownFamily:
+    """A ladder's card on the front page: from which run, and which other runs hold it."""
+
+    family: PartFamily
+    href: str
+    folder: str
+    origin: str
+    others: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -74,8 +70,6 @@ class IndexPart:
     what: str
     families: tuple[PartFamily, ...]
     facts: tuple[Fact, ...]
-    calibration: Table | None
-    skipped: Table | None
 
 
 def _others(book: Book) -> str:
@@ -87,24 +81,59 @@ def _others(book: Book) -> str:
 def index_part(book: Book) -> IndexPart:
     """A run's part of the front page."""
     run = book.run
-    found = []
-    for family in book.families:
-        variant = primary(book, family)
-        profiled = {
-            entry.rung for entry in book.entries if entry.family == family and entry.profiles
-        }
-        found.append(
-            PartFamily(
-                family,
-                slug(f"{family}-{variant.size}-{variant.dtype}"),
-                len(profiled),
-                to_plain(family_view(book, family)),
-            )
-        )
     return IndexPart(
         run.title, run.created, run.live, run.device.name, len(run.profiles), len(run.timings), ", ".join(book.families) or _others(book),
-        tuple(found), tuple(header(book)), calibration(book), skipped(book),
+        tuple(_part(book, family) for family in book.families), tuple(header(book)),
     )  # fmt: skip
+
+
+def _part(book: Book, family: str) -> PartFamily:
+    variant = primary(book, family)
+    entries = book.families[family][variant]
+    problem = problem_of(family)
+    kind = rate_kind(problem, entries)
+    rates = {id(entry): rate_of(entry, kind) or 0.0 for entry in entries}
+    fastest = max(rates.values(), default=0.0) or 1.0
+    rungs = tuple(
+        Rung(
+            visible(entry.label),
+            rates[id(entry)] / fastest,
+            units.si(rates[id(entry)], rate_unit(kind)),
+            shown_kind(book, entry),
+            _verdict(book, entry),
+            f"{book.slugs[id(entry.main)]}.html" if entry.main else "",
+        )
+        for entry in entries
+        if rates[id(entry)]
+    )
+    return PartFamily(
+        family,
+        visible(problem.title if problem else family.replace("_", " ")),
+        short_sentence(book, entries, variant, kind),
+        against_library(book, entries, kind),
+        sum(bool(entry.profiles) for entry in entries),
+        bool(pairs(book, entries)),
+        rungs,
+    )
+
+
+def _verdict(book: Book, entry: Entry) -> str:
+    """The title of the verdict on a rung's longest launch; empty where it was not profiled."""
+    return card(entry.main, book.diagnosis(entry.main)).title if entry.main else ""
+
+
+#: Verdicts along a ladder that its card names.
+_VERDICTS: Final = 5
+
+
+def verdicts(family: PartFamily) -> list[str]:
+    """The verdicts along the way, each where it first appears, first and last kept."""
+    found = list(
+        dict.fromkeys(
+            rung.verdict for rung in family.rungs if rung.verdict and rung.kind != "baseline"
+        )
+    )
+    return found if len(found) <= _VERDICTS else [*found[: _VERDICTS - 1], found[-1]]
 
 
 @dataclass(frozen=True)
@@ -112,11 +141,10 @@ class IndexView:
     """Everything on the front page. `facts` are what the runs shown have in common."""
 
     title: str
+    lead: str
     families: tuple[ShownFamily, ...]
     runs: Table
     facts: tuple[Fact, ...]
-    calibration: tuple[ShownTable, ...]
-    skipped: tuple[ShownTable, ...]
 
 
 def index_view(parts: Sequence[tuple[str, IndexPart]]) -> IndexView:
@@ -133,36 +161,34 @@ def index_view(parts: Sequence[tuple[str, IndexPart]]) -> IndexView:
             found, key=lambda held: (held[2].profiled, held[1].live, held[1].created), reverse=True
         )
         folder, part, family = ranked[0]
+        origin = f"{'live' if part.live else 'recorded'} on {part.device}, {part.created[:10]}"
         others = tuple(
             (visible(other.title, 80), f"{name}/index.html") for name, other, _ in ranked[1:]
         )
-        origin = visible(
-            f"{'live' if part.live else 'recorded'} on {part.device}, {part.created[:10]}"
-        )
-        ns, href = f"{slug(folder)}-", f"{folder}/index.html"
-        shown.append(
-            ShownFamily(
-                family.view, ns, family.first, folder, href, visible(part.title), origin, others
-            )
-        )
+        href = f"{folder}/index.html"
+        shown.append(ShownFamily(family, href, folder, visible(origin), others))
     used = {section.folder for section in shown}
-    tables = [(folder, part) for folder, part in parts if folder in used]
     return IndexView(
         "Kernel ladders, profiled" if shown or not parts else "Profiled kernels",
+        _lead([part for _, part in parts], sum(not each.family.gallery for each in shown)),
         tuple(shown),
         _runs(parts),
-        _common_facts([part for folder, part in tables] or [part for _, part in parts]),
-        tuple(
-            ShownTable(part.calibration, f"{slug(folder)}-", folder, visible(part.title))
-            for folder, part in tables
-            if part.calibration
-        ),
-        tuple(
-            ShownTable(part.skipped, f"{slug(folder)}-", folder, visible(part.title))
-            for folder, part in tables
-            if part.skipped
+        _common_facts(
+            [part for folder, part in parts if folder in used] or [part for _, part in parts]
         ),
     )
+
+
+def _lead(parts: Sequence[IndexPart], ladders: int) -> str:
+    """What lies here, in a sentence."""
+    launches = sum(part.launches for part in parts)
+    gpus = sorted({part.device for part in parts})
+    where = visible(gpus[0]) if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    if not launches:
+        return ""
+    what = f"{units.count(launches)} kernel launches on {where}"
+    counted = f"{ladders} ladder{'' if ladders == 1 else 's'} of kernels. " if ladders else ""
+    return f"{counted}{what}, each with its bottleneck, its gain and its hottest line."
 
 
 def _common_facts(parts: Sequence[IndexPart]) -> tuple[Fact, ...]:

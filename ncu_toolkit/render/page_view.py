@@ -19,7 +19,9 @@ from ncu_toolkit.render.columns import (
     rate_of,
     rate_unit,
 )
+from ncu_toolkit.render.folds import folds
 from ncu_toolkit.render.hotspots import hot_spots
+from ncu_toolkit.render.memory_view import memory_view
 from ncu_toolkit.render.page_tables import (
     metrics_table,
     mix_tables,
@@ -44,6 +46,7 @@ from ncu_toolkit.render.views import (
     number,
     plain_table,
     text,
+    without_empty,
 )
 
 Neighbours = tuple[Cell | None, Cell | None]
@@ -74,15 +77,21 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         tables["rules"] = rules
     tables["metrics"] = metrics_table(profile)
     previous, following = _neighbours(book, profile) if entry else neighbours
-    return PageView(
+    shown = card(profile, diagnosis)
+    main = entry if entry and profile is entry.main else None
+    step = step_view(book, main) if main else None
+    checks = checks_table(book, main) if main else None
+    measured, facts = _facts(book, profile, entry)
+    page = PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
         kicker=_kicker(profile, entry),
         idea=visible(entry.info.idea) if entry and entry.info else "",
         kind=entry.kind if entry else "",
-        facts=tuple(_facts(book, profile, entry)),
+        facts=tuple(facts),
+        measured=tuple(measured),
         status="" if profile.launch.complete else visible(profile.launch.status),
-        card=card(profile, diagnosis),
+        card=shown,
         former=f"{entry.info.label} has changed since this was recorded: all figures and the code below are of its former version."
         if entry and entry.info and entry.outdated
         else "",
@@ -90,9 +99,9 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         considered=_considered(diagnosis),
         notes=tuple(visible(note) for note in notes),
         bounds=_bounds(diagnosis, profile),
-        step=step_view(book, entry) if entry and profile is entry.main else None,
+        step=step,
         claim=_claim(entry),
-        checks=checks_table(book, entry) if entry and profile is entry.main else None,
+        checks=checks,
         tables=tables,
         charts=charts,
         static=static_view(profile, diagnosis) if profile.launch.complete else None,
@@ -105,16 +114,18 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         siblings=tuple(_siblings(book, profile, entry)),
         previous=previous,
         following=following,
+        memory=memory_view(profile, shown) if profile.launch.complete else None,
     )
+    return replace(page, folds=folds(page, profile))
 
 
 def _title(profile: Profile, entry: Entry | None) -> str:
     if entry is None:
         return profile.launch.function
-    which = _which(entry, profile)
-    return (
-        f"{entry.label}: {entry.info.title}" if entry.info and entry.info.title else entry.label
-    ) + (f" ({which})" if which else "")
+    which, title = _which(entry, profile), entry.info.title if entry.info else ""
+    if not title.lower().startswith(entry.label.lower()):  # "Naive: ..." names the rung itself
+        title = f"{entry.label}: {title}" if title else entry.label
+    return f"{title} ({which})" if which else title
 
 
 def _which(entry: Entry, profile: Profile) -> str:
@@ -143,8 +154,10 @@ def _kicker(profile: Profile, entry: Entry | None) -> str:
     )
 
 
-def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
+def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact], list[Fact]]:
+    """What was timed without the profiler, and all else."""
     launch = profile.launch
+    measured: list[Fact] = []
     facts = []
     if entry:
         kind = rate_kind(problem_of(entry.family), [entry])
@@ -171,7 +184,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                     )
                 )
         whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
-        facts += [
+        measured += [
             Fact(
                 whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
             ),
@@ -264,7 +277,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
             facts.append(Fact("NVTX ranges", text(" › ".join(launch.nvtx))))
     if launch.kernel != launch.function:
         facts.append(Fact("Kernel", text(launch.kernel, code=True)))
-    return facts
+    return measured, facts
 
 
 def _dims(extents: tuple[int, int, int]) -> Cell:
@@ -329,7 +342,7 @@ def _finding(finding: Finding) -> FindingView:
     )
 
 
-def _held_against(fact: Evidence) -> Cell:
+def _threshold(fact: Evidence) -> Cell:
     """The threshold of a fact, and whether what was measured meets it."""
     if fact.threshold is None or not fact.comparison:
         return Cell("–", None, "informs; no threshold", tone="muted")
@@ -339,24 +352,26 @@ def _held_against(fact: Evidence) -> Cell:
 
 
 def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
-    """Measured facts with what they mean, the threshold each was held against, and whether it is
-    met: not every fact of a finding need be."""
+    """Measured facts with what they mean, the threshold of each, and whether it is met: not every
+    fact of a finding need be."""
     rows = [
         [
             text(fact.label, fact.metric),
             number(fact.value, fact.unit),
-            _held_against(fact),
+            _threshold(fact),
             text(fact.source or "–"),
             text(fact.meaning),
         ]
         for fact in evidence
     ]
-    return plain_table(
-        "evidence",
-        caption,
-        ["Figure", "Measured", "Threshold", "Its source", "Meaning"],
-        rows,
-        numeric=(1, 2),
+    return without_empty(
+        plain_table(
+            "evidence",
+            caption,
+            ["Figure", "Measured", "Threshold", "Its source", "Meaning"],
+            rows,
+            numeric=(1, 2),
+        )
     )
 
 

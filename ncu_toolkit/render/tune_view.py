@@ -179,8 +179,8 @@ def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
     ]  # fmt: skip
     _, x, y = chosen[-1]
     layout = {
-        "height": 420, "margin": {"t": 56}, "xaxis": {"type": "category", "title": {"text": plot_text(x)}},
-        "yaxis": {"type": "category", "title": {"text": plot_text(y)}},
+        "height": 420, "margin": {"t": 56, "b": 56, "l": 8}, "xaxis": {"type": "category", "automargin": True, "title": {"text": plot_text(x)}},
+        "yaxis": {"type": "category", "automargin": True, "title": {"text": plot_text(y)}},
         "updatemenus": [{"buttons": buttons, "active": len(data) - 1, "x": 0, "xanchor": "left", "y": 1.16}] if len(chosen) > 1 else [],
     }  # fmt: skip
     summary = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ncu_toolkit.core import units
@@ -178,6 +178,35 @@ class StaticView:
 
 
 @dataclass(frozen=True)
+class Box:
+    """A level of the memory system; `note` is its hit rate."""
+
+    name: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A link between two levels: bytes moved and use in words, and its width in pixels."""
+
+    moved: str
+    busy: str
+    width: float
+    limit: bool
+    known: bool
+    """Whether the report has a figure of it."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory system of one launch, from DRAM to registers; `words` says the same."""
+
+    boxes: tuple[Box, ...]
+    wires: tuple[Wire, ...]
+    words: str
+
+
+@dataclass(frozen=True)
 class Command:
     """Something to type, and what it is for."""
 
@@ -203,6 +232,11 @@ class PageView:
     card: Card
     former: str = ""
     """That the kernel has changed since, where it has."""
+    measured: tuple[Fact, ...] = ()
+    """Time, rate and share of the baseline without the profiler."""
+    memory: Memory | None = None
+    folds: Mapping[str, str] = field(default_factory=dict)
+    """What each folded section says, in one line."""
     findings: tuple[FindingView, ...] = ()
     considered: Table | None = None
     notes: tuple[str, ...] = ()
@@ -292,6 +326,20 @@ def number(
         href,
         tone,
         None if bar is None else min(1.0, max(0.0, bar)),
+    )
+
+
+def without_empty(table: Table) -> Table:
+    """The table without columns in which no row says anything."""
+    kept = [
+        at
+        for at in range(len(table.columns))
+        if not table.rows or any(row[at].text not in ("", "–") for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[at] for at in kept),
+        rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
     )
 
 

@@ -53,5 +53,6 @@ def load_rules() -> dict[str, Rule]:
 
 
 def title(bottleneck: str) -> str:
-    """A bottleneck's name in words. Raises KeyError for an id that does not exist."""
-    return load_rules()[bottleneck].TITLE
+    """A bottleneck's name in words; an id that does not exist as it is."""
+    rules = load_rules()
+    return rules[bottleneck].TITLE if bottleneck in rules else bottleneck

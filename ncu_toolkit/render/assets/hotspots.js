@@ -209,10 +209,17 @@
     }
     host.dataset.ready = "1";
   }
+  async function unpack(host) {
+    try {
+      const bytes = Uint8Array.from(atob(host.parentElement.querySelector("script.hotdata").textContent), (letter) => letter.charCodeAt(0));
+      build(host, await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json());
+    } catch (refused) { host.textContent = "This browser cannot unpack the code of this page. A newer one can."; }
+  }
   function start() {
-    for (const host of document.querySelectorAll(".hotspots:not([data-ready])")) {
+    for (const host of document.querySelectorAll(".hotspots:not([data-ready]):not([data-begun])")) {
       if (host.closest("[data-off]")) continue;
-      build(host, JSON.parse(host.parentElement.querySelector("script.hotdata").textContent));
+      host.dataset.begun = "1";
+      unpack(host);
     }
   }
   document.addEventListener("leaf", start);

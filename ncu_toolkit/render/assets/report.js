@@ -61,7 +61,7 @@
     const react = () => window.Plotly.react(plot, figure.data, figure.layout, options);
     react().then(() => {
       const legend = plot.querySelector("g.legend rect.bg"), tall = legend ? BELOW + Number(legend.getAttribute("height")) : 0;
-      if (tall <= margin.b + 8) return null;
+      if (!(tall > margin.b + 8)) return null;
       margin.b = tall;  // it took more lines than were guessed
       stretch();
       return react();
@@ -228,7 +228,7 @@
 
   // Printing shows what is folded, and every chart.
   addEventListener("beforeprint", () => {
-    all("details:not(.why)").forEach((part) => { if (!part.open && !part.querySelector(".figure")) { part.open = true; part.dataset.opened = "1"; } });
+    all("details:not(.why)").forEach((part) => { if (!part.open) { part.open = true; part.dataset.opened = "1"; } });
     all(".plot").forEach((plot) => { if (!drawn.has(plot)) draw(plot); });
   });
   addEventListener("afterprint", () => all("details[data-opened]").forEach((part) => { part.open = false; delete part.dataset.opened; }));

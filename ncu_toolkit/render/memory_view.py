@@ -1,0 +1,69 @@
+"""The memory system of one launch as a picture: DRAM, L2, L1 and registers with the bytes between
+them, hit rates, and how busy each link is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.explain.card import Card
+from ncu_toolkit.model import Profile
+from ncu_toolkit.render.views import Box, Memory, Wire
+
+#: Figure of the bytes on a link, figure of its use, and the resources of the time model whose limit
+#: lies there.
+_WIRES: Final[tuple[tuple[str, str, frozenset[str]], ...]] = (
+    ("dram_bytes", "dram_utilization", frozenset({"dram"})),
+    ("l2_bytes", "l2_utilization", frozenset({"l2", "fill", "atomic"})),
+    (
+        "l1_global_bytes",
+        "l1_data_pipe_active",
+        frozenset({"l1", "l1_tag", "l1_data", "l1_writeback", "lsu"}),
+    ),
+)
+#: Name of a level, and the figure of its hit rate.
+_BOXES: Final = (
+    ("DRAM", ""),
+    ("L2", "l2_hit_rate"),
+    ("L1 / shared", "l1_hit_rate"),
+    ("Registers", ""),
+)
+_NAMES: Final = ("DRAM to L2", "L2 to L1", "L1 to registers")
+#: Pixels of a link that is idle, and of one that is always busy.
+_THIN, _THICK = 2.0, 16.0
+
+
+def memory_view(profile: Profile, shown: Card) -> Memory | None:
+    """None where the report has neither bytes nor use of any link."""
+    limits = {bar.resource for bar in shown.bars if bar.limit}
+    wires = tuple(_wire(profile, *wire, limits) for wire in _WIRES)
+    if not any(wire.known for wire in wires):
+        return None
+    boxes = tuple(Box(name, _hits(profile, hits)) for name, hits in _BOXES)
+    said = [
+        f"{name}: {wire.moved}, {wire.busy}"
+        for name, wire in zip(_NAMES, wires, strict=True)
+        if wire.known
+    ]
+    return Memory(boxes, wires, "; ".join(said) + ".")
+
+
+def _wire(
+    profile: Profile, moved: str, busy: str, resources: frozenset[str], limits: set[str]
+) -> Wire:
+    carried, used = figures.value(profile, moved), figures.value(profile, busy)
+    limit = bool(resources & limits)
+    words = units.NOT_AVAILABLE if used is None else f"{units.percent(used, 2)} busy"
+    return Wire(
+        units.NOT_AVAILABLE if carried is None else units.quantity(carried, "B"),
+        f"{words}, limit" if limit else words,
+        _THIN + (_THICK - _THIN) * min(1.0, max(0.0, used or 0.0)),
+        limit,
+        carried is not None or used is not None,
+    )
+
+
+def _hits(profile: Profile, name: str) -> str:
+    rate = figures.value(profile, name) if name else None
+    return "" if rate is None else f"{units.percent(rate, 2)} hits"
