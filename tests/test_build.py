@@ -39,6 +39,9 @@ title = "t"
 idea = "i"
 kind = "step"
 compared_with = ""
++++*/
+CODE
+/*+++
 minimum_cc = "8.0"
 [parameters]
 BM = 4
@@ -67,7 +70,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rung_in(root: Path, name: str = "a", code: str = CODE, header: str = HEADER) -> Rung:
-    (root / "fam" / f"01_{name}.cu").write_text((header + code).replace("NAME", name))
+    (root / "fam" / f"01_{name}.cu").write_text(
+        header.replace("CODE\n", code).replace("NAME", name)
+    )
     return find_rung(name, root)
 
 
@@ -275,7 +280,7 @@ class TestCompile:
         with pytest.raises(KernelProblem) as caught:
             nvcc.compile_rung(rung_in(root, code=CODE.replace("+ BM", "+ MB")), "sm_80")
         assert (
-            'does not compile for sm_80: kernels/fam/01_a.cu(16): error: identifier "MB" is undefined'
+            'does not compile for sm_80: kernels/fam/01_a.cu(8): error: identifier "MB" is undefined'
             in caught.value.message
         )
         assert "private-name" not in caught.value.message
@@ -340,6 +345,9 @@ class TestCompile:
 
 
 def test_a_library_baseline_has_nothing_to_compile(root: Path) -> None:
-    header = '/*+++\ntitle = "l"\nidea = "i"\nkind = "baseline"\nlibrary = "cublas"\nminimum_cc = "7.0"\n+++*/\n'
+    header = (
+        '/*+++\ntitle = "l"\nidea = "i"\nkind = "baseline"\n+++*/\n'
+        '/*+++\nlibrary = "cublas"\nminimum_cc = "7.0"\n+++*/\n'
+    )
     with pytest.raises(UsageProblem, match="library baseline"):
         nvcc.compile_rung(rung_in(root, "lib", "", header), "sm_80")

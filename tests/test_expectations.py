@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from ncu_toolkit.diagnosis import expectations
 from ncu_toolkit.diagnosis.expectations import Subject, check, checks_of
@@ -174,8 +175,8 @@ def test_sizes_choose_checks_and_the_ratio_is_one_of_them() -> None:
     expected = rung.expect.profile[0]
     narrowed = replace(
         rung,
-        expect=replace(
-            rung.expect, profile=(replace(expected, sizes=("4096",)),), ratio_at_least=2.0
+        expect=structs.replace(
+            rung.expect, profile=(structs.replace(expected, sizes=("4096",)),), ratio_at_least=2.0
         ),
     )
     timed = (

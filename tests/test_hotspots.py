@@ -34,6 +34,27 @@ def test_the_lines_of_the_diagnosis_are_marked() -> None:
     assert not any(cells[1].badges for cells in plain.hottest.rows)
 
 
+@pytest.mark.parametrize("layout", ["today's", "with all in one header", "somebody's"])
+def test_the_source_opens_at_the_kernel(layout: str) -> None:
+    """Blocks of our own kernels are left out, and each line keeps its number."""
+    code = "#include <climits>\n\n__global__ void vectorized() {\n}\n"
+    text = {
+        "today's": f"/*+++\ntitle = 't'\n+++*/\n\n{code}\n/*+++\nminimum_cc = '8.0'\n+++*/\n",
+        "with all in one header": f"/*+++\ntitle = 't'\nminimum_cc = '8.0'\n+++*/\n{code}",
+        "somebody's": f"\n// mine\n{code}",
+    }[layout]
+    profile = render_fixture.profile("vectorized", 4096)
+    (name,) = {row.file for row in profile.instructions}
+    spots = hot_spots(replace(profile, sources={name: text}))
+    assert spots is not None
+    assert spots.data["files"] == [name]
+    ((start,), (lines,)) = spots.data["from"], spots.data["sources"]
+    whole = text.splitlines()
+    assert lines == whole[start - 1 : start - 1 + len(lines)]
+    assert lines[-1] == "}"
+    assert lines[0] == ("" if layout == "somebody's" else "#include <climits>")
+
+
 def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
     profile = render_fixture.profile("vectorized", 4096)
     assert "Wavefronts beyond" not in [

@@ -74,13 +74,13 @@ extern "C" __global__ void recipe_kernel(const float* A, const float* B, float* 
 
 
 def add_kernel(copy: Path, family: str = "gemm_fp32", header: str = "") -> Path:
-    """The header that CONTRIBUTING.md shows, under another name, with a body."""
+    """The file that CONTRIBUTING.md shows, under another name, with a body."""
     (shown,) = re.findall(r"```cuda\n(/\*\+\+\+\n.*?\+\+\+\*/)\n```", RECIPES, flags=re.DOTALL)
+    text = header or shown.replace('"name"', '"recipe_kernel"')
+    assert text.count("\n// the kernel\n") == 1
     path = copy / "kernels" / family / "90_recipe_kernel.cu"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(
-        (header or shown.replace('"name"', '"recipe_kernel"')) + KERNEL_CODE, encoding="utf-8"
-    )
+    path.write_text(text.replace("// the kernel\n", KERNEL_CODE.lstrip()), encoding="utf-8")
     return path
 
 
@@ -305,6 +305,11 @@ title = "Scale"
 idea = "One thread an element. It is all there is to do."
 kind = "step"
 compared_with = ""
++++*/
+
+// the kernel
+
+/*+++
 minimum_cc = "8.0"
 
 [[launch]]
@@ -334,6 +339,8 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         problem = problem_for("scale")
         size = problem.parse_size("7")
         inputs = problem.make_inputs(numpy, 1, size, "float32", {}, ["x"])
+        import test_families
+        assert not list(test_families.violations(problem, ladder.load_families()["scale"].rungs))
         assert compare(numpy, "y", inputs["x"] * 2, problem.reference(numpy, inputs, size, "float32", {})["y"]).passed
         """,
     )

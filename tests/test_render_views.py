@@ -14,6 +14,7 @@ import render_fixture
 from rich.console import Console
 
 from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.render import charts, text
@@ -254,12 +255,21 @@ def test_pages_tell_the_step(view: RunView) -> None:
     assert any(fact.label == "Other size" for fact in page.siblings)
 
 
-@pytest.mark.parametrize(("change", "told"), [("", False), ("\nextern int more;\n", True)])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("", False),
+        ("\n// a remark\n", False),
+        ("\n#include <climits>\n", True),
+        ("\nextern int more;\n", True),
+    ],
+)
 def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: bool) -> None:
-    """In the ladder's notes and on the kernel's page; a new header alone is no change, and blanked
-    source says nothing."""
+    """In the ladder's notes and on the kernel's page; other blocks in another layout are no change,
+    nor is the text that it was recorded with, and blanked source says nothing."""
     run = render_fixture.run()
-    header, end, code = find_rung("vectorized").text.partition("+++*/")
+    head, code, tail = split(find_rung("vectorized").text)
+    former = "/*+++\nminimum_cc = '8.0'\n+++*/\n"
     label = find_rung("vectorized").label
 
     def embedded(text: str) -> RunView:
@@ -278,7 +288,8 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: 
             label in former for former in pages
         )
 
-    assert said(embedded(header.replace("title", "title ") + end + code + change)) == (told, told)
+    for whole in (head.replace("title", "title ") + code + change + tail, former + code + change):
+        assert said(embedded(whole)) == (told, told)
     assert said(embedded("x" * 100)) == (False, False)
 
 

@@ -355,7 +355,7 @@ def test_recordings_are_found_by_their_manifest() -> None:
     ("change", "says"),
     [
         (lambda text: "[" * 200_000, "nested too deeply"),
-        (lambda text: text.replace('"a title"', "[" * 900 + "]" * 900), "of type list"),
+        (lambda text: text.replace('"a title"', "[" * 900 + "]" * 900), "is a list, expected"),
         (lambda text: text.replace('"version": 1', f'"version": {"9" * 6000}'), "is not JSON"),
         (lambda text: text.replace('"M": 64', f'"M": {"9" * 4000}'), "is too large"),
         (lambda text: text.replace("100.0", "9" * 4000), "is too large"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
@@ -116,13 +116,13 @@ class _Tail(TomlTable, frozen=True):
     baseline: str = ""
     shapes: tuple[Requirement, ...] = ()
     source: Source = Source()
-    problem: dict[str, Any] = {}
-    parameters: dict[str, int] = {}
-    search: dict[str, Annotated[tuple[int, ...], Meta(min_length=1)]] = {}
+    problem: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, int] = field(default_factory=dict)
+    search: dict[str, Annotated[tuple[int, ...], Meta(min_length=1)]] = field(default_factory=dict)
     constraint: tuple[Requirement, ...] = ()
     launch: tuple[LaunchSpec, ...] = ()
-    scratch: dict[str, _Buffer] = {}
-    tensor_maps: dict[str, _Map] = {}
+    scratch: dict[str, _Buffer] = field(default_factory=dict)
+    tensor_maps: dict[str, _Map] = field(default_factory=dict)
     expect: Expectation = Expectation()
     measured: tuple[Measured, ...] = ()
     same_code_as: tuple[str, ...] = ()

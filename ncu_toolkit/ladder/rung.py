@@ -181,14 +181,14 @@ class Rung:
     code: str = field(repr=False)
     """The device code, without the blocks before and after it."""
     shapes: tuple[Requirement, ...] = ()
-    source: Source = Source()
+    source: Source = field(default_factory=Source)
     parameters: Mapping[str, int] = field(default_factory=dict)
     search: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraints: tuple[Requirement, ...] = ()
     launches: tuple[LaunchSpec, ...] = ()
     scratch: tuple[Scratch, ...] = ()
     tensor_maps: tuple[TensorMap, ...] = ()
-    expect: Expectation = Expectation()
+    expect: Expectation = field(default_factory=Expectation)
     measured: tuple[Measured, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
     """Options of the family's problem: the header's [problem] table."""

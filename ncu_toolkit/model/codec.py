@@ -3,13 +3,12 @@ shapes."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import enum
 import math
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +19,12 @@ from ncu_toolkit.model import SCHEMA_VERSION
 T = TypeVar("T")
 #: A value of a document in a message: short, however long or deep it is.
 shown = reprlib.repr
-#: Widest integer of a document: counters have 64 bits.
-_BITS = 64
 Hook = Callable[[Any, Any], Any]
 
 _MISSING = "Object missing required field "
 _UNKNOWN = "Object contains unknown field "
 _CHOICE = "Invalid enum value "
+_RANGE = "Number out of range"
 _WORDS = {
     "str": "a string", "int": "an integer", "float": "a number", "bool": "true or false",
     "array": "a list", "object": "a table", "null": "nothing",
@@ -65,10 +63,7 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
             document.
     """
     try:
-        _bounded(data, where or kind.__name__)
         return convert(kind, data, strict=False)  # not strict: "nan" is a number
-    except RecursionError:
-        raise InputProblem(f"{where or kind.__name__} is nested too deeply") from None
     except Misfit as error:
         raise InputProblem(
             f"{where or kind.__name__}{'.' if error.path else ''}{error}",
@@ -92,58 +87,70 @@ def convert(kind: type[T], data: Any, hook: Hook | None = None, strict: bool = T
         Misfit: the first value that does not fit, with its path.
     """
     try:
+        _check_range(data)
         return msgspec.convert(data, kind, strict=strict, dec_hook=hook)
+    except RecursionError:
+        raise Misfit("", "is nested too deeply") from None
     except msgspec.ValidationError as error:
         what, _, at = str(error).rstrip("`").partition(" - at `$")
+    path, value = _located(kind, data, hook, strict, at)
+    for start, words in ((_MISSING, "is missing"), (_UNKNOWN, "is no known key")):
+        if what.startswith(start):
+            raise Misfit(f"{path}.{what.removeprefix(start).strip('`')}".lstrip("."), words)
+    met = "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else ""
+    if found := re.match(r"Expected `([^`]+)`(.*?)(, got [^,]*)?$", what):
+        wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | "))
+        what = f"is {met or shown(value)}, expected {wanted}{found[2]}"
+    elif what.startswith(_CHOICE):
+        what = f"is {shown(value)}, which is none of its values"
+    elif what == _RANGE:
+        what = f"is {shown(value)}, which is too large"
+    raise Misfit(path, what)
 
-    def fits() -> bool:
-        try:
-            msgspec.convert(trial, kind, strict=strict, dec_hook=hook)
-        except msgspec.ValidationError:
-            return False
-        return True
 
-    node = trial = copy.deepcopy(data)
-    path = ""
+def _check_range(data: Any) -> None:
+    """Raise Misfit for an integer of more than 64 bits, which msgspec would take."""
+    try:
+        msgspec.msgpack.encode(data)  # knows no such integer
+    except (OverflowError, UnicodeEncodeError):  # the second for text that is no Unicode
+        for path, value in _too_large(data):
+            raise Misfit(path.lstrip("."), f"is {shown(value)}, which is too large") from None
+
+
+def _too_large(data: Any, path: str = "") -> Iterator[tuple[str, int]]:
+    """Integers that do not fit in 64 bits, with their paths."""
+    if isinstance(data, int) and not -(1 << 63) <= data < 1 << 64:
+        yield path, data
+    for key, item in data.items() if isinstance(data, dict) else ():
+        yield from _too_large(item, f"{path}.{key}")
+    for i, item in enumerate(data if isinstance(data, list) else ()):
+        yield from _too_large(item, f"{path}[{i}]")
+
+
+def _located(kind: Any, data: Any, hook: Hook | None, strict: bool, at: str) -> tuple[str, Any]:
+    """The path to what msgspec refuses, and the value there. msgspec writes [...] for any key of a
+    dictionary: that key is found by trying each alone."""
+    narrowed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    node, path = data, ""
     for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
         if index.isdigit():
             node, path = node[int(index)], f"{path}[{index}]"
             continue
-        if not name:  # msgspec writes [...] for any key of a dictionary: try each alone
-            for name, value in tuple(node.items()):
+        if not name:
+            whole = dict(node)
+            narrowed.append((node, whole))
+            for name in whole:
                 node.clear()
-                node[name] = value
-                if not fits():
+                node[name] = whole[name]
+                try:
+                    msgspec.convert(data, kind, strict=strict, dec_hook=hook)
+                except msgspec.ValidationError:
                     break
         node, path = node[name], f"{path}.{name}"
-    path = path.lstrip(".")
-    for start, words in ((_MISSING, "is missing"), (_UNKNOWN, "is no known key")):
-        if what.startswith(start):
-            raise Misfit(f"{path}.{what.removeprefix(start).strip('`')}".lstrip("."), words)
-    if found := re.match(r"Expected `([^`]+)`(.*?)(, got [^,]*)?$", what):
-        wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | "))
-        what = f"is {_shown(node)}, expected {wanted}{found[2]}"
-    elif what.startswith(_CHOICE):
-        what = f"is {_shown(node)}, which is none of its values"
-    raise Misfit(path, what)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
-    return shown(value)
-
-
-def _bounded(data: Any, where: str) -> None:
-    """Raise InputProblem for an integer that no counter has."""
-    if isinstance(data, int) and data.bit_length() > _BITS:
-        raise InputProblem(f"{where} is {shown(data)}, which is too large")
-    if isinstance(data, dict):
-        for key, value in data.items():
-            _bounded(value, f"{where}.{key}")
-    elif isinstance(data, list):
-        for index, value in enumerate(data):
-            _bounded(value, f"{where}[{index}]")
+    for changed, whole in narrowed:
+        changed.clear()
+        changed.update(whole)
+    return path.lstrip("."), node
 
 
 def document(kind: str, payload: Any) -> dict[str, Any]:
