@@ -22,7 +22,7 @@ NOT_HARDWARE = re.compile(
 RAW_NAME = re.compile(
     r"\b(smsp|sm|l1tex|lts|dram|gpu|gpc|fbpa|idc|launch|sass|profiler|device)__[a-z]|\bmemory_(l1|l2)_|\b(thread_)?inst_executed(_true)?\b"
 )
-MAY_NAME_METRICS = {"metrics.py", "sections.py"}
+MAY_NAME_METRICS = {"registry.py", "sections.py"}
 
 
 def hardware_names(metric: registry.Metric) -> list[str]:

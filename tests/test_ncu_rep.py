@@ -12,7 +12,7 @@ import recorded
 
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Presence, Profile
+from ncu_toolkit.model import Presence, Profile, RuleMessage
 from ncu_toolkit.report import framing, ncu_action, ncu_rules, ncu_source, reader
 from ncu_toolkit.runs import store
 
@@ -169,9 +169,13 @@ def test_recorded_messages_name_what_they_refer_to() -> None:
     """Words that a link shows, never what is left of its address."""
     for folder in store.recordings():
         path = folder / store.RULES
-        rows = store.read_json(path, "rules") if path.is_file() else {}
+        rows = (
+            store.read_json(path, "rules", dict[str, tuple[RuleMessage, ...]])
+            if path.is_file()
+            else {}
+        )
         for message in (item for items in rows.values() for item in items):
-            assert not re.search(r"\bhttps?\b(?!://)|@", message["text"]), message
+            assert not re.search(r"\bhttps?\b(?!://)|@", message.text), message
 
 
 corpus = [

@@ -191,7 +191,8 @@ def test_the_profiler_itself_gave_our_verdict(rules: Any, report_as_recorded: An
         assert "No verdict" not in posted[0]["message"]
         same.append(posted[0]["title"] == title(diagnose(profile).primary.bottleneck))
     assert len(same) > 40
-    assert same.count(False) <= len(same) // 20, (
+    # the verdicts that changed since are in docs/decisions/10-verdict-changes.md
+    assert same.count(False) <= len(same) // 10, (
         "rules may change after a recording, but not most verdicts"
     )
 
