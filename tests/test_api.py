@@ -350,7 +350,7 @@ def test_marks_in_a_script_are_seen(tmp_path: Path, script: str, marked: bool) -
 def test_interrupt(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the program; the report is written and the run kept."""
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
-    threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    threading.Timer(6, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     done = programs.profile(
         [sys.executable, "-c", "import time; time.sleep(99)"],
         programs.Selection(),
