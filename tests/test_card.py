@@ -24,7 +24,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import Kind, answer
 from ncu_toolkit.explain.card import Bar, Card, Wait, whole_percents
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences, short_name
-from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
+from ncu_toolkit.model import Diagnosis, Finding, Headroom, Presence, Profile, Reading
 from ncu_toolkit.render import analysis_json, card_html
 from ncu_toolkit.render import card as writers
 
@@ -52,7 +52,8 @@ def profile(**readings: float) -> Profile:
 
 
 def shown(state: Finding | None = None, **changes: object) -> Card:
-    verdict = Diagnosis((state or finding(),), (), BOUNDS)
+    room = Headroom(4.0, "fma", "the FP32 FMA pipe")
+    verdict = Diagnosis((state or finding(),), (), BOUNDS, headroom=room)
     return card(replace(profile(), **changes), verdict, "before.ncu-rep")  # type: ignore[arg-type]
 
 
