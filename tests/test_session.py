@@ -112,7 +112,7 @@ def test_rungs_that_this_gpu_cannot_run_are_listed(
     cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        session.gpu, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old")
+        session.cuda, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old")
     )
     collected = Collected()
     with pytest.raises(EnvironmentProblem, match="needs compute capability"):
@@ -248,7 +248,7 @@ def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(
             raise KernelProblem(f"{what} failed on the GPU")
 
     cupy.behaviours["coalesced"] = illegal
-    monkeypatch.setattr(session.gpu, "synchronize", synchronize)
+    monkeypatch.setattr(session.cuda, "synchronize", synchronize)
     collected, reporter = Collected(), Quiet()
     session.time_all(chosen("naive", sizes="5"), {}, None, reporter, collected)
     session.time_all(chosen("coalesced", "flat_index", sizes="5,6"), {}, None, reporter, collected)
