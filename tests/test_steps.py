@@ -150,7 +150,7 @@ def test_a_roof_is_not_removed() -> None:
     )
     text = " ".join(step.text)
     assert "removed by itself" not in text
-    assert "does not remove the FP32 pipe" in text
+    assert "The limit is still the FP32 pipe" in text
     assert "FMA pipe active 60.0" in text
     assert "no gain was predicted; the step brought 9.09" in text
 

@@ -209,7 +209,7 @@ def test_slugs_are_fit_for_folders(text: str, slug: str) -> None:
 
 def test_a_reports_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "reports").write_text("")
-    with pytest.raises(EnvironmentProblem, match="is no folder"):
+    with pytest.raises(EnvironmentProblem, match="is not a folder"):
         store.new_run_folder(tmp_path / "reports", "x")
 
 
