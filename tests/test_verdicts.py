@@ -21,11 +21,11 @@ import recorded
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import _roof, fp32_pipe, load_rules, tensor_pipe
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Finding, Profile
-from ncu_toolkit.render.analysis import gain
 from ncu_toolkit.render.analysis_json import diagnosis as as_json
-from ncu_toolkit.render.columns import bound_cell
+from ncu_toolkit.render.columns import gain_cell
 
 FOLDER = cases.CASES / "verdicts"
 FILES = sorted(FOLDER.glob("*.json"))
@@ -232,8 +232,8 @@ def test_a_direction_is_told_without_a_number() -> None:
     found = diagnose(cases.build(case))
     assert found.primary.speedup is None
     assert found.primary.saved == 0
-    assert gain(found.primary) == "no figure"
+    assert card(cases.build(case), found).factor is None
     assert as_json(found)["predicted_speedup"] is None
-    cell = bound_cell(found.primary)
+    cell = gain_cell(found.primary)
     assert cell.missing
     assert "No figure" in cell.title
