@@ -1,7 +1,7 @@
 """Profile and diagnosis -> card: everything that an output says of a launch is computed here.
 
 Imported by the rule inside Nsight Compute, so it may import nothing that needs a compiled module
-(tests/test_ncu_rule.py)."""
+(tests/report/test_ncu_rule.py)."""
 
 from __future__ import annotations
 

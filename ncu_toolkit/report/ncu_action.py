@@ -2,7 +2,7 @@
 while it applies its rules.
 
 Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
-library's compiled modules (tests/test_ncu_rule.py)."""
+library's compiled modules (tests/report/test_ncu_rule.py)."""
 
 from __future__ import annotations
 

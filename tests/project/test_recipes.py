@@ -43,7 +43,7 @@ def copy(tmp_path: Path) -> Path:
 
 def python(copy: Path, script: str) -> str:
     """What a script prints that sees only the copy."""
-    path = os.pathsep.join(map(str, (copy, copy / "docs", copy / "tests")))
+    path = os.pathsep.join(map(str, (copy, copy / "docs", copy / "tests", copy / "tests" / "ladder")))
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("NCU_TOOLKIT_KERNELS", None)
     checked = (
@@ -238,7 +238,7 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         "-q",
         "-p",
         "no:cacheprovider",
-        "tests/test_rules.py",
+        "tests/diagnosis/test_rules.py",
         "-k",
         "register-moves or every_bottleneck_has_a_case",
     ]

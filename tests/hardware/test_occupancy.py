@@ -23,9 +23,9 @@ from ncu_toolkit.hardware.occupancy import (
 )
 from ncu_toolkit.hardware.specs import SPECS
 
-CORPUS = Path(__file__).resolve().parents[1] / "shared" / "corpus"
+CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 if not CORPUS.is_dir():
-    CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+    CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, reference
 from ncu_toolkit.model import Finding, Ruled
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", cases.names())

@@ -12,7 +12,7 @@ import pytest
 
 from ncu_toolkit.metrics import registry, sections
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT.parent / "shared" / "metrics"
 #: Names that the profiler makes itself, so that no chip's list has them.
 NOT_HARDWARE = re.compile(

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import report_files
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -261,7 +261,7 @@ print(len(load_rules()))
 
 
 def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -> None:
-    home = str(Path(__file__).resolve().parents[1])
+    home = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _IMPORTS, home],
         capture_output=True,

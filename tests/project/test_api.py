@@ -27,7 +27,7 @@ from ncu_toolkit.gpu import collect, programs
 from ncu_toolkit.report import redact
 from ncu_toolkit.runs import store
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "python-api.md"
 
 
