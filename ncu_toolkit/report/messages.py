@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -25,6 +25,8 @@ SOURCE_FUNCTIONS: Final = 9
 _ELF: Final = b"\x7fELF"
 # in a function of a source message
 _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
+# in a source file of a source message
+_FILE_NAME, _FILE_TEXT = 1, 2
 # a result message
 RESULT_MANGLED: Final = 5
 RESULT_FUNCTION: Final = 6
@@ -49,6 +51,10 @@ class Code:
     base: int | None
     """None where the file has no function table (before 2022)."""
     embedded: bool
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The text of the module's source files by name; empty where the report holds none. The
+    profiler's module gives the same texts, at a quarter of a second for each kernel of a large
+    report."""
 
 
 def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
@@ -72,6 +78,8 @@ class Source:
     identifier: int
     digest: bytes
     functions: Mapping[bytes, int]
+    files: Mapping[str, str]
+    """Source text by file name, where the report holds it."""
 
 
 def sources(data: bytes, frame: Framing) -> Iterator[Source]:
@@ -87,18 +95,25 @@ def read_source(message: bytes) -> Source:
     """A source message. Raises Malformed where it cannot be read."""
     identifier, digest = 0, b""
     functions: dict[bytes, int] = {}
+    files: dict[str, str] = {}
     for number, value in fields(message):
         if number == SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
             digest = hashlib.sha256(value).digest() if value.startswith(_ELF) else b""
+        elif number == SOURCE_FILES and isinstance(value, bytes):
+            for _, entry in fields(value):
+                parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
+                name, text = parts.get(_FILE_NAME), parts.get(_FILE_TEXT)
+                if isinstance(name, bytes) and isinstance(text, bytes) and text:
+                    files[name.decode(errors="replace")] = text.decode(errors="replace")
         elif number == SOURCE_FUNCTIONS and isinstance(value, bytes):
             for _, entry in fields(value):
                 parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
                 name, base = parts.get(_FUNCTION_NAME), parts.get(_FUNCTION_BASE)
                 if isinstance(name, bytes) and isinstance(base, int):
                     functions[name] = base
-    return Source(identifier, digest, functions)
+    return Source(identifier, digest, functions, files)
 
 
 def _code(message: bytes, known: Mapping[int, Source | None]) -> Code | None:
@@ -113,6 +128,7 @@ def _code(message: bytes, known: Mapping[int, Source | None]) -> Code | None:
         hashlib.sha256(source.digest + who.mangled).digest(),
         source.functions.get(who.mangled),
         bool(source.digest),
+        source.files,
     )
 
 

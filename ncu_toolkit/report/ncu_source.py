@@ -63,7 +63,6 @@ class CodeTexts:
     they are not."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
-    _sources: dict[bytes, Mapping[str, str]] = field(default_factory=dict)
     written: int = 0
 
     def lines(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[Line]:
@@ -92,15 +91,11 @@ class CodeTexts:
         return found
 
     def sources(self, action: Any, place: int) -> Mapping[str, str]:
-        """Source text by file name as embedded in the report; read once for launches of one code,
-        since it costs as much as the rest of a launch."""
+        """Source text by file name as embedded in the report."""
         code = self.codes.get(place)
-        found = self._sources.get(code.digest) if code is not None else None
-        if found is None:
-            found = {str(name): str(text) for name, text in action.source_files().items() if text}
-            if code is not None:
-                self._sources[code.digest] = found
-        return found
+        if code is not None:
+            return code.files
+        return {str(name): str(text) for name, text in action.source_files().items() if text}
 
     def _known(self, code: Code) -> dict[int, Line]:
         known = self._lines.get(code.digest)

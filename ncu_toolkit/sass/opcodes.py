@@ -75,11 +75,13 @@ _FLOPS: Final[Mapping[str, int]] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def base(opcode: str) -> str:
     """`LDG.E.128` gives `LDG`."""
     return opcode.split(".", 1)[0]
 
 
+@lru_cache(maxsize=4096)
 def kind(opcode: str) -> str:
     """The group of KINDS an opcode belongs to, `other` for the rest."""
     return _KIND_OF.get(base(opcode), "other")
