@@ -1,25 +1,28 @@
-"""Nothing that a test does depends on what was read on this machine before, or is left behind for
-what is read after it."""
+"""Tests neither use what an earlier run left on this machine nor leave anything behind."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
 
 import pytest
 
 from ncu_toolkit.core import cache
 
+_BEFORE = pytest.StashKey[str | None]()
 
-@pytest.fixture(scope="session", autouse=True)
-def own_cache() -> Iterator[None]:
-    """A cache folder for these tests alone."""
-    before = os.environ.get(cache.CACHE_VARIABLE)
-    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-tests-") as folder:
-        os.environ[cache.CACHE_VARIABLE] = folder
-        yield
-    if before is None:
-        del os.environ[cache.CACHE_VARIABLE]
-    else:
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One cache folder for a whole run: what one worker compiles, the others use."""
+    if not hasattr(config, "workerinput"):
+        config.stash[_BEFORE] = os.environ.get(cache.CACHE_VARIABLE)
+        os.environ[cache.CACHE_VARIABLE] = tempfile.mkdtemp(prefix="ncu-toolkit-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _BEFORE not in config.stash:
+        return
+    shutil.rmtree(os.environ.pop(cache.CACHE_VARIABLE), ignore_errors=True)
+    if (before := config.stash[_BEFORE]) is not None:
         os.environ[cache.CACHE_VARIABLE] = before

@@ -23,7 +23,6 @@ import recorded
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Diagnosis, Finding
-from ncu_toolkit.report.reader import load_report
 
 FOLDER = Path(__file__).resolve().parent / "golden"
 HELDOUT = recorded.ROOT / "tests" / "heldout"
@@ -44,14 +43,15 @@ def sets() -> dict[str, list[Path]]:
 
 def lines(path: Path) -> Iterator[str]:
     """The verdicts of a run folder or a report, a line a launch."""
-    source = recorded.run_of(path) if path.is_dir() else load_report(path, allow_partial=True)
-    for profile in source.profiles:
+    if not path.is_dir():
+        for each in recorded.launches(path):
+            result = verdict(each.diagnosis) if each.complete else each.status
+            yield f"{path.name} {each.key} {each.function}: {result}"
+        return
+    for profile in recorded.run_of(path).profiles:
         where = f"{path.name} {profile.origin.key}"
         if profile.context is not None:
             where += f" {profile.context.rung}@{profile.context.size}"
-        if not profile.launch.complete:
-            yield f"{where} {profile.launch.function}: {profile.launch.status}"
-            continue
         yield f"{where} {profile.launch.function}: {verdict(diagnose(profile))}"
 
 

@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
+from ncu_toolkit.core import cache
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.report import framing
@@ -69,6 +71,33 @@ def run_of(folder: Path) -> Run:
     run = pickle.loads(kept.read_bytes())
     assert isinstance(run, Run)
     return run
+
+
+@lru_cache
+def launches(report: Path) -> tuple[LaunchResult, ...]:
+    """A report's launches with their verdicts; of each profile what Nsight Compute's own rules say.
+
+    Several tests ask about the same reports: workers of one run of pytest share the answer.
+
+    Raises:
+        ToolkitError: the report cannot be read, or differs from its checksum.
+    """
+    run = os.environ.get(cache.CACHE_VARIABLE)
+    kept = Path(run or "") / "launches" / report.parent.name / f"{report.name}.pickle"
+    if run and kept.is_file():
+        found: tuple[LaunchResult, ...] = pickle.loads(kept.read_bytes())
+        return found
+    analysis = analyze([report], Options(allow_partial=True, profiles=True), jobs=1)
+    for file in analysis.files:
+        if file.error is not None:
+            raise file.error
+    found = tuple(
+        replace(each, profile=each.profile and replace(each.profile, instructions=(), sources={}))
+        for each in analysis.launches
+    )
+    if run:
+        cache.replace_file(kept, pickle.dumps(found))
+    return found
 
 
 @lru_cache

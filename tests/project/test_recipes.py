@@ -43,7 +43,9 @@ def copy(tmp_path: Path) -> Path:
 
 def python(copy: Path, script: str) -> str:
     """What a script prints that sees only the copy."""
-    path = os.pathsep.join(map(str, (copy, copy / "docs", copy / "tests", copy / "tests" / "ladder")))
+    path = os.pathsep.join(
+        map(str, (copy, copy / "docs", copy / "tests", copy / "tests" / "ladder"))
+    )
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("NCU_TOOLKIT_KERNELS", None)
     checked = (
