@@ -22,9 +22,12 @@ MUTATED ?=
 MUTATIONS ?= 6000
 # Seconds that bench-cost may take.
 BUDGET ?= 300
+# Where the field benchmark is recorded, and how many pairs at once: three for each GPU fill it.
+FIELD ?= field
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost test-gpu sanitize docs clean
+.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost field test-gpu sanitize docs clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -80,6 +83,9 @@ bench-toolkit: $(STAMP)  ## Launches per second and memory a launch for reports 
 
 bench-cost: $(GPU_STAMP)  ## Measure passes, time and report size of our set beside ncu's own, and reading beside ncu --import; needs a GPU and ncu.
 	$(RUN) benchmarks/cost.py --output docs/data/cost.json --budget $(BUDGET)
+
+field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmark into FIELD; what is there already is kept.
+	$(RUN) -m benchmarks.field record --out $(FIELD) --jobs $(JOBS)
 
 test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and odd sizes.
 	$(RUN) -m pytest -m gpu tests/gpu

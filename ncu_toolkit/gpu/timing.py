@@ -64,14 +64,14 @@ def _tools() -> Any:
 
 class Stopwatch:
     """Times enqueued work on the current stream with events; `flushed` reads a buffer of twice the
-    L2 before each run."""
+    L2 before each run. `spin_cycles` is how long the GPU spins meanwhile."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, spin_cycles: int = SPIN_CYCLES) -> None:
         cp = cuda.cupy()
         self.cache: Cache = cache
         self._cp = cp
         self._spin = _tools().get_function("spin")
-        self._spin_arguments = (numpy.int64(SPIN_CYCLES),)
+        self._spin_arguments = (numpy.int64(spin_cycles),)
         self._read = _tools().get_function("read_all")
         self._blocks = cuda.device().sm_count * 8
         quads = cuda.device().l2_bytes * _FLUSH_FACTOR // 16

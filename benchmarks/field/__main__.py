@@ -1,0 +1,106 @@
+"""python -m benchmarks.field: run, check, time and record pairs of the field benchmark.
+
+    python -m benchmarks.field --list
+    python -m benchmarks.field NAME --variant before|after
+    python -m benchmarks.field --check [NAME...]
+    python -m benchmarks.field time NAME
+    python -m benchmarks.field record --out DIR [NAME...] [--jobs N] [--seconds S]
+
+Exit codes are those of ncu-toolkit; 5 where a pair fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from benchmarks import field
+from ncu_toolkit.core.errors import EXIT_KERNEL, EXIT_OK, ToolkitError, UsageProblem
+
+VERBS = ("time", "record", "record-one")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Carry out one command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.field", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("words", nargs="*", metavar="NAME", help="time, record, or pairs")
+    parser.add_argument("--variant", choices=field.VARIANTS)
+    parser.add_argument("--list", action="store_true", help="language, half, name and work of each")
+    parser.add_argument("--check", action="store_true", help="compare both variants' results")
+    parser.add_argument("--out", type=Path, help="folder of recordings")
+    parser.add_argument("--jobs", type=int, default=1, help="pairs to record at once")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no pair after this long"
+    )
+    given = parser.parse_args(arguments)
+    try:
+        return _carry_out(given)
+    except ToolkitError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return problem.exit_code
+    except Exception as error:
+        if "record-one" in given.words:
+            raise  # `record` lists the last lines of what a pair says
+        print(f"error: {type(error).__name__}: {_first_line(error)}", file=sys.stderr)
+        return EXIT_KERNEL
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def _carry_out(given: argparse.Namespace) -> int:
+    if given.list:
+        for name in field.names():
+            where = f"{field.language(name):8} {field.half(name):11}"
+            print(f"{where} {name:32} {field.work(name)}")
+        return EXIT_OK
+    words: list[str] = list(given.words)
+    verb = words.pop(0) if words and words[0] in VERBS else ""
+    unknown = [name for name in words if name not in field.names()]
+    if unknown:
+        raise UsageProblem(f"there is no pair '{unknown[0]}'", "--list lists them")
+    from benchmarks.field import running
+
+    if given.check:
+        return _check(words or list(field.names()))
+    if verb == "time" and words:
+        for name in words:
+            print(json.dumps(running.measure(field.find(name))), flush=True)
+        return EXIT_OK
+    if verb and given.out is None:
+        raise UsageProblem("recordings need a folder", "Name one with --out")
+    if verb == "record-one" and len(words) == 1:
+        running.record_one(words[0], given.out.resolve())
+        return EXIT_OK
+    if verb == "record":
+        chosen = words or list(field.names())
+        failed = running.record(chosen, given.out.resolve(), given.jobs, given.seconds)
+        for name, said in failed.items():
+            print(f"\n{name} failed:\n{said}", file=sys.stderr)
+        return EXIT_KERNEL if failed else EXIT_OK
+    if len(words) == 1 and given.variant:
+        running.run(field.find(words[0]), given.variant)
+        return EXIT_OK
+    raise UsageProblem("name one pair and its --variant", "`--help` shows every form")
+
+
+def _check(chosen: list[str]) -> int:
+    """Compare both variants of each pair; those that fail are named, and the others go on."""
+    from benchmarks.field import running
+
+    codes = set()
+    for name in chosen:
+        try:
+            print(f"{name}: agrees to {running.agreement(field.find(name)):.2g}", flush=True)
+        except Exception as error:
+            codes.add(error.exit_code if isinstance(error, ToolkitError) else EXIT_KERNEL)
+            print(f"{name}: {type(error).__name__}: {_first_line(error)}", file=sys.stderr)
+    return max(codes, default=EXIT_OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
