@@ -24,6 +24,8 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 
 VARIANTS: Final = ("before", "after")
 FOLDER: Final = Path(__file__).resolve().parent
+#: A folder for each GPU, of what `record` wrote and `pack` packed.
+RECORDINGS: Final = FOLDER / "recordings"
 #: Folders of pairs/ whose files hold `PAIRS` of ExternalPair.
 EXTERNAL: Final = ("cuda", "cutlass")
 #: Calls of a variant before the one that is profiled.
@@ -182,6 +184,11 @@ def labels() -> dict[str, dict[str, Any]]:
     for path in sorted(FOLDER.glob("labels*.toml")):
         found.update(tomllib.loads(path.read_text(encoding="utf-8")))
     return found
+
+
+def causes() -> frozenset[str]:
+    """Every id that a label names."""
+    return frozenset(id for each in labels().values() for id in (each["cause"], *each["also"]))
 
 
 def disagreement(one: Any, other: Any) -> float:

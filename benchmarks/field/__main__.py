@@ -5,6 +5,8 @@
     python -m benchmarks.field --check [NAME...]
     python -m benchmarks.field time NAME
     python -m benchmarks.field record --out DIR [NAME...] [--jobs N] [--seconds S]
+    python -m benchmarks.field pack --out DIR
+    python -m benchmarks.field score [--half development|sealed] [--cases]
 
 Exit codes are those of ncu-toolkit; 5 where a pair fails.
 """
@@ -19,7 +21,7 @@ from pathlib import Path
 from benchmarks import field
 from ncu_toolkit.core.errors import EXIT_KERNEL, EXIT_OK, ToolkitError, UsageProblem
 
-VERBS = ("time", "record", "record-one")
+VERBS = ("time", "record", "record-one", "pack", "score")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="begin no pair after this long"
     )
+    parser.add_argument("--half", choices=("development", "sealed"), default="development")
+    parser.add_argument("--cases", action="store_true", help="list every case that was scored")
     given = parser.parse_args(arguments)
     try:
         return _carry_out(given)
@@ -63,6 +67,13 @@ def _carry_out(given: argparse.Namespace) -> int:
     unknown = [name for name in words if name not in field.names()]
     if unknown:
         raise UsageProblem(f"there is no pair '{unknown[0]}'", "--list lists them")
+    if verb == "score":
+        from benchmarks.field import scoring
+
+        for folder in sorted(field.RECORDINGS.iterdir()):
+            print(f"## {folder.name}, {given.half} half\n")
+            print(scoring.document(scoring.read(folder, given.half), every=given.cases))
+        return EXIT_OK
     from benchmarks.field import running
 
     if given.check:
@@ -73,6 +84,9 @@ def _carry_out(given: argparse.Namespace) -> int:
         return EXIT_OK
     if verb and given.out is None:
         raise UsageProblem("recordings need a folder", "Name one with --out")
+    if verb == "pack":
+        running.pack(given.out.resolve())
+        return EXIT_OK
     if verb == "record-one" and len(words) == 1:
         running.record_one(words[0], given.out.resolve())
         return EXIT_OK

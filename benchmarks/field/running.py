@@ -31,6 +31,7 @@ from typing import Any, Final
 from benchmarks.field import (
     EXTERNAL,
     FOLDER,
+    RECORDINGS,
     VARIANTS,
     WARM_UPS,
     ExternalPair,
@@ -40,10 +41,13 @@ from benchmarks.field import (
     find,
     half,
     language,
+    names,
 )
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.report.redact import redact
+from ncu_toolkit.runs.store import slug
 
 ROOT: Final = FOLDER.parent.parent
 #: Rounds of a pair: each round times both variants once, the first by lot.
@@ -398,6 +402,26 @@ def record_one(name: str, out: Path) -> None:
         "launches": sides,
     }
     write_atomic(out / f"{name}.json", _document(result))
+
+
+def pack(out: Path) -> None:
+    """Copy what `record` wrote in `out` to the recordings of its GPU, redacted, compressed and
+    without source text. What is there of the same pair is replaced.
+
+    Raises:
+        InputProblem: a report cannot be redacted.
+    """
+    for path in sorted(out.glob("*.json")):
+        if path.stem not in names():
+            continue
+        about = json.loads(path.read_text(encoding="utf-8"))
+        folder = RECORDINGS / slug(about["gpu"])
+        folder.mkdir(parents=True, exist_ok=True)
+        for variant in VARIANTS:
+            packed = folder / f"{path.stem}-{variant}.ncu-rep.xz"
+            packed.unlink(missing_ok=True)
+            redact(out / f"{path.stem}-{variant}.ncu-rep", packed, remove_source=True)
+        write_atomic(folder / path.name, _document(about))
 
 
 def _document(value: object) -> bytes:

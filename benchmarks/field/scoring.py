@@ -1,0 +1,271 @@
+"""Score what is recorded: how often the slow side's verdict is the label, and how far its gain is
+off, by language and beside rivals. Needs no GPU.
+
+A pair counts where its fix gains at least 5 %. The verdict has to be the label's cause or one of its
+alternates. The gain predicted is the first finding's where it names the cause, else none; achieved
+is the part of the time that the fix saves, on the profiler's clock where the profiled launches make
+up most of the call, else on the call's.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import field
+from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
+from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.model import Diagnosis
+
+#: A fix that saves less of the time proves nothing about its cause.
+VOID: Final = 0.05
+#: The profiled launches stand for the calls where both take at least this part of them.
+WHOLE: Final = 0.7
+#: A verdict on a fast side at a roof is a false alarm where it promises to save this much.
+ALARM: Final = 0.2
+#: The rule of two thresholds: percent of peak above which a roll-up is called the limit.
+BUSY: Final = 60.0
+_MEMORY: Final = frozenset(
+    (
+        *("dram-bandwidth", "l2-bandwidth", "l1-bandwidth", "uncoalesced-global-access"),
+        *("narrow-access", "atomic-contention", "missing-data-reuse", "shared-bank-conflict"),
+        *("local-memory-traffic", "constant-cache-divergence", "global-instruction-pressure"),
+        "shared-instruction-pressure",
+    )
+)
+_COMPUTE: Final = frozenset(
+    (
+        *("double-precision", "fp32-pipe", "tensor-pipe", "tensor-core-unused"),
+        *("instruction-throughput", "integer-arithmetic", "special-function-pressure"),
+        *("warp-divergence", "debug-build"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one diagnostician says of the slow side of a pair. `named` are causes by rank, each as
+    the set of ids that it can stand for; `predicted` and `achieved` are parts of the time saved."""
+
+    name: str
+    language: str
+    wanted: frozenset[str]
+    named: tuple[frozenset[str], ...]
+    predicted: float
+    achieved: float
+
+    @property
+    def rank(self) -> int | None:
+        return next((n for n, ids in enumerate(self.named, 1) if ids & self.wanted), None)
+
+    @property
+    def error(self) -> float:
+        """Points between the gain predicted and achieved."""
+        return abs((self.predicted if self.rank == 1 else 0.0) - self.achieved) * 100
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One pair's recording: its JSON document, label, and both sides as analysed."""
+
+    name: str
+    about: dict[str, Any]
+    label: dict[str, Any]
+    sides: dict[str, LaunchResult]
+
+    @property
+    def achieved(self) -> float:
+        launches = [self.about["launches"][v]["duration_us"] for v in field.VARIANTS]
+        calls = [self.about["before_us"], self.about["after_us"]]
+        whole = all(a >= WHOLE * b for a, b in zip(launches, calls, strict=True))
+        before, after = launches if whole else calls
+        return float(1 - after / before)
+
+    @property
+    def share(self) -> float:
+        """The part of the slow call that the profiled launch takes, 1 where it is most of it."""
+        part = self.about["launches"]["before"]["duration_us"] / self.about["before_us"]
+        return 1.0 if part >= WHOLE else float(part)
+
+
+def read(folder: Path, half: str) -> list[Recorded]:
+    """The recorded pairs of a half, by name.
+
+    Raises:
+        InputProblem: the folder holds no recording of the half.
+    """
+    labels, found = field.labels(), []
+    for path in sorted(folder.glob("*.json")):
+        name = path.stem
+        if name not in field.names() or field.half(name) != half:
+            continue
+        sides = {}
+        for variant in field.VARIANTS:
+            reports = sorted(folder.glob(f"{name}-{variant}.ncu-rep*"))[:1]
+            for file in analyze(reports, Options(profiles=True), jobs=1).files:
+                if file.error is not None:
+                    raise file.error
+                sides[variant] = file.launches[0]
+        about = json.loads(path.read_text(encoding="utf-8"))
+        found.append(Recorded(name, about, labels[name], sides))
+    if not found:
+        raise InputProblem(
+            f"'{folder}' holds no recording of the {half} half", "`make field` records it"
+        )
+    return found
+
+
+def _ours(pair: Recorded) -> tuple[list[frozenset[str]], float]:
+    diagnosis = pair.sides["before"].diagnosis
+    saved = diagnosis.primary.saved * pair.share
+    return [frozenset((each.bottleneck,)) for each in diagnosis.findings], saved
+
+
+def _ncu(pair: Recorded) -> tuple[list[frozenset[str]], float]:
+    profile = pair.sides["before"].profile
+    messages = sorted(
+        (
+            rule
+            for rule in (profile.rules if profile is not None else ())
+            if rule.speedup is not None and rule.scope.lower() == "global"
+        ),
+        key=lambda rule: -(rule.speedup or 0.0),
+    )
+    saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
+    return [frozenset(calibrate.ncu_means(message)) for message in messages], saved
+
+
+def _thresholds(pair: Recorded) -> tuple[list[frozenset[str]], float]:
+    """The rule of two thresholds: memory or compute at 60 % of peak or more, else latency. It
+    names a class and no gain; any cause of the class counts as named."""
+    profile = pair.sides["before"].profile
+    if profile is None:
+        return [], 0.0
+    memory, compute = (profile.value(n) or 0.0 for n in ("memory_throughput", "sm_throughput"))
+    if max(memory, compute) < BUSY:
+        latency = frozenset(field.causes()) - _MEMORY - _COMPUTE
+        return [latency], 0.0
+    return [_MEMORY if memory >= compute else _COMPUTE], 0.0
+
+
+RIVALS: Final[dict[str, Callable[[Recorded], tuple[list[frozenset[str]], float]]]] = {
+    "ncu-toolkit": _ours,
+    "Nsight Compute's rules": _ncu,
+    "two thresholds": _thresholds,
+}
+
+
+def cases(pairs: Iterable[Recorded], says: Callable[[Recorded], Any]) -> list[Case]:
+    """What one diagnostician says of every pair that is not void."""
+    found = []
+    for pair in pairs:
+        if pair.achieved < VOID:
+            continue
+        named, saved = says(pair)
+        wanted = frozenset((pair.label["cause"], *pair.label["also"]))
+        found.append(
+            Case(pair.name, pair.about["language"], wanted, tuple(named), saved, pair.achieved)
+        )
+    return found
+
+
+def constant(given: Sequence[Case]) -> list[Case]:
+    """The best constant: the cause that is right most often, and the median gain."""
+    ids = sorted(field.causes())
+    best = max(ids, key=lambda each: sum(each in case.wanted for case in given))
+    middle = statistics.median(case.achieved for case in given)
+    return [
+        Case(c.name, c.language, c.wanted, (frozenset((best,)),), middle, c.achieved) for c in given
+    ]
+
+
+def skill(given: Sequence[Case]) -> float | None:
+    """1 - mean absolute error over that of the best constant gain; None where all gains agree."""
+    middle = statistics.median(case.achieved for case in given)
+    least = sum(abs(case.achieved - middle) for case in given)
+    return 1 - sum(case.error for case in given) / 100 / least if least else None
+
+
+def spearman(given: Sequence[Case]) -> float | None:
+    """Rank correlation of predicted and achieved gains, ties at their mean rank; None for fewer
+    than three cases or where either does not vary."""
+    if len(given) < 3:
+        return None
+    predicted = _ranks([c.predicted if c.rank == 1 else 0.0 for c in given])
+    try:
+        return statistics.correlation(predicted, _ranks([c.achieved for c in given]))
+    except statistics.StatisticsError:
+        return None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(values)
+    return [
+        (order.index(value) + len(order) - 1 - order[::-1].index(value)) / 2 for value in values
+    ]
+
+
+def row(who: str, given: Sequence[Case]) -> str:
+    """A line of the table."""
+    n = len(given)
+    first = sum(case.rank == 1 for case in given)
+    two = sum(case.rank in (1, 2) for case in given)
+    errors = [case.error for case in given]
+
+    def number(value: float | None) -> str:
+        return "–" if value is None else f"{value:.2f}"
+
+    return (
+        f"| {who} | {n} | {first} ({first / n:.0%}) | {two} ({two / n:.0%}) | {number(skill(given))} | "
+        f"{number(spearman(given))} | {statistics.median(errors):.1f} | {max(errors):.1f} |"
+    )
+
+
+def alarms(pairs: Iterable[Recorded]) -> tuple[list[Recorded], list[Recorded]]:
+    """Fast sides whose label says that they are at a roof, and those of them whose verdict promises
+    to save ALARM or more."""
+    there = [pair for pair in pairs if pair.label["roof"] != "none"]
+    return there, [pair for pair in there if _promises(pair.sides["after"].diagnosis) >= ALARM]
+
+
+def _promises(diagnosis: Diagnosis) -> float:
+    return 0.0 if diagnosis.primary.good else diagnosis.primary.saved
+
+
+def document(pairs: Sequence[Recorded], *, every: bool) -> str:
+    """The table in Markdown; with `every`, each case as well."""
+    ours = cases(pairs, _ours)
+    lines = [
+        "| who | pairs | first | first two | skill | Spearman | median error (points) | worst |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *(row(who, cases(pairs, says)) for who, says in RIVALS.items()),
+        row("best constant", constant(ours)),
+    ]
+    languages = sorted({case.language for case in ours})
+    lines += [row(f"ncu-toolkit, {language}", [c for c in ours if c.language == language]) for language in languages]  # fmt: skip
+    there, alarmed = alarms(pairs)
+    void = [pair.name for pair in pairs if pair.achieved < VOID]
+    lines += [
+        "",
+        f"False alarms on the fast side: {len(alarmed)} of {len(there)} at a roof.",
+        f"Void, since the fix saves less than {VOID:.0%}: {', '.join(void) or 'none'}.",
+    ]
+    if every:
+        lines += [
+            "",
+            "| pair | label | verdict | predicted | achieved |",
+            "|---|---|---|---:|---:|",
+        ]
+        for case in ours:
+            said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            lines.append(
+                f"| {case.name} | {', '.join(sorted(case.wanted))} | {said} (rank {case.rank or '–'}) | "
+                f"{case.predicted:.0%} | {case.achieved:.0%} |"
+            )
+        lines += [f"- false alarm: {pair.name}" for pair in alarmed]
+    return "\n".join(lines) + "\n"
