@@ -57,7 +57,7 @@ SECONDS: Final = 1.0
 #: Cycles the GPU spins before a timed run: Numba and Triton take up to 200 µs to enqueue a launch.
 SPIN_CYCLES: Final = 1_000_000
 #: Runs of each external program: a run times one launch.
-EXTERNAL_ROUNDS: Final = 5
+EXTERNAL_ROUNDS: Final = 3
 #: Seconds that one program under ncu may take.
 TIMEOUT: Final = 300.0
 
@@ -377,6 +377,8 @@ def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) ->
 def record_one(name: str, out: Path) -> None:
     """Check, time and profile one pair into `out`."""
     pair = find(name)
+    if isinstance(pair, ExternalPair):
+        built(pair)  # compiling needs no GPU
     with _alone():
         found = measure(pair)
 
