@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--half", choices=("development", "sealed"), default="development")
     parser.add_argument("--cases", action="store_true", help="list every case that was scored")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     try:
         return _carry_out(given)
     except ToolkitError as problem:
