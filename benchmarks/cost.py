@@ -34,11 +34,14 @@ if str(ROOT) not in sys.path:
 from ncu_toolkit.core import units  # noqa: E402  (after the path)
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402
 from ncu_toolkit.core.files import write_atomic  # noqa: E402
-from ncu_toolkit.gpu import collect, session  # noqa: E402
-from ncu_toolkit.gpu.profiling import TARGET  # noqa: E402
-from ncu_toolkit.gpu.target import Plan, PlannedCase, write_plan  # noqa: E402
+from ncu_toolkit.gpu import collect  # noqa: E402
+from ncu_toolkit.gpu.ladder_run import TARGET  # noqa: E402
+from ncu_toolkit.gpu.selection import case_of  # noqa: E402
+from ncu_toolkit.gpu.target import Plan, plan_path, stop_path, write_plan  # noqa: E402
 from ncu_toolkit.ladder.catalogue import find_family  # noqa: E402
+from ncu_toolkit.ladder.problems import problem_for  # noqa: E402
 from ncu_toolkit.metrics.sections import SET_NAME  # noqa: E402
+from ncu_toolkit.model.run import RunCase  # noqa: E402
 
 SETS = (SET_NAME, "detailed", "full")
 #: Launches of the report that is read on the CPU side: rungs at a smaller size make up the number.
@@ -89,14 +92,14 @@ class Clock:
         return self.left > 1.1 * max(series.seconds, default=1.0)
 
 
-def planned(size: str, cc: tuple[int, int]) -> list[PlannedCase]:
+def planned(size: str, cc: tuple[int, int]) -> list[RunCase]:
     """Every rung of the FP32 ladder that the GPU can run at `size`, and at SMALL as many of the
     first ones as LAUNCHES asks for."""
     rungs = [rung for rung in find_family(FAMILY).rungs if not rung.unsupported_on(cc)]
-    cases = [PlannedCase(FAMILY, rung.name, size, "float32") for rung in rungs]
+    parse = problem_for(FAMILY).parse_size
+    cases = [case_of(rung, parse(size), "float32") for rung in rungs]
     return cases + [
-        PlannedCase(FAMILY, rung.name, SMALL, "float32")
-        for rung in rungs[: max(0, LAUNCHES - len(cases))]
+        case_of(rung, parse(SMALL), "float32") for rung in rungs[: max(0, LAUNCHES - len(cases))]
     ]
 
 
@@ -108,40 +111,31 @@ def environment() -> dict[str, str]:
 
 
 def under_ncu(
-    ncu: collect.Ncu, set_name: str, cases: Sequence[PlannedCase], folder: Path, timeout: float
+    ncu: collect.Ncu, set_name: str, cases: Sequence[RunCase], folder: Path, timeout: float
 ) -> tuple[collect.Outcome, Path]:
     """One run of the ladder under ncu with a set, its flags as the toolkit's own sessions give
     them."""
     stem = f"{set_name}-{len(list(folder.glob('*.log')))}"
-    plan = folder / f"{stem}-plan.json"
-    write_plan(
-        Plan(tuple(cases), str(folder / f"{stem}.jsonl"), str(folder / f"{stem}.stop")), plan
-    )
-    folders = [session.section_folder()]
-    if ncu.stock_sections is not None:
-        folders.append(ncu.stock_sections)
-    elif set_name != SET_NAME:
-        raise EnvironmentProblem(
-            f"ncu's own section files are not found, and the set '{set_name}' is in them",
-            "Set NCU to an installation",
-        )
+    plan = plan_path(folder, stem)
+    write_plan(Plan(tuple(cases)), plan)
     request = collect.Request(
         folder / stem,
         (sys.executable, *TARGET, str(plan)),
-        tuple(folders),
+        collect.section_folders(ncu, set_name),
         set_name=set_name,
+        ranges_only=True,
     )
     outcome = collect.run(
         collect.argv(ncu, request), folder / stem, folder / f"{stem}.log", timeout=timeout,
-        request_stop=(folder / f"{stem}.stop").touch, environment=environment(),
+        request_stop=stop_path(plan).touch, environment=environment(),
     )  # fmt: skip
     return outcome, folder / f"{stem}.ncu-rep"
 
 
-def alone(cases: Sequence[PlannedCase], folder: Path, timeout: float) -> float:
+def alone(cases: Sequence[RunCase], folder: Path, timeout: float) -> float:
     """Seconds of the same program without ncu: start, inputs, verification, launches."""
-    plan = folder / f"alone-{time.monotonic_ns()}.json"
-    write_plan(Plan(tuple(cases), f"{plan}l", f"{plan}.stop"), plan)
+    plan = plan_path(folder, f"alone-{time.monotonic_ns()}")
+    write_plan(Plan(tuple(cases)), plan)
     return timed([sys.executable, *TARGET, str(plan)], timeout)
 
 
@@ -288,7 +282,7 @@ def launches_in(report: Path) -> int:
 
 def gpu_side(
     ncu: collect.Ncu,
-    cases: Sequence[PlannedCase],
+    cases: Sequence[RunCase],
     folder: Path,
     repeats: int,
     clock: Clock,

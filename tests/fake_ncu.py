@@ -26,23 +26,24 @@ def main(words: list[str]) -> int:
     import ladder_report
     import recorded
 
-    from ncu_toolkit.gpu.target import Step, _note, read_plan
+    from ncu_toolkit.gpu.target import add_step, read_plan, stop_path
 
     recorded.report_bytes = lambda: (HERE / "base.ncu-rep").read_bytes()  # type: ignore[assignment]
     output = Path(words[words.index("--export") + 1] + ".ncu-rep")
-    plan = read_plan(Path(words[-1]))
+    path = Path(words[-1])
+    plan = read_plan(path)
     at, what = (
         (HERE / name).read_text() if (HERE / name).is_file() else "" for name in ("at", "what")
     )
-    progress, done, began, code, cut = Path(plan.progress), [], time.monotonic(), 0, False
+    done, began, code, cut = [], time.monotonic(), 0, False
     for index, case in enumerate(plan.cases):
-        if Path(plan.stop).exists():
-            _note(progress, Step(index, "stopped"))
+        if stop_path(path).exists():
+            add_step(path, index, "stopped")
             break
         if index and plan.seconds is not None and time.monotonic() - began > plan.seconds:
-            _note(progress, Step(index, "paused"))
+            add_step(path, index, "paused")
             break
-        _note(progress, Step(index, "started"))
+        add_step(path, index, "started")
         with (HERE / "ran").open("a") as sink:
             sink.write(case.marker + "\n")
         if case.marker == at:
@@ -50,7 +51,7 @@ def main(words: list[str]) -> int:
                 os.kill(os.getpid(), signal.SIGKILL)
             if what == "hang":
                 (HERE / "hangs").write_text(str(os.getpid()))
-                while not Path(plan.stop).exists():
+                while not stop_path(path).exists():
                     time.sleep(0.02)
             if what == "crash":
                 code = 139
@@ -63,7 +64,7 @@ def main(words: list[str]) -> int:
                 (HERE / "at").unlink()  # once
         time.sleep(0.1)
         done.append(case.marker)
-        _note(progress, Step(index, "profiled"))
+        add_step(path, index, "profiled")
         print(f'==PROF== Profiling "{case.rung}": 0%....50%....100% - 16 passes')
     if done:
         data = ladder_report.report_of(done)

@@ -14,29 +14,31 @@ import pytest
 import report_files
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.gpu import profiling, session, timing
-from ncu_toolkit.gpu.selection import Selection, select
+from ncu_toolkit.gpu import ladder_run, session, timing
+from ncu_toolkit.gpu.selection import Cases, select
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.ladder.catalogue import find_family
 from ncu_toolkit.model import Timing
+from ncu_toolkit.model.run import RunCase
 
 
 class Quiet:
     """A reporter that remembers."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def stage(self, title: str, total: int) -> None:
-        self.said.append(f"{title} {total}")
+        self.lines.append(f"{title} {total}")
 
     def step(self, label: str) -> None:
-        self.said.append(label)
+        self.lines.append(label)
 
     def doing(self, label: str) -> None:
         pass
 
     def note(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
 
 def chosen(
@@ -44,10 +46,21 @@ def chosen(
     families: tuple[str, ...] = (),
     sizes: str | None = "64",
     dtype: str | None = None,
-) -> tuple[Selection, ...]:
+) -> Cases:
     return select(
         kernels, families, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes
     )
+
+
+def session_in(folder: Path) -> Session:
+    folder.mkdir(exist_ok=True)
+    return session.start(folder, "a title")
+
+
+def case_in(made: Session, rung: str, size: str = "1024") -> RunCase:
+    """A session's case of the FP32 ladder."""
+    (case,) = (each for each in made.run.cases if (each.rung, each.size) == (rung, size))
+    return case
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
@@ -140,5 +153,5 @@ if __name__ == "__main__":
     from ncu_toolkit.cli import main
 
     install(pytest.MonkeyPatch(), Path(sys.argv[1]))
-    profiling.profile_all = partial(profiling.profile_all, part_seconds=float(sys.argv[2]))
+    ladder_run.profile_all = partial(ladder_run.profile_all, part_seconds=float(sys.argv[2]))
     main(sys.argv[3:])

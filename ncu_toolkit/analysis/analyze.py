@@ -430,7 +430,7 @@ def read_packed(
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
     with (
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
-        workers.Crew(
+        workers.WorkerPool(
             "ncu_toolkit.analysis.analyze:read_part",
             timeout,
             lambda index: f"part {index + 1} of '{path}'",

@@ -30,7 +30,7 @@ SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 #: Longest a single nvcc call may take, in seconds. The slowest rung takes a few.
 TIMEOUT = 600
-_FORMAT = 1  # of report.json; a change makes old entries unreadable, so they are built again
+_FORMAT = 1  # of report.json; entries of another format are built again
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 _PROPERTIES = re.compile(
@@ -80,7 +80,7 @@ class Cubin:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """One thing to compile; see `compile_rung`."""
+    """One compilation; see `compile_rung`."""
 
     rung: Rung
     arch: str
@@ -90,7 +90,7 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """A request with its cubin, or with the error that kept it from one."""
+    """A request with its cubin or its error."""
 
     request: BuildRequest
     cubin: Cubin | None = None
@@ -175,8 +175,8 @@ def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = Non
 
 
 def source_digest(rung: Rung) -> str:
-    """A digest of a rung's device code, that of its includes, and how it is launched: what a result
-    about it holds for. Comments, white space and what else its file says do not count."""
+    """Digest of a rung's device code, its includes, and its launches. Comments and white space do
+    not count."""
     files = _with_includes(rung.path, rung.path.parents[1])
     launch = [
         dict(rung.parameters),
@@ -195,8 +195,8 @@ def build_many(
     jobs: int | None = None,
     source_root: Path | None = None,
 ) -> list[BuildOutcome]:
-    """Compile several rungs at once, on as many threads as there are CPUs. One that fails leaves
-    the others alone.
+    """Compile several rungs on as many threads as there are CPUs. One that fails does not stop the
+    others.
 
     Args:
         requests: what to compile.
@@ -223,7 +223,7 @@ def build_many(
         except BaseException:
             pool.shutdown(
                 wait=False, cancel_futures=True
-            )  # Ctrl-C: what is queued is dropped, what runs ends by itself
+            )  # Ctrl-C: drop queued calls; running ones end by themselves.
             raise
     return [outcomes[i] for i in range(len(requests))]
 
@@ -286,8 +286,8 @@ def _compile(
 
 
 def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin:
-    """Compile into a folder of our own and rename it into the cache, so that nobody ever sees a
-    half-written entry."""
+    """Compile into a temporary folder and rename it into the cache, so that no reader sees half an
+    entry."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
@@ -325,10 +325,10 @@ def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin
         )
         try:
             work.rename(folder)
-        except OSError:  # another process was first, or an entry is damaged
-            kept = _from_cache(folder)
-            if kept is not None:
-                return replace(kept, cached=False)
+        except OSError:  # Another process was first, or an entry is damaged.
+            other = _from_cache(folder)
+            if other is not None:
+                return replace(other, cached=False)
             shutil.rmtree(folder, ignore_errors=True)
             work.rename(folder)
         return replace(made, path=folder / "kernel.cubin")
@@ -424,7 +424,7 @@ def _stage(files: Mapping[Path, str], source: Path, root: Path, stage: Path) -> 
 def _failure(
     log: str, label: str, target: str, nvcc: Tool, root: Path, folder: Path
 ) -> ToolkitError:
-    """What a failed nvcc call means: a machine that lacks something, or code that does not
+    """The error of a failed nvcc call: the machine lacks something, or the code does not
     compile."""
     if re.search(r"Unsupported gpu architecture", log):
         return EnvironmentProblem(
@@ -450,17 +450,17 @@ def _failure(
         lines[-1] if lines else "nvcc printed nothing",
     )
     first = first.replace(f"{root}{os.sep}", "kernels/")
-    kept = folder.parent.parent / "logs" / f"{folder.name}.log"
+    full = folder.parent.parent / "logs" / f"{folder.name}.log"
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(log, encoding="utf-8")
+        full.parent.mkdir(parents=True, exist_ok=True)
+        full.write_text(log, encoding="utf-8")
     except OSError as error:
         return KernelProblem(
             f"{label} does not compile for {target}: {first}",
-            f"The full log could not be kept: {error.strerror}",
+            f"The full log could not be written: {error.strerror}",
         )
     return KernelProblem(
-        f"{label} does not compile for {target}: {first}", f"The full log is {kept}"
+        f"{label} does not compile for {target}: {first}", f"The full log is {full}"
     )
 
 

@@ -1,5 +1,4 @@
-"""Where the CUDA command-line tools are and which version they have. Nothing here compiles;
-`build.py` does."""
+"""The CUDA command-line tools and their versions. `nvcc.py` compiles."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from pathlib import Path
 
 from ncu_toolkit.core.errors import EnvironmentProblem
 
-REMEDY = "Install it with: pip install 'ncu-toolkit[toolchain]'"
-#: Where a CUDA toolkit lies when no variable says so.
-DEFAULT_CUDA = Path("/usr/local/cuda")
+_REMEDY = "Install it with: pip install 'ncu-toolkit[toolchain]'"
+#: Default folder of the CUDA toolkit.
+_DEFAULT_CUDA = Path("/usr/local/cuda")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def tool_folders() -> Iterator[Path]:
     # cuda_nvdisasm, ...).
     yield from sorted(packages.glob("cu[0-9]*/bin"), reverse=True)
     yield from sorted(packages.glob("cuda_*/bin"))
-    yield DEFAULT_CUDA / "bin"
+    yield _DEFAULT_CUDA / "bin"
 
 
 def find_tool(name: str) -> Tool:
@@ -67,11 +66,11 @@ def _find(name: str, folders: tuple[Path, ...]) -> Tool:
         broken = broken or found
     if broken:
         raise EnvironmentProblem(
-            f"{name} was found, but does not run ({broken} --version fails)", REMEDY
+            f"{name} was found, but does not run ({broken} --version fails)", _REMEDY
         )
     raise EnvironmentProblem(
-        f"{name} was not found on PATH, in CUDA_HOME, in this Python's packages or under {DEFAULT_CUDA}",
-        REMEDY,
+        f"{name} was not found on PATH, in CUDA_HOME, in this Python's packages or under {_DEFAULT_CUDA}",
+        _REMEDY,
     )
 
 

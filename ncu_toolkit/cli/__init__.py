@@ -50,7 +50,7 @@ COMMANDS: Final = {
 #: Characters of an error that are shown.
 _LONGEST: Final = 8000
 #: Set to see a traceback in place of the one-line error.
-DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
+_DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
@@ -149,10 +149,10 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         _main(arguments)
     except SystemExit as ended:
-        if _log.Said.file is not None:
+        if _log.Verbosity.file is not None:
             _log.logger.info("exit code %s", ended.code)
             click.echo(
-                f"Log: {_log.Said.file}; nothing was taken out of it, read it before you send it",
+                f"Log: {_log.Verbosity.file}; nothing was taken out of it, read it before you send it",
                 err=True,
             )
         raise
@@ -161,8 +161,8 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that whoever started us has closed: results that cannot be shown are an
-    error, not a success."""
+    """Standard output that was closed when the tool was started: results that cannot be shown are
+    an error."""
 
     encoding, errors = "utf-8", "backslashreplace"
 
@@ -177,9 +177,9 @@ class _Closed(io.TextIOBase):
 
 
 class _Output(io.FileIO):
-    """Standard output or error as a file descriptor. A reader that leaves, as `| head` does, does
-    not end the command, whose exit code may be a gate's; messages that nobody can be told are
-    dropped, results that cannot be written are an error, once."""
+    """Standard output or error as a file descriptor. A closed pipe, as of `| head`, does not end
+    the command, whose exit code may be a gate's: messages are dropped, and
+    results that cannot be written are an error, once."""
 
     _lost = False
 
@@ -208,19 +208,19 @@ def _wrapped(stream: TextIO, number: int) -> TextIO:
 
 
 def _standard_streams() -> None:
-    """Let no file that we open become somebody's standard output, have something in the place of
-    streams that are closed, and let the others hold whatever is written."""
+    """Reserve the descriptors of closed standard streams, so that no file that is opened later gets
+    them, and let the others take any text."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             if os.open(os.devnull, os.O_RDWR) != number:
-                break  # a lower one is open to somebody else
+                break  # A lower descriptor is in use.
     if sys.stdout is None:
         sys.stdout = _Closed()
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
-    # not what somebody has put in their place, who called us
+    # Not a stream that a caller put in their place.
     if sys.stdout is sys.__stdout__ and sys.__stdout__ is not None:
         sys.stdout = sys.__stdout__ = _wrapped(sys.__stdout__, 1)  # type: ignore[misc,assignment]
     if sys.stderr is sys.__stderr__ and sys.__stderr__ is not None:
@@ -234,7 +234,7 @@ def _main(arguments: list[str] | None) -> Any:
         sys.exit(code if isinstance(code, int) else EXIT_OK)
     except ToolkitError as error:
         _log.logger.debug("ended by:", exc_info=True)
-        if os.environ.get(DEBUG_VARIABLE):
+        if os.environ.get(_DEBUG_VARIABLE):
             raise
         _complain(str(error))
         sys.exit(error.exit_code)
@@ -255,13 +255,13 @@ def _main(arguments: list[str] | None) -> Any:
         sys.exit(130)
     except (OSError, MemoryError) as error:
         _log.logger.debug("ended by:", exc_info=True)
-        if os.environ.get(DEBUG_VARIABLE):
+        if os.environ.get(_DEBUG_VARIABLE):
             raise
         _complain(str(of_system(error) if isinstance(error, OSError) else out_of_memory()))
         sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
         _log.logger.debug("a defect:", exc_info=True)
-        if os.environ.get(DEBUG_VARIABLE):
+        if os.environ.get(_DEBUG_VARIABLE):
             raise
         remedy = "Run it again with --log-file FILE and report what is in it"
         _complain(f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}")

@@ -1,4 +1,4 @@
-"""What commands share: options, progress, the tables they print."""
+"""Options, progress and output that commands share."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LONGEST_SECONDS = 604_800
 
 
 class PathName(click.Path):
-    """A path. An empty one, as an unset variable of a script leaves behind, names nothing; as a
-    Path it would be the folder one works in."""
+    """A path that is not empty: as a Path an empty one, as of an unset variable, would be the
+    current folder."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
-        # a file that may not be read is a matter of that file, not of the request
+        # An unreadable file is an error of that file, not of usage.
         super().__init__(exists=exists, file_okay=file_okay, readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -99,7 +99,7 @@ def console(stderr: bool = False) -> Any:
 
 
 def colours() -> Literal["auto"] | None:
-    """None where NO_COLOR is set and not empty: then no colour and no other style is sent."""
+    """None where NO_COLOR is set and not empty: no colour and no other style."""
     return None if os.environ.get("NO_COLOR") else "auto"
 
 
@@ -221,8 +221,7 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP, as CI and closed terminals send them, end what is under way like
-    Ctrl-C: in order, with what is finished kept."""
+    """Treat SIGTERM and SIGHUP, as CI and closed terminals send them, like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -243,7 +242,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Progress:
-    """A session's reporter as progress bars on a terminal, or as plain lines where none listens."""
+    """A reporter that shows progress bars on a terminal, else plain lines."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -257,7 +256,7 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[label]}", markup=False),
             console=self._console,
-            disable=_log.Said.quiet or not self._console.is_terminal,
+            disable=_log.Verbosity.quiet or not self._console.is_terminal,
         )
         self._task: Any = None
         self._title = ""
@@ -289,7 +288,7 @@ class Progress:
         _log.logger.debug("%s: %d of %d (%s)", self._title, self._done, self._total, label)
         if self._bars.disable:
             now = time.monotonic()
-            if self._done == self._total or now - self._last > 5 or _log.Said.verbose:
+            if self._done == self._total or now - self._last > 5 or _log.Verbosity.verbose:
                 self._last = now
                 self._print(f"{self._title}: {self._done} of {self._total} ({label})")
             return
@@ -304,5 +303,5 @@ class Progress:
         self._print(f"note: {text}")
 
     def _print(self, text: str) -> None:
-        if not _log.Said.quiet:
+        if not _log.Verbosity.quiet:
             self._console.print(text, markup=False)

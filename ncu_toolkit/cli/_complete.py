@@ -1,4 +1,4 @@
-"""What a shell completes beside names of commands and options: kernels, families and runs."""
+"""Shell completion of kernels, families and runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ncu_toolkit.core.errors import ToolkitError
 
 
 def attach(command: click.Command) -> None:
-    """Let the command's parameters complete what they take, by the parameter's name."""
+    """Add completion to the command's parameters, by name."""
     for parameter in command.params:
         complete = _BY_NAME.get(parameter.name or "")
         if complete is not None:
@@ -39,7 +39,7 @@ def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     )
 
 
-def kernel_or_file(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def _kernel_or_file(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Rungs, else files."""
     return kernels(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
@@ -52,8 +52,8 @@ def families(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 
 def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Runs in the folder of reports that can go on."""
-    from ncu_toolkit.gpu.resume import unfinished_runs
+    """Unfinished runs in the folder of reports."""
+    from ncu_toolkit.gpu.ladder_run import unfinished_runs
 
     try:
         found = unfinished_runs(Path(ctx.params.get("reports") or "reports"))
@@ -75,5 +75,5 @@ _BY_NAME: dict[str, Any] = {
     "kernels": kernels,
     "families": families,
     "resumed": runs,
-    "what": kernel_or_file,
+    "what": _kernel_or_file,
 }

@@ -1,4 +1,4 @@
-"""How much is said: --quiet, --verbose, and --log-file for bug reports. The same three options go
+"""Verbosity: --quiet, --verbose, and --log-file for bug reports. The same three options go
 before and after a command's name."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 
 logger = logging.getLogger("ncu_toolkit")
 
-#: Variables that change what is found or done; their values go into the log.
+#: Environment variables that are written into the log.
 _VARIABLES: Final = (
     "NCU",
     "CUDA_HOME",
@@ -34,9 +34,9 @@ _WARNING: Final = (
 )
 
 
-class Said:
-    """What this call of the tool was asked to say. `quiet`: only results and errors. `verbose`:
-    also every command that is run."""
+class Verbosity:
+    """Options of this call. `quiet`: only results and errors. `verbose`: also every command that is
+    run."""
 
     quiet = False
     verbose = False
@@ -45,42 +45,42 @@ class Said:
 
 
 def reset() -> None:
-    """As at the start of a process: a process may call `main` several times."""
+    """Reset: a process may call `main` several times."""
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         handler.close()
-    Said.quiet, Said.verbose, Said.file = False, False, None
+    Verbosity.quiet, Verbosity.verbose, Verbosity.file = False, False, None
     logger.setLevel(logging.NOTSET)
     logger.propagate = True
 
 
 def options(*, hidden: bool) -> list[click.Parameter]:
     """--quiet, --verbose and --log-file; hidden in the help of commands, where they go as well."""
-    told = "These three go before or after the command."
+    where = "These three go before or after the command."
     return [
         click.Option(["--quiet", "-q"], is_flag=True, expose_value=False, hidden=hidden, callback=_quiet, help="No progress and no notes."),
         click.Option(["--verbose", "-v"], is_flag=True, expose_value=False, hidden=hidden, callback=_verbose, help="Show the commands that are run."),
         click.Option(
             ["--log-file"], type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", expose_value=False, hidden=hidden, is_eager=True,
-            callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {told}",
+            callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {where}",
         ),
     ]  # fmt: skip
 
 
 def _quiet(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        if Said.verbose:
+        if Verbosity.verbose:
             raise UsageProblem("--quiet and --verbose cannot be combined", "Give one of them")
-        Said.quiet = True
+        Verbosity.quiet = True
 
 
 def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or ctx.resilient_parsing:
         return
-    if Said.quiet:
+    if Verbosity.quiet:
         raise UsageProblem("--quiet and --verbose cannot be combined", "Give one of them")
-    if not Said.verbose:
-        Said.verbose = True
+    if not Verbosity.verbose:
+        Verbosity.verbose = True
         handler = logging.StreamHandler(sys.stderr)
         handler.setLevel(logging.INFO)
         handler.setFormatter(_OneLine("%(message)s"))
@@ -88,7 +88,7 @@ def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    if path is None or ctx.resilient_parsing or Said.file is not None:
+    if path is None or ctx.resilient_parsing or Verbosity.file is not None:
         return
     try:
         handler = logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace")
@@ -96,7 +96,7 @@ def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
         raise EnvironmentProblem(
             f"'{path}' cannot be written: {error.strerror}", "Name another file with --log-file"
         ) from None
-    Said.file = path
+    Verbosity.file = path
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     _attach(handler)
     logger.info(_WARNING)
@@ -121,13 +121,13 @@ def _attach(handler: logging.Handler) -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    if not Said.watched:  # a hook cannot be taken out again
-        Said.watched = True
+    if not Verbosity.watched:  # An audit hook cannot be removed.
+        Verbosity.watched = True
         sys.addaudithook(_watch)
 
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Every program that any part of the tool starts, as Python itself reports it."""
+    """Log every program that this process starts."""
     if event == "subprocess.Popen" and logger.handlers:
         words = arguments[1]
         logger.info(
@@ -139,7 +139,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 class _OneLine(logging.Formatter):
-    """Lines for a terminal: no control characters of programs and files pass."""
+    """Formats lines for a terminal: control characters are spelled out."""
 
     def format(self, record: logging.LogRecord) -> str:
         from ncu_toolkit.core.safe import visible

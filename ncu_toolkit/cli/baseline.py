@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import PathName
-from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.codec import document
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.words import counted
 from ncu_toolkit.runs import baselines
 
@@ -34,9 +35,9 @@ def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bo
 
     They lie in .ncu-toolkit/baselines here, or where $NCU_TOOLKIT_BASELINES says.
     """
-    kept = baselines.save(name, paths, replace=replace, allow_incomplete=allow_incomplete)
+    run = baselines.save(name, paths, replace=replace, allow_incomplete=allow_incomplete)
     click.echo(
-        f"Kept {counted(len(kept.files), 'report')} as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'"
+        f"Kept {counted(len(run.report_files), 'report')} as '{name}'. Compare with: ncu-toolkit compare {name} NEW.ncu-rep --fail-on 'time>5%'"
     )
 
 
@@ -46,13 +47,20 @@ def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bo
 )
 def show(form: str) -> None:
     """Show the baselines kept here."""
-    kept, broken = baselines.saved()
+    found = baselines.saved()
+    broken = [run for _, run in found if isinstance(run, ToolkitError)]
+    kept = [
+        {"name": folder.name, "created": run.created, "files": run.report_files}
+        for folder, run in found
+        if isinstance(run, Run)
+    ]
     if form == "json":
-        click.echo(json.dumps(document("baselines", list(kept)), indent=1))
+        click.echo(json.dumps(document("baselines", kept), indent=1))
     else:
-        for baseline in kept:
-            files = ", ".join(baseline.files)
-            click.echo(visible(f"{baseline.name}  {baseline.created[:10]}  {files}"))
+        for folder, run in found:
+            if isinstance(run, Run):
+                files = ", ".join(run.report_files)
+                click.echo(visible(f"{folder.name}  {run.created[:10]}  {files}"))
     if broken:
         raise InputProblem(
             f"{counted(len(broken), 'baseline')} cannot be read: {broken[0].message}",

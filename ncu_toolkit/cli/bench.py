@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,12 +15,13 @@ from ncu_toolkit.cli._common import (
     split,
     tuned_option,
 )
-from ncu_toolkit.cli.profile import what
+from ncu_toolkit.cli.profile import title_of
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import cuda, session
-from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu import cuda, selection
+from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import store
 
 
@@ -55,47 +54,39 @@ def command(
     from ncu_toolkit.analysis import frames
 
     names = split(kernels) if kernels else ()
-    overrides = parse_params(params, names)
-    chosen = session.select(
+    cases = selection.select(
         names,
         split(families) if families else (),
         everything,
         sizes,
         dtype,
         default_sizes=lambda problem: problem.bench_sizes,
+        overrides=parse_params(params, names),
     )
-    chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
     cuda.cupy()
-    collected = Collected()
-    chosen = session.runnable_here(chosen, collected)
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    folder: Path | None = None
-
-    def saved() -> None:
-        """Keep what is measured; the folder is made when there is something to put into it."""
-        nonlocal folder
-        if folder is None and collected.measured:
-            folder = store.new_run_folder(reports, f"bench {what(names, chosen)}")
-        if folder is not None:
-            session.save(folder, title, created, collected)
-
-    title = f"Timing of {what(names, chosen)} on {cuda.device().name}"
+    cases, skipped = selection.runnable_here(cases)
+    cases, lines = selection.settled(cases, tuned)
+    what = title_of(names, cases)
+    folder = store.new_run_folder(reports, f"bench {what}")
+    session = stages.start(folder, f"Timing of {what}")
+    session.update(skipped=skipped)
     with Progress() as progress:
-        session.build_all(chosen, overrides, progress, collected)
+        for line in lines:
+            progress.note(line)
         try:
-            session.time_all(chosen, overrides, cache, progress, collected, saved=saved)
-            session.measure_ceilings(collected, progress)
-        except KeyboardInterrupt:
-            if not collected.measured:
+            stages.build_all(session, cases, progress)
+            stages.time_all(session, cases, progress, cache)
+            stages.measure_ceilings(session, progress)
+        except (ToolkitError, KeyboardInterrupt) as error:
+            if not session.measured:
+                store.discard(folder)
                 raise
-            collected.interrupted = True
-        except ToolkitError as error:
-            if not collected.measured:
-                raise
-            collected.failures.append(error)
-        saved()
-    assert folder is not None, "without a result an error was raised"
-    table = frames.timings_frame(collected.timings)
+            if isinstance(error, ToolkitError):
+                session.failures.append(error)
+            else:
+                session.interrupted = True
+        session.save()
+    table = frames.timings_frame(session.run.timings)
     csv = table.to_csv(index=False)
     store.write_atomic(folder / "timings.csv", csv.encode())
     if form == "csv":
@@ -103,19 +94,16 @@ def command(
     elif form == "json":
         click.echo((folder / store.TIMINGS).read_text(encoding="utf-8"), nl=False)
     else:
-        _show(collected, folder)
+        _show(session.run, folder)
     from ncu_toolkit.render.publish import publish_run
 
     publish_run(folder, reports)
-    if collected.interrupted:
-        raise KeyboardInterrupt
-    if collected.failures:
-        raise collected.failures[0]
+    session.raise_failure()
 
 
-def energy_words(millijoules: float | None) -> str:
+def _energy_words(millijoules: float | None) -> str:
     """Energy of a run as text; "not available" where the GPU does not count it or the runs are too
-    short to fill it."""
+    short."""
     if millijoules is None:
         return "not available"
     joules = millijoules * 1e-3
@@ -128,16 +116,16 @@ def energy_words(millijoules: float | None) -> str:
     )
 
 
-def _show(collected: Collected, folder: Path) -> None:
+def _show(run: Run, folder: Path) -> None:
     from rich import box
     from rich.table import Table
 
     screen = console()
     groups: dict[tuple[str, str], list[int]] = {}
-    for index, timing in enumerate(collected.timings):
+    for index, timing in enumerate(run.timings):
         groups.setdefault((timing.family, timing.size), []).append(index)
     for (family, size), indices in groups.items():
-        first = collected.timings[indices[0]]
+        first = run.timings[indices[0]]
         by_flops = problem_for(family).rate == "flop"
         table = Table(
             title=f"{family} at {size} ({first.dtype}, {first.cache} L2)",
@@ -159,7 +147,7 @@ def _show(collected: Collected, folder: Path) -> None:
         ):
             table.add_column(column, justify="right")
         for index in indices:
-            timing = collected.timings[index]
+            timing = run.timings[index]
             rate = (
                 units.si(timing.flop_rate, "FLOP/s")
                 if by_flops
@@ -175,25 +163,25 @@ def _show(collected: Collected, folder: Path) -> None:
                 else units.NOT_AVAILABLE
             )
             table.add_row(
-                timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, energy_words(timing.energy_mj),
+                timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, _energy_words(timing.energy_mj),
                 units.significant(work) if work is not None else units.NOT_AVAILABLE, clock, str(len(timing.times_us)),
             )  # fmt: skip
         screen.print(table)
         throttled = {
             timing.rung: timing.throttle
-            for timing in map(collected.timings.__getitem__, indices)
+            for timing in map(run.timings.__getitem__, indices)
             if timing.throttle
         }
         for reason in dict.fromkeys(throttled.values()):
             who = ", ".join(rung for rung, why in throttled.items() if why == reason)
             screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
-        if any(collected.timings[index].rested for index in indices):
+        if any(run.timings[index].rested for index in indices):
             screen.print(
                 "The GPU rested between runs, as long as it had worked: without rests it slowed itself down",
                 markup=False,
             )
-    for skipped in collected.skipped:
+    for skipped in run.skipped:
         screen.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
-    for label, seconds in collected.costs.items():
+    for label, seconds in run.costs.items():
         screen.print(f"{label}: {units.duration(seconds * 1e6)}", markup=False)
     screen.print(f"Files: {folder}", markup=False)

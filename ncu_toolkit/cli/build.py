@@ -65,7 +65,7 @@ def command(
                 skipped.append(reason)
                 continue
             problem = problem_for(rung.family)
-            check_launch(rung, problem, overrides)
+            _check_launch(rung, problem, overrides)
             requests += [
                 BuildRequest(rung, target, overrides, problem.macros(dtype))
                 for dtype in problem.dtypes
@@ -97,9 +97,9 @@ def command(
         )
 
 
-def check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
-    """Refuse parameters that compile and can never be launched, at the largest of the family's
-    usual sizes. Raises UsageProblem."""
+def _check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
+    """Raise UsageProblem for parameters that compile but cannot be launched at the largest of the
+    family's usual sizes."""
     if not overrides:
         return
     size, dtype = problem.parse_size(problem.bench_sizes[-1]), problem.dtypes[0]

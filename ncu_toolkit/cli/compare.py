@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.analysis import gate
-from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Options, analyze
+from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Options
 from ncu_toolkit.cli._common import PathName, Seconds, emit
 from ncu_toolkit.core.errors import GateFailed, InputProblem
 from ncu_toolkit.render.words import counted
@@ -102,30 +102,8 @@ def _read(text: str, kernel: str, timeout: float) -> tuple[_Sides, _Sides]:
     read."""
     path = baselines.resolve(text)
     timings: _Sides = {}
-    if (
-        path.is_dir()
-        and (path / store.TIMINGS).is_file()
-        and (path / store.MANIFEST).is_file()
-        and not kernel
-    ):
-        manifest = store.load_manifest(path)
-        timings = gate.sides_of_timings(
-            store.load_timings(path), manifest.device.name if manifest.device else ""
-        )
-    analysis = analyze([path], Options(kernel=kernel, profiles=True), timeout=timeout)
-    for file in analysis.unreadable:
-        if file.error is not None:
-            if (
-                "--allow-partial" in file.error.remedy
-            ):  # which is for looking at a report; a gate on part of one would say nothing
-                raise type(file.error)(
-                    file.error.message,
-                    "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it",
-                )
-            raise file.error
-    for file in analysis.partial:
-        raise InputProblem(
-            f"'{file.path}' is incomplete: {file.lacking}",
-            "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it",
-        )
+    if (path / store.MANIFEST).is_file() and not kernel:
+        device = store.load_manifest(path).device.name
+        timings = gate.sides_of_timings(store.load_timings(path), device)
+    analysis = baselines.read([path], Options(kernel=kernel, profiles=True), timeout=timeout)
     return gate.sides_of(analysis), timings

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -24,15 +21,13 @@ from ncu_toolkit.cli._common import (
 )
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.gpu import cuda, profiling, programs, resume, session
-from ncu_toolkit.gpu.collect import find_ncu
-from ncu_toolkit.gpu.resume import held
-from ncu_toolkit.gpu.selection import Selection, with_predecessors
-from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu import collect, cuda, ladder_run, program_run, selection
+from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.metrics.sections import SET_NAME
-from ncu_toolkit.report.redact import redact_folder, redact_in_place, redact_text
+from ncu_toolkit.model.run import LadderOptions, RunCase
+from ncu_toolkit.report.redact import redact_folder, redact_text
 from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import Asked
 
 
 @click.command("profile")
@@ -53,7 +48,7 @@ from ncu_toolkit.runs.store import Asked
 @click.option(
     "--timeout",
     type=Seconds(),
-    default=session.DEFAULT_TIMEOUT,
+    default=stages.DEFAULT_TIMEOUT,
     show_default=True,
     metavar="SECONDS",
     help="Give up on ncu after this long.",
@@ -74,7 +69,7 @@ from ncu_toolkit.runs.store import Asked
 @click.option(
     "--launch-count",
     type=click.IntRange(min=0),
-    default=programs.DEFAULT_LAUNCHES,
+    default=program_run.DEFAULT_LAUNCHES,
     show_default=True,
     metavar="N",
     help="Of a program: profile at most N launches; 0 for all of them.",
@@ -142,134 +137,105 @@ def command(
                 "a ladder and a program cannot be profiled at once",
                 "Use --kernel-filter for the kernels of a program",
             )
-        selection = programs.Selection(
-            kernel_filter,
-            launch_skip,
-            launch_count,
-            nvtx,
-            ranges,
-            cache_control,
-            set_name,
-            redact or redact_source,
-            redact_source,
-            needs,
+        request = collect.Request(
+            command=program,
+            set_name=set_name,
+            ranges_only=ranges,
+            kernel_filter=kernel_filter,
+            launch_skip=launch_skip,
+            launch_count=launch_count,
+            nvtx_include=nvtx,
+            cache_control=cache_control,
         )
-        _profile_program(program, selection, reports, timeout)
+        _profile_program(request, reports, timeout, redact or redact_source, redact_source, needs)
         return
     names = split(kernels) if kernels else ()
-    overrides = parse_params(params, names)
-    chosen = session.select(
+    cases = selection.select(
         names,
         split(families) if families else (),
         everything,
         sizes,
         dtype,
         default_sizes=lambda problem: problem.record_sizes,
+        overrides=parse_params(params, names),
+        predecessors=not alone,
     )
-    chosen = tuple(replace(selection, tuned=tuned) for selection in chosen)
-    if not alone:
-        chosen = tuple(with_predecessors(selection) for selection in chosen)
     cuda.cupy()
-    ncu = find_ncu()
-    collected = Collected(
-        asked=Asked(not no_timing, cache_control, redact or redact_source, redact_source)
-    )
-    chosen = session.runnable_here(chosen, collected)
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    title = f"{what(names, chosen)} on {cuda.device().name}"
-    with Progress() as progress:
-        session.build_all(chosen, overrides, progress, collected)
-        session.machine(collected)["ncu"] = ncu.version
-        profiling.plan_all(chosen, overrides, collected)
-    folder = store.new_run_folder(reports, what(names, chosen))
-    with held(folder) as lock:
-        try:
+    ncu = collect.find_ncu()
+    cases, skipped = selection.runnable_here(cases)
+    cases, lines = selection.settled(cases, tuned)
+    asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
+    folder = store.new_run_folder(reports, title_of(names, cases))
+    try:
+        session = stages.start(folder, title_of(names, cases), asked)
+        session.update(environment={**session.run.environment, "ncu": ncu.version}, cases=cases)
+        session.update(skipped=skipped)
+        with ladder_run.locked(folder) as lock:
             with Progress() as progress:
-                _collect(
-                    chosen, overrides, folder, title, created, progress, collected, timeout, lock
-                )
-        except (ToolkitError, KeyboardInterrupt) as error:
-            if str(folder) not in str(error):  # it does not point to a log there
-                store.discard(folder)
-            raise
-        finish(folder, reports, collected, names)
+                for line in lines:
+                    progress.note(line)
+                _collect(session, progress, timeout, lock)
+            finish(session, reports, names)
+    except (ToolkitError, KeyboardInterrupt) as error:
+        if not session.measured and str(folder) not in str(error):  # No log there is named.
+            store.discard(folder)
+        raise
 
 
-def _collect(
-    chosen: tuple[Selection, ...], overrides: dict[str, int], folder: Path, title: str, created: str, progress: Progress, collected: Collected,
-    timeout: float, lock: int,
-) -> None:  # fmt: skip
-    """Time and profile what the run lacks, and keep every step of it. What went wrong is in
-    `collected`.
+def _collect(session: Session, reporter: Progress, timeout: float, lock: int) -> None:
+    """Build, time and profile the open cases of the run. Errors are in the session's failures.
 
     Raises:
         ToolkitError, KeyboardInterrupt: nothing was measured.
     """
-    asked = collected.asked or Asked()
-    saved = partial(session.save, folder, title, created, collected)
+    asked, cases = session.run.asked or LadderOptions(), session.run.cases
     try:
-        saved()
+        if any(case.open for case in cases):
+            stages.build_all(session, cases, reporter)
+        session.save()
         if asked.timing:
-            session.time_all(chosen, overrides, None, progress, collected, saved=saved)
-            session.measure_ceilings(collected, progress)
-            saved()
-        profiling.profile_all(
-            chosen, overrides, folder, progress, collected,
-            timeout=timeout, cache_control=asked.cache_control, saved=saved, keep_open=(lock,),
-        )  # fmt: skip
+            stages.time_all(session, cases, reporter)
+            stages.measure_ceilings(session, reporter)
+            session.save()
+        ladder_run.profile_all(
+            session,
+            cases,
+            reporter,
+            timeout=timeout,
+            cache_control=asked.cache_control,
+            keep_open=(lock,),
+        )
     except KeyboardInterrupt:
-        collected.interrupted = True
-        if not collected.measured:
+        session.interrupted = True
+        if not session.measured:
             raise
     except ToolkitError as error:
-        if not collected.measured:
+        if not session.measured:
             raise
-        if error not in collected.failures:
-            collected.failures.append(error)
+        if error not in session.failures:
+            session.failures.append(error)
     if asked.redact:
-        # of a run that was begun without --redact
-        collected.commands[:] = map(redact_text, collected.commands)
-        redact_folder(folder)
-    saved()
+        # A run that is resumed may have been started without --redact.
+        session.update(commands=tuple(map(redact_text, session.run.commands)))
+        redact_folder(session.folder)
+    session.save()
 
 
 def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_source: bool) -> None:
     cuda.cupy()
-    folder = resume.find(name, reports)
-    with held(folder) as lock:
+    folder = ladder_run.find(name, reports)
+    with ladder_run.locked(folder) as lock:
         with Progress() as progress:
-            run = resume.open_run(folder, progress)
-            progress.note(run.said)
-            manifest, collected = run.manifest, run.collected
-            asked = collected.asked or Asked()
-            if (redact or redact_source) and not (
-                asked.redact and asked.redact_source >= redact_source
-            ):
-                collected.asked = replace(
-                    asked, redact=True, redact_source=asked.redact_source or redact_source
-                )
-                for report in collected.reports:
-                    redact_in_place(folder / report, remove_source=collected.asked.redact_source)
-                    session.save(folder, manifest.title, manifest.created, collected)
-            session.build_all(run.selections if run.left else (), {}, progress, collected)
-            (folder / resume.PAGE).unlink(
-                missing_ok=True
-            )  # written anew at the end; without it the run counts as unfinished until then
-            _collect(
-                run.selections,
-                {},
-                folder,
-                manifest.title,
-                manifest.created,
-                progress,
-                collected,
-                timeout,
-                lock,
-            )
-        finish(folder, folder.parent, collected)
+            session = ladder_run.resume(folder, progress)
+            if redact or redact_source:
+                ladder_run.redact_reports(session, redact_source)
+            # Without its page a run counts as unfinished; it is written at the end.
+            (folder / ladder_run.PAGE).unlink(missing_ok=True)
+            _collect(session, progress, timeout, lock)
+        finish(session, folder.parent)
 
 
-#: What goes with --resume: the rest of the run is as it was asked for.
+#: Parameters that go with --resume.
 _WITH_RESUME = frozenset({"resumed", "reports", "timeout", "redact", "redact_source"})
 
 
@@ -287,58 +253,64 @@ def _refuse_others(ctx: click.Context) -> None:
 
 
 def _profile_program(
-    program: tuple[str, ...], selection: programs.Selection, reports: Path, timeout: float
+    request: collect.Request,
+    reports: Path,
+    timeout: float,
+    redact: bool,
+    redact_source: bool,
+    needs: tuple[Needs, ...],
 ) -> None:
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
     screen = console()
-    programs.check(program, selection)
+    program_run.check(request.command, request.kernel_filter)
     screen.print(
-        f"Profiling {program[0]} under ncu; its output goes to the log in the run's folder",
+        f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder",
         markup=False,
     )
-    done = programs.profile(program, selection, reports, timeout=timeout)
-    screen.print(summary(publish_run(done.folder, reports)))
-    for note in done.notes:
+    session = program_run.profile(
+        request,
+        reports,
+        timeout=timeout,
+        redact=redact,
+        redact_source=redact_source,
+        needs=needs,
+    )
+    folder = session.folder
+    screen.print(summary(publish_run(folder, reports)))
+    for note in session.notes:
         screen.print(f"note: {note}", markup=False)
-    screen.print(f"Report: {done.folder / 'index.html'}", markup=False)
-    needs = "".join(f" --needs {shlex.quote(str(each))}" for each in selection.needs)
+    screen.print(f"Report: {folder / 'index.html'}", markup=False)
+    options = "".join(f" --needs {shlex.quote(str(each))}" for each in needs)
     screen.print(
-        f"Raw report: {done.folder / programs.STEM}.ncu-rep; next: ncu-toolkit analyze {done.folder} --format brief{needs}",
+        f"Raw report: {folder / program_run.STEM}.ncu-rep; next: ncu-toolkit analyze {folder} --format brief{options}",
         markup=False,
     )
-    if done.interrupted:
-        raise KeyboardInterrupt
-    if done.problem is not None:
-        raise done.problem
+    session.raise_failure()
 
 
-def what(names: tuple[str, ...], chosen: tuple[Selection, ...]) -> str:
-    """A short name for the run: what was asked for."""
+def title_of(names: tuple[str, ...], cases: tuple[RunCase, ...]) -> str:
+    """A short name for a run: its kernel and sizes, or its families."""
     if len(names) == 1:
-        return f"{names[0]} {' '.join(chosen[0].sizes)}"
-    return " ".join(selection.problem.family for selection in chosen)
+        return " ".join([names[0], *dict.fromkeys(case.size for case in cases)])
+    return " ".join(dict.fromkeys(case.family for case in cases))
 
 
-def finish(folder: Path, reports: Path, collected: Collected, names: tuple[str, ...] = ()) -> None:
+def finish(session: Session, reports: Path, names: tuple[str, ...] = ()) -> None:
     """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
-    and raise what went wrong on the way."""
+    and raise the session's failure."""
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
-    run = publish_run(folder, reports)
     screen = console()
-    screen.print(summary(run, cards=names))
+    screen.print(summary(publish_run(session.folder, reports), cards=names))
     screen.print(f"Report: {reports / 'index.html'}", markup=False)
-    left = sum(case.state in resume.OPEN for case in collected.cases.values())
+    left = sum(case.open for case in session.run.cases)
     if left:
         where = "" if reports == Path(DEFAULT_REPORTS) else f" --output {shlex.quote(str(reports))}"
         screen.print(
-            f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {folder.name}{where}",
+            f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {session.folder.name}{where}",
             markup=False,
         )
-    if collected.interrupted:
-        raise KeyboardInterrupt
-    if collected.failures:
-        raise collected.failures[0]
+    session.raise_failure()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import lzma
-import time
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import click
 
 from ncu_toolkit.cli._common import PathName, Progress, Seconds, console, split, tuned_option
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
-from ncu_toolkit.gpu import cuda, profiling, session
+from ncu_toolkit.gpu import cuda, ladder_run, selection
+from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.gpu.collect import find_ncu
-from ncu_toolkit.gpu.selection import Selection
-from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu.selection import Cases
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.ladder.catalogue import load_families
+from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.model.run import Skipped
 from ncu_toolkit.report import scrub
 from ncu_toolkit.runs import store
@@ -74,7 +77,7 @@ from ncu_toolkit.runs import store
 @click.option(
     "--timeout",
     type=Seconds(),
-    default=session.DEFAULT_TIMEOUT,
+    default=stages.DEFAULT_TIMEOUT,
     show_default=True,
     metavar="SECONDS",
 )
@@ -120,57 +123,51 @@ def command(
             f"'{target}' is not empty", "Name a new folder: a recording is never overwritten"
         )
     names = split(families)
-    to_profile = session.select(
-        (), names, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes
-    )
-    to_time = session.select(
-        (), names, False, bench_sizes, dtype, default_sizes=lambda problem: problem.bench_sizes
-    )
-    to_profile, to_time = (
-        tuple(replace(selection, tuned=tuned) for selection in chosen)
-        for chosen in (to_profile, to_time)
-    )
+
+    def chosen(
+        text: str | None, own: Callable[[Problem], Sequence[str]], library: bool = False
+    ) -> Cases:
+        cases = selection.select((), names, False, text, dtype, default_sizes=own)
+        return tuple(case for case in cases if not library or selection.rung_of(case).library)
+
+    cases = chosen(sizes, lambda problem: problem.record_sizes)
+    timed = chosen(bench_sizes, lambda problem: problem.bench_sizes)
+    # At its further sizes only the library's kernels: which one does it pick where?
+    library = chosen(None, lambda problem: problem.library_sizes, library=True)
     cuda.cupy()
     find_ncu()
-    collected = Collected()
-    to_profile = session.runnable_here(to_profile, collected)
-    for_rules = tuple(
-        replace(
-            s, sizes=session.parse_sizes(s.problem, stock_sizes) if stock_sizes else s.sizes[-1:]
-        )
-        for s in to_profile
-    )
-    to_profile += _library_selections(to_profile)
-    collected.skipped.clear()  # the same rungs are skipped for both; list them once
-    to_time = session.runnable_here(to_time, collected)
-    to_time += _library_selections(to_time)
+    cases, skipped = selection.runnable_here(cases)
+    last = stock_sizes or (sizes and sizes.rpartition(",")[2])
+    for_rules = chosen(last, lambda problem: problem.record_sizes[-1:])
+    for_rules = selection.settled(selection.runnable_here(for_rules)[0], tuned)[0]
+    cases, lines = selection.settled(_merged(cases, library), tuned)
+    timed = selection.settled(_merged(selection.runnable_here(timed)[0], library), tuned)[0]
     target.mkdir(parents=True, exist_ok=True)
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    title = f"{', '.join(names)} on {cuda.device().name}"
+    session = stages.start(target, ", ".join(names))
+    session.update(skipped=skipped)
     with Progress() as progress:
-        session.build_all(to_profile, {}, progress, collected)
-        session.time_all(to_time, {}, None, progress, collected, seconds)
-        session.measure_ceilings(collected, progress)
-        session.save(target, title, created, collected)
-        profiling.profile_all(
-            to_profile, {}, target, progress, collected, timeout=timeout, part_seconds=None
-        )
-        session.save(target, title, created, collected)
+        for line in lines:
+            progress.note(line)
+        stages.build_all(session, cases, progress)
+        stages.time_all(session, timed, progress, seconds=seconds)
+        stages.measure_ceilings(session, progress)
+        session.save()
+        ladder_run.profile_all(session, cases, progress, timeout=timeout, part_seconds=None)
         if stock_rules:
             try:
-                _stock(for_rules, target, progress, collected, timeout)
+                _stock(session, for_rules, progress, timeout)
             except ToolkitError as error:
-                # the rules' verdicts are an addition: without them the recording stands, and says
-                # so
+                # The recording is whole without these verdicts, and says that they are missing.
                 progress.note(
                     f"Nsight Compute's own rules are not in the recording: {error.message}"
                 )
-                collected.skipped.append(Skipped("Nsight Compute's own rules", error.message))
-        session.save(target, title, created, collected)
+                lost = Skipped("Nsight Compute's own rules", error.message)
+                session.update(skipped=(*session.run.skipped, lost))
+        session.save()
     _pack(target)
-    if collected.failures:
-        raise collected.failures[0]
-    _done(title, target)
+    if session.failures:
+        raise session.failures[0]
+    _done(session.run.title, target)
 
 
 def _done(title: str, target: Path) -> None:
@@ -198,62 +195,40 @@ def _finish(target: Path) -> None:
     _done(manifest.title, target)
 
 
-def _library_selections(chosen: tuple[Selection, ...]) -> tuple[Selection, ...]:
-    """The library baselines alone at the family's further sizes: which kernels does the library
-    pick where?"""
-    added = []
-    for selection in chosen:
-        rungs = tuple(rung for rung in selection.rungs if rung.library)
-        sizes = tuple(
-            size for size in selection.problem.library_sizes if size not in selection.sizes
-        )
-        if rungs and sizes:
-            added.append(replace(selection, rungs=rungs, sizes=sizes))
-    return tuple(added)
+def _merged(cases: Cases, more: Cases) -> Cases:
+    """The cases and those of `more` whose rung is among them, each once."""
+    rungs = {(case.family, case.rung) for case in cases}
+    added = [case for case in more if (case.family, case.rung) in rungs]
+    return tuple({case.marker: case for case in (*cases, *added)}.values())
 
 
-def _stock(
-    chosen: tuple[Selection, ...],
-    target: Path,
-    progress: Progress,
-    collected: Collected,
-    timeout: float,
-) -> None:
-    """A second run with Nsight Compute's full set; only its rules' verdicts are kept, in
+def _stock(session: Session, cases: Cases, progress: Progress, timeout: float) -> None:
+    """Profile cases again with Nsight Compute's full set, and keep only its rules' verdicts, in
     rules.json."""
     from ncu_toolkit.report import reader
 
-    apart = Collected(
-        cases={
-            marker: replace(case, state="timed", report="")
-            for marker, case in collected.cases.items()
-            if case.state == "profiled"
-        }
+    run, folder = session.run, session.folder / "stock"
+    folder.mkdir()
+    known = tuple(
+        replace(case, state="timed", report="") for case in run.cases if case.state == "profiled"
     )
-    profiling.profile_all(
-        chosen,
-        {},
-        target,
-        progress,
-        apart,
-        timeout=timeout,
-        set_name="full",
-        stem="stock",
-        part_seconds=None,
+    apart = Session(replace(run, cases=known, report_files=(), commands=(), costs={}), folder)
+    ladder_run.profile_all(
+        apart, cases, progress, timeout=timeout, set_name="full", part_seconds=None
     )
     profiles = [
         profile
-        for name in apart.reports
-        for profile in reader.load_profiles(target / name, instructions=False)
+        for name in apart.run.report_files
+        for profile in reader.load_profiles(folder / name, instructions=False)
     ]
     if profiles:
-        store.save_rules(target, store.tie(profiles, tuple(apart.cases.values())))
-    for name in apart.reports:
-        (target / name).unlink()
-    collected.commands += apart.commands
-    collected.failures += apart.failures
-    collected.costs.update(apart.costs)
-    collected.interrupted = collected.interrupted or apart.interrupted
+        store.save_rules(session.folder, store.tie(profiles, apart.run.cases))
+    shutil.rmtree(folder)
+    session.update(
+        commands=(*run.commands, *apart.run.commands), costs={**run.costs, **apart.run.costs}
+    )
+    session.failures += apart.failures
+    session.interrupted = session.interrupted or apart.interrupted
 
 
 def _pack(target: Path) -> None:
@@ -276,10 +251,12 @@ def _pack(target: Path) -> None:
         packed.append(f"{name}.xz")
     commands = tuple(_neutral(command) for command in manifest.commands)
     store.save_manifest(target, replace(manifest, report_files=tuple(packed), commands=commands))
-    # only now: cut off before, all of it is still there
+    # Last, so that a recording that is cut off before still has all of it.
     for path in target.iterdir():
         raw = path.name in manifest.report_files and path.name not in packed
-        if (
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif (
             raw
             or path.suffix in (".log", ".jsonl")
             or path.name.endswith("-plan.json")

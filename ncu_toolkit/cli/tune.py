@@ -9,8 +9,8 @@ import click
 from ncu_toolkit.cli._common import Progress, Seconds, console, output_option, split
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.session import parse_sizes
-from ncu_toolkit.gpu.tune.tuner import Search
+from ncu_toolkit.gpu.selection import parse_sizes
+from ncu_toolkit.gpu.tune.halving import Search
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.runs import store
@@ -87,23 +87,21 @@ def command(
                 "Kernels with a [search] table in their header can be tuned: kernels/README.md",
             )
     cuda.cupy()
-    from ncu_toolkit.gpu.tune import tune_run
+    from ncu_toolkit.gpu.tune import bench
 
     failures: list[ToolkitError] = []
     for rung, size in plan:
         with Progress() as progress:
             try:
-                search = tune_run.run(
-                    tune_run.Request(
-                        rung, size, dtype, max_settings, time_limit, jobs, seed, restart
-                    ),
+                search = bench.run(
+                    bench.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart),
                     progress,
                 )
             except ToolkitError as error:
                 if len(plan) == 1:
                     raise
                 failures.append(error)
-                progress.note(f"{rung.name} at {size}: {error}")
+                progress.note(f"{rung.name} at {size.label}: {error}")
                 continue
         show(search, reports)
     if failures:

@@ -1,4 +1,4 @@
-"""Where what was worked out once is kept: cubins, disassembly, tuned parameters, searches.
+"""The cache folder: cubins, disassembly, tuned parameters, searches.
 
 Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
 library's compiled modules (tests/report/test_ncu_rule.py)."""

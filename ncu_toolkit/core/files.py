@@ -1,5 +1,4 @@
-"""Reading files that anybody may have made, and writing files so that nobody ever reads half of
-one.
+"""Reading untrusted files, and writing files atomically.
 
 What is read is a regular file and no larger than a limit, compressed or not. Imported by the rule
 that runs inside Nsight Compute, whose Python lacks the compiled modules of `gzip` and `lzma`."""
@@ -21,17 +20,17 @@ from typing import IO, Any, Final
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 LIMIT_VARIABLE: Final = "NCU_TOOLKIT_MAX_BYTES"
-#: Most bytes that one file may hold, unpacked: larger reports were never seen, and 440 KB of xz
-#: can unpack to 9 GB.
-DEFAULT_LIMIT: Final = 2 << 30
-#: JSON takes about this many times its size once it is parsed.
+#: Most bytes of one file, unpacked. No larger report was ever seen, and 440 KB of xz can unpack to
+#: 9 GB.
+_DEFAULT_LIMIT: Final = 2 << 30
+#: Memory that parsed JSON takes, as a multiple of its size.
 _JSON_GROWS: Final = 8
-XZ_MAGIC: Final = b"\xfd7zXZ\x00"
+_XZ_MAGIC: Final = b"\xfd7zXZ\x00"
 #: Memory that an xz stream may ask for; `xz -9` asks for 64 MiB.
 _XZ_MEMORY: Final = 1 << 30
 _CHUNK: Final = 1 << 20
-#: Bytes that a check of a file's beginning is given.
-HEAD: Final = 64
+#: Bytes of a file's start that `check` gets.
+_HEAD: Final = 64
 
 
 def limit() -> int:
@@ -42,11 +41,11 @@ def limit() -> int:
     """
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
-        return DEFAULT_LIMIT
+        return _DEFAULT_LIMIT
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text)):
         raise UsageProblem(
             f"{LIMIT_VARIABLE} is '{text[:40]}', not a number of bytes",
-            f"Set it to an integer such as {4 * DEFAULT_LIMIT}, or unset it",
+            f"Set it to an integer such as {4 * _DEFAULT_LIMIT}, or unset it",
         )
     return int(text)
 
@@ -65,7 +64,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         OSError: it is missing, a folder, or cannot be opened.
     """
     _refuse_special(path, os.stat(path).st_mode)
-    # what is put in its place in the meantime must not block us
+    # Do not block on a FIFO that is put in its place meanwhile.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         _refuse_special(path, os.fstat(descriptor).st_mode)
@@ -92,7 +91,7 @@ def read_bytes(
 
     Args:
         most: bytes that are accepted, unpacked; `limit()` where None.
-        check: given the first `HEAD` bytes (unpacked) before the rest is read; raises for a file
+        check: given the first `_HEAD` bytes (unpacked) before the rest is read; raises for a file
             that is not wanted.
 
     Raises:
@@ -101,8 +100,8 @@ def read_bytes(
     """
     most = limit() if most is None else most
     with opened(path) as stream:
-        head = stream.peek(HEAD)[:HEAD]  # type: ignore[attr-defined]
-        if head.startswith(XZ_MAGIC):
+        head = stream.peek(_HEAD)[:_HEAD]  # type: ignore[attr-defined]
+        if head.startswith(_XZ_MAGIC):
             return _unpacked_xz(path, stream, most, check)
         if check is not None:
             check(head)
@@ -146,7 +145,7 @@ def _too_large(path: Path, most: int) -> InputProblem:
 def _unpacked_xz(
     path: Path, stream: IO[bytes], most: int, check: Callable[[bytes], object] | None
 ) -> bytes:
-    """All streams of an xz file, a part at a time, so that no more is unpacked than is accepted."""
+    """Unpack all streams of an xz file part by part, and stop at the limit."""
     import lzma
 
     whole = io.BytesIO()
@@ -161,15 +160,15 @@ def _unpacked_xz(
                         raise EOFError("it ends before its data do")
                 whole.write(unpacker.decompress(packed, _CHUNK))
                 packed = b""
-                if check is not None and (whole.tell() >= HEAD or unpacker.eof):
-                    check(whole.getbuffer()[:HEAD].tobytes())
+                if check is not None and (whole.tell() >= _HEAD or unpacker.eof):
+                    check(whole.getbuffer()[:_HEAD].tobytes())
                     check = None
                 if whole.tell() > most:
                     raise _too_large(path, most)
             packed = (unpacker.unused_data or stream.read(_CHUNK)).lstrip(b"\0")
             while not packed and (more := stream.read(_CHUNK)):  # padding between streams
                 packed = more.lstrip(b"\0")
-            if packed and not (packed + stream.peek(HEAD)[:HEAD]).startswith(XZ_MAGIC):  # type: ignore[attr-defined]
+            if packed and not (packed + stream.peek(_HEAD)[:_HEAD]).startswith(_XZ_MAGIC):  # type: ignore[attr-defined]
                 raise EOFError("what follows the end of its data is not xz")
     except (lzma.LZMAError, EOFError) as error:
         raise InputProblem(f"'{path}' is a damaged xz file: {error}", _AGAIN) from None
@@ -229,8 +228,8 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def _our_output(there: os.stat_result | None) -> int | None:
-    """A new descriptor of our own standard output or error where that is the file, as `/dev/stdout`
-    is: opening it again would cut it off."""
+    """A new descriptor of this process's standard output or error where the path is that, such as
+    `/dev/stdout`: opening it again would truncate it."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             if there is not None and os.path.samestat(there, os.fstat(number)):
@@ -248,7 +247,7 @@ def _write_into(descriptor: int, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> None:
-    """Put a file in the place of `there`, with its mode and owner, or of nothing. Raises
+    """Move a file to `there`, with the mode and owner of the file that it replaces. Raises
     OSError."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -264,8 +263,8 @@ def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> Non
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Put `new` in the place of `old` and `old` in the place of `new`, folders too, in one step
-    where the file system can (Linux, renameat2(2)), else in two. Raises OSError."""
+    """Exchange two paths, folders too, in one step where the file system can (Linux, renameat2(2)),
+    else in two. Raises OSError."""
     import ctypes
 
     try:

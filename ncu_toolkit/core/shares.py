@@ -1,12 +1,12 @@
-"""How the launches of a large report are dealt out to processes."""
+"""Division of a large report's launches among processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-#: A part of a report that one process reads: launches, and bytes of their messages. The module
-#: keeps some 20 bytes for each of those.
+#: Limits of a part of a report that one process reads: launches, and bytes of their messages.
+#: NVIDIA's module uses some 20 bytes for each of those.
 PART_LAUNCHES: Final = 1000
 PART_BYTES: Final = 64 << 20
 
@@ -24,16 +24,17 @@ def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return [*found, (start, len(lengths))]
 
 
-#: Bytes of messages for which another process is worth its start: a tenth of a second against as
-#: much of reading, or half a second against a quarter where code was never seen before.
+#: Bytes of messages that are worth another process: starting one takes a tenth of a second, reading
+#: these as long.
 SHARE_BYTES: Final = 1 << 19
-#: Bytes of messages below which a report is read as a whole.
+#: Reports with fewer bytes of messages are read as a whole.
 WHOLE_BYTES: Final = 2 << 20
 
 
 def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
-    """Launches dealt out to at most `jobs` processes, each as places in file order, so that all
-    have about as many bytes to read.
+    """Launches divided among at most `jobs` processes, as places in file order, with about equal
+    bytes. Launches of the same code stay together where one share can hold them, since its text is
+    made once.
 
     Launches that ran the same code stay together, as far as one share holds them: its text is then
     made once. `codes` has a digest for each launch, None where the code is not known."""
@@ -61,8 +62,8 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
 
 
 def places(span: Sequence[int]) -> str:
-    """The launches of a part in words: `launches 0 to 999`, or one by one where they do not follow
-    each other."""
+    """Text for the launches of a part: `launches 0 to 999`, or each where they are not
+    consecutive."""
     if len(span) > 1 and span[-1] - span[0] == len(span) - 1:
         return f"launches {span[0]} to {span[-1]}"
     return f"launch{'es' if len(span) > 1 else ''} {', '.join(map(str, span))}"

@@ -1,5 +1,4 @@
-"""Numbers as people read them: three significant digits, units always, thin spaces in thousands.
-The only place that formats."""
+"""Numbers as text: three significant digits, a unit, thin spaces in thousands."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ from typing import Final
 THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
 
-#: What is less is not told apart from nothing: below it no timer, counter or sample of a GPU says
-#: anything.
+#: Smaller values are shown as a bound: no timer, counter or sample of a GPU resolves them.
 _LEAST_NS: Final = 0.1
 _LEAST_FRACTION: Final = 1e-5
 _LEAST: Final = 1e-4
-#: Units of things that come whole: 32 lanes are not 32.0.
+#: Units of whole things: 32 lanes, not 32.0.
 _WHOLE: Final = frozenset({"lanes", "warps"})
 _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 

@@ -1,8 +1,7 @@
-"""Work in processes of their own: a crash or a hang of native code costs one task, not the run.
+"""Worker processes: a crash or a hang of native code costs one task, not the run.
 
-A worker is this Python with this module path, fed over its standard input and answering on a pipe
-that nothing else writes to. Workers live on from task to task; one that died or was killed is
-replaced."""
+A worker is this Python with this module path. It reads tasks from its standard input and writes
+answers to a pipe. A worker runs many tasks; one that died or was killed is replaced."""
 
 from __future__ import annotations
 
@@ -23,9 +22,7 @@ from typing import IO, Any, Final, NoReturn, TypeVar
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, of_system, out_of_memory
 
 T = TypeVar("T")
-_MAIN: Final = (
-    "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve({maker})"
-)
+_MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve({parent})"
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,8 @@ class Done:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Leaves the cycle collector off for work that makes many objects and no cycles: walking all of
-    them again and again was a third of reading."""
+    """Turn the cycle collector off for work that makes many objects and no cycles. It took a third
+    of the time of reading a report."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -51,12 +48,10 @@ def without_collector() -> Iterator[None]:
 
 
 def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least: int = 1) -> None:
-    """Call `work` with each item for what it leaves on the disk, in forks of this process, which
-    have everything in memory already.
+    """Call `work` with each item in forks of this process; only what it writes to disk remains.
 
-    Done here, one after the other, where forks would be worth less than they cost (fewer than
-    `least` items for each), and where this process has other threads: a lock that one of them holds
-    would stay locked in the fork.
+    Runs in this process where a fork would have fewer than `least` items, and where this process
+    has other threads: a lock that one of them holds would stay locked in the fork.
 
     Raises:
         ToolkitError: of the first item that failed; RuntimeError for any other error of a fork.
@@ -72,11 +67,11 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
     errors = []
     for pid, answers in forks:
         with os.fdopen(answers, "rb") as source:
-            said = source.read()
+            answer = source.read()
         os.waitpid(pid, 0)
         errors.append(
-            pickle.loads(said)
-            if said
+            pickle.loads(answer)
+            if answer
             else RuntimeError("a process that shared the work ended without an answer")
         )
     for error in errors:
@@ -85,17 +80,17 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
 
 
 def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
-    """A process that works off `items`; its number, and where it will write the error that ended
-    it, or None."""
+    """Fork a process that works on `items`. Returns its id, and the pipe that it writes its error
+    to, or None."""
     answers, ours = os.pipe()
-    maker = os.getpid()
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(ours)
         return pid, answers
     status = 1
     try:
-        end_with(maker)
+        _die_with(parent)
         error: Exception | None = None
         try:
             for item in items:
@@ -108,26 +103,24 @@ def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
             pickle.dump(error, sink)
         status = 0
     finally:
-        os._exit(
-            status
-        )  # nothing of the process that was forked may be ended twice: its files, its exit handlers, a GPU's context
+        os._exit(status)  # Skip inherited exit handlers.
 
 
-def end_with(maker: int) -> None:
-    """Have the kernel kill this process when its maker ends, however that ends (Linux, prctl(2));
-    at once where it has ended already."""
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends (Linux, prctl(2)); at once where it has
+    ended already."""
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != maker:
+        if os.getppid() != parent:
             os._exit(1)
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
-    """Raises `error` from what is not done after so many seconds. No limit outside the main thread,
-    where no signal arrives."""
+    """Raise `error` after so many seconds. There is no limit outside the main thread, where no
+    signal arrives."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,19 +157,19 @@ def run(
 
     Args:
         timeout: seconds for one task, after which its process is killed.
-        label: what a task is, for the error that a dead worker leaves.
-        forks: workers may be forks of this process, where it can be forked.
-        meanwhile: called once in this process while the workers are at it.
+        label: names a task in the error of a dead worker.
+        forks: workers may be forks of this process.
+        meanwhile: called once in this process while the workers run.
     """
-    with Crew(function, timeout, label) as crew:
+    with WorkerPool(function, timeout, label) as workers:
         if forks:
-            crew.fork(min(jobs, len(tasks)))
-        yield from crew.run(tasks, jobs, meanwhile)
+            workers.fork(min(jobs, len(tasks)))
+        yield from workers.run(tasks, jobs, meanwhile)
 
 
-class Crew:
-    """Workers for one function, one for each thread of a pool. Those that were forked ahead come
-    first, others are started as they are needed.
+class WorkerPool:
+    """Workers for one function, one for each thread. Forked workers are used first, others are
+    started when they are needed.
 
     Args:
         function, timeout, label: as for `run`.
@@ -191,21 +184,21 @@ class Crew:
         self._all: list[_Worker] = []
         self._waiting: list[_Worker] = []
         self._lock = threading.Lock()
-        self._dismissed = False
+        self._closed = False
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.dismiss()
+        self.close()
 
     def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
-        """Make `count` workers as forks of this process, which have in memory what it has, a tenth
-        of a second before others would be there.
+        """Make `count` workers as forks of this process, which takes a tenth of a second less than
+        starting them.
 
-        Each calls `prepare` before its first task; what goes wrong there is left to that task, and
-        one that dies of it is replaced. Does nothing where this process cannot be forked, or has
-        other threads: a lock that one of them holds would stay locked in the fork."""
+        Each calls `prepare` before its first task; its errors are ignored, and a worker that dies
+        of it is replaced. Does nothing where this process cannot be forked, or has other threads: a
+        lock that one of them holds would stay locked in the fork."""
         if not hasattr(os, "fork") or threading.active_count() > 1:
             return
         for _ in range(count):
@@ -219,7 +212,7 @@ class Crew:
         jobs: int,
         meanwhile: Callable[[], object] | None = None,
     ) -> Iterator[Done]:
-        """Work off the tasks in up to `jobs` processes; results come as they are ready. `meanwhile`
+        """Run the tasks in up to `jobs` processes; results come as they are ready. `meanwhile`
         is as for `run`."""
         if not tasks:
             return
@@ -231,21 +224,21 @@ class Crew:
             for future in as_completed(waiting):
                 yield future.result()
         finally:
-            self.dismiss()
+            self.close()
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _worker(self) -> _Worker:
         worker: _Worker | None = getattr(self._mine, "worker", None)
         if worker is None or worker.poll() is not None:
             with self._lock:
-                if self._dismissed:
+                if self._closed:
                     raise RuntimeError("the pool was closed")
                 if self._waiting:
                     worker = self._waiting.pop()
                 else:
-                    # a session of its own, so that Ctrl-C reaches us alone and we end it
+                    # In a session of its own, so that Ctrl-C reaches only this process.
                     worker = subprocess.Popen(
-                        [sys.executable, "-c", _MAIN.format(path=sys.path, maker=os.getpid())],
+                        [sys.executable, "-c", _MAIN.format(path=sys.path, parent=os.getpid())],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
@@ -307,9 +300,9 @@ class Crew:
         )
         return InputProblem(f"reading {what} ended with {how}", hint)
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         with self._lock:
-            self._dismissed = True
+            self._closed = True
             for worker in self._all:
                 if worker.poll() is None:
                     worker.kill()
@@ -318,8 +311,7 @@ class Crew:
 
 
 class _Forked:
-    """A fork of this process that works tasks off: as much of a subprocess.Popen as a crew
-    needs."""
+    """A fork of this process with the interface of subprocess.Popen that the pool uses."""
 
     def __init__(self, prepare: Callable[[], object] | None) -> None:
         requests, ours = os.pipe()
@@ -327,10 +319,10 @@ class _Forked:
         sys.stdout.flush()
         sys.stderr.flush()
         self.returncode: int | None = None
-        maker = os.getpid()
+        parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            _be_worker(requests, answers, prepare, maker)
+            _be_worker(requests, answers, prepare, parent)
         os.close(requests)
         os.close(answers)
         self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
@@ -338,7 +330,7 @@ class _Forked:
         self._prepared = False
 
     def ready(self) -> bool:
-        """Wait until it is prepared; whether it lived through that."""
+        """Wait until it is prepared. Returns False where it died."""
         self._prepared = self._prepared or self.stdout.read(1) != b""
         return self._prepared
 
@@ -349,7 +341,7 @@ class _Forked:
         return self._reap(0)
 
     def kill(self) -> None:
-        with self._reaping:  # a number that was reaped may be another process by now
+        with self._reaping:  # A reaped id may be another process by now.
             if self.returncode is None:
                 os.kill(self.pid, signal.SIGKILL)
 
@@ -366,14 +358,13 @@ _Worker = subprocess.Popen[bytes] | _Forked
 
 
 def _be_worker(
-    requests: int, answers: int, prepare: Callable[[], object] | None, maker: int
+    requests: int, answers: int, prepare: Callable[[], object] | None, parent: int
 ) -> NoReturn:
-    """What a fork does: it keeps nothing open that its maker had, and ends without what its maker
-    will do at its own end."""
+    """Child loop: close inherited files, serve, `_exit`."""
     try:
-        gc.freeze()  # what it was made with is not its to tidy up
-        os.setsid()  # Ctrl-C reaches its maker alone, who ends it
-        end_with(maker)
+        gc.freeze()  # Leave inherited objects to the parent.
+        os.setsid()  # Ctrl-C reaches only the parent.
+        _die_with(parent)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -386,20 +377,20 @@ def _be_worker(
             with contextlib.suppress(Exception):
                 prepare()
         os.write(answers, b"\n")
-        _work_off(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
+        _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
     finally:
         os._exit(0)
 
 
-def serve(maker: int) -> None:
-    """A worker's loop; ends when its input does, or the process that made it."""
-    end_with(maker)
+def serve(parent: int) -> None:
+    """A worker's loop; ends with its input or its parent."""
+    _die_with(parent)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever native code prints must not get between the answers
-    _work_off(sys.stdin.buffer, answers)
+    os.dup2(2, 1)  # Keep prints of native code out of the answers.
+    _serve_tasks(sys.stdin.buffer, answers)
 
 
-def _work_off(requests: IO[bytes], answers: IO[bytes]) -> None:
+def _serve_tasks(requests: IO[bytes], answers: IO[bytes]) -> None:
     while True:
         try:
             function, task = pickle.load(requests)

@@ -61,9 +61,7 @@ def code_of(profile: Profile) -> ProfiledCode | None:
         predicate, operands = parts(row.sass)
         jumps = tuple(rows[j].address for j in targets.get(i, ()))
         code.append(
-            SassInstruction(
-                row.address, row.opcode, operands, predicate, row.file, row.line, (), jumps
-            )
+            SassInstruction(row.address, row.opcode, operands, predicate, row.file, row.line, jumps)
         )
     function = Function(profile.launch.function, tuple(without_padding(code)))
     if not function.instructions:

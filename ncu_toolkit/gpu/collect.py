@@ -1,5 +1,4 @@
-"""Running ncu: a pure builder of its command line, one subprocess call, and a classifier for what
-it says when it fails."""
+"""Running ncu: its command line, one subprocess call, and the error for its output."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from typing import BinaryIO, Final
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.metrics import sections
 
-#: Seconds that ncu gets to write its report after it was asked to stop.
+#: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
-#: What to do about a time-out where only the caller knows what there could be less of.
-LESS: Final = "give more with --timeout, or profile less at once"
+#: Remedy of a time-out.
+_LESS: Final = "give more with --timeout, or profile less at once"
 logger = logging.getLogger(__name__)
 
 
@@ -94,16 +93,48 @@ def _probe(path: str) -> Ncu:
     return Ncu(path, found.group(1))
 
 
+def section_folder() -> Path:
+    """Our section files: in the package (a wheel) or beside it (a checkout).
+
+    Raises:
+        EnvironmentProblem: neither is there.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "sections_data", package.parent / "sections"):
+        if candidate.is_dir():
+            return candidate
+    raise EnvironmentProblem(
+        "the section files are missing from the installation", "Reinstall ncu-toolkit"
+    )
+
+
+def section_folders(ncu: Ncu, set_name: str) -> tuple[Path, ...]:
+    """Folders of section files for a set: ours, and ncu's own where they are found.
+
+    Raises:
+        EnvironmentProblem: the set is in folders that are not found.
+    """
+    if ncu.stock_sections is not None:
+        return section_folder(), ncu.stock_sections
+    if set_name != sections.SET_NAME:
+        raise EnvironmentProblem(
+            f"ncu's own section files are not found beside '{ncu.path}', and the set '{set_name}' is in them",
+            "Set NCU to the ncu of an installation that has them",
+        )
+    return (section_folder(),)
+
+
 @dataclass(frozen=True)
 class Request:
     """What to ask of ncu. `output` is the report without its suffix."""
 
-    output: Path
-    command: tuple[str, ...]
-    section_folders: tuple[Path, ...]
+    output: Path = Path()
+    command: tuple[str, ...] = ()
+    section_folders: tuple[Path, ...] = ()
     set_name: str = sections.SET_NAME
-    ranges_only: bool = True
-    """Profile only between profiler start and stop calls of the program."""
+    ranges_only: bool | None = None
+    """Profile only between profiler start and stop calls of the program; None: `program_run` looks
+    whether the script has any."""
     kernel_filter: str = ""
     launch_skip: int = 0
     launch_count: int = 0
@@ -156,7 +187,7 @@ class Outcome:
     interrupted: bool = False
     passes: tuple[int, ...] = ()
     cause: str = ""
-    """The kind of problem: an id of `_SAYINGS`, or timeout, crash (the program), signal (ncu),
+    """The kind of problem: an id of `_PROBLEMS`, or timeout, crash (the program), signal (ncu),
     unknown."""
 
 
@@ -170,7 +201,7 @@ def run(
     request_stop: Callable[[], None] | None = None,
     environment: Mapping[str, str] | None = None,
     keep_open: Sequence[int] = (),
-    less: str = LESS,
+    less: str = _LESS,
 ) -> Outcome:
     """Run ncu in a process group of its own and wait.
 
@@ -213,8 +244,8 @@ def run(
     text = log.read_text(encoding="utf-8", errors="replace")
     report = output.with_name(output.name + ".ncu-rep")
     found = report if report.is_file() else None
-    logger.debug("what ncu and the program said:\n%s", text)
-    cause, problem = _cause(
+    logger.debug("output of ncu and the program:\n%s", text)
+    cause, problem = classify(
         text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
     )
     logger.info(
@@ -276,10 +307,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-#: What ncu says, by cause. Patterns are looked for in ncu's own lines, which start with `==`; where
-#: the last entry is true and the program failed also in the program's output. Not all: a program
-#: may well say that a port is "already in use".
-_SAYINGS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
+#: Problems by cause, with the pattern in ncu's output. Patterns are searched in ncu's own lines,
+#: which start with `==`; where the last entry is true and the program failed, also in the program's
+#: output.
+_PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
     (
         "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
         "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0", True,
@@ -306,28 +337,16 @@ def classify(
     timed_out: bool = False,
     timeout: float = 0,
     log: Path | None = None,
-) -> ToolkitError | None:
-    """What went wrong, from ncu's output and exit code; None for success. The cause and its remedy,
-    most specific first."""
-    return _cause(text, returncode, timed_out=timed_out, timeout=timeout, log=log)[1]
-
-
-def _cause(
-    text: str,
-    returncode: int,
-    *,
-    timed_out: bool,
-    timeout: float,
-    log: Path | None,
-    less: str = LESS,
+    less: str = _LESS,
 ) -> tuple[str, ToolkitError | None]:
+    """The kind of problem and its error, from ncu's output and exit code; ("", None) for success."""
     if timed_out:
         message = f"ncu did not finish within {timeout:.0f} s"
         return "timeout", EnvironmentProblem(message, f"What was finished is kept; {less}")
     own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
     for where in (own, text) if returncode else (own,):
-        for cause, pattern, kind, message, remedy, by_program in _SAYINGS:
+        for cause, pattern, kind, message, remedy, by_program in _PROBLEMS:
             if (
                 (where is own or by_program)
                 and re.search(pattern, where)
@@ -336,10 +355,10 @@ def _cause(
                 return cause, kind(message, remedy)
     if returncode == 0:
         return "", None
-    said = f"Its output is in {log}" if log else "Its output is in the log beside the report"
+    output = f"Its output is in {log}" if log else "Its output is in the log beside the report"
     if crashed:
         return "crash", KernelProblem(
-            f"the profiled program ended with exit code {crashed.group(1)}", said
+            f"the profiled program ended with exit code {crashed.group(1)}", output
         )
     if returncode < 0:
         try:
@@ -356,5 +375,5 @@ def _cause(
     ]
     return "unknown", EnvironmentProblem(
         f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}",
-        said.replace("Its", "Its whole"),
+        output.replace("Its", "Its whole"),
     )

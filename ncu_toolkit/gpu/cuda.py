@@ -100,8 +100,18 @@ def synchronize(what: str) -> None:
         ) from None
 
 
+def context_works() -> bool:
+    """Whether this process can still use the GPU: a kernel that accessed memory out of bounds breaks
+    the context."""
+    try:
+        synchronize("the GPU")
+    except KernelProblem:
+        return False
+    return True
+
+
 def environment() -> dict[str, str]:
-    """Labels and values that say on what a run was made, in display order."""
+    """Labels and values of this machine, in display order."""
     import platform
 
     cp = cupy()
@@ -162,8 +172,7 @@ def _nvml() -> tuple[Any, Any] | None:
             bus.encode() if isinstance(bus, str) else bus
         )
     except Exception:
-        # NVML only adds context (clocks, power); without it every figure still stands, marked as
-        # not sampled.
+        # NVML only adds clocks and power; without it they count as not sampled.
         return None
 
 
@@ -210,8 +219,8 @@ def energy_mj() -> float | None:
 
 
 def combined(states: Sequence[GpuState]) -> GpuState:
-    """Several samples as one: median clocks, the highest power and temperature, every reason for
-    throttling that was seen."""
+    """Several samples as one: median clocks, the highest power and temperature, every throttle
+    reason."""
 
     def over(name: str, choose: Callable[[list[float]], float]) -> float | None:
         known = [value for state in states if (value := getattr(state, name)) is not None]

@@ -1,5 +1,5 @@
-"""What works on this machine and what does not, each with its remedy. Every check looks for itself
-and none can stop the others."""
+"""What works on this machine and what does not, each with its remedy. A check that fails does not
+stop the others."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ncu_toolkit.report import ncu_module
 
 State = Literal["ok", "warning", "missing"]
 
-#: Free space below which a ladder's reports may not fit: 22 rungs at two sizes took 40 MB, and ncu
-#: writes temporary copies.
-DISK_BYTES: Final = 2 << 30
+#: Free space that a ladder needs: the reports of 22 rungs at two sizes took 40 MB, and ncu writes
+#: temporary copies.
+_DISK_BYTES: Final = 2 << 30
 _PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _CAP_SYS_ADMIN: Final = 21
@@ -34,8 +34,8 @@ _CAP_SYS_ADMIN: Final = 21
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at. `needed_for` says what does not work without it; `remedy` is empty where
-    all is well."""
+    """One check. `needed_for` names the commands that fail without it; `remedy` is empty where all
+    is well."""
 
     name: str
     state: State
@@ -45,7 +45,7 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Every check, in the order in which things build on each other."""
+    """All checks; later ones depend on earlier ones."""
     return tuple(_run(name, check) for name, check in _CHECKS)
 
 
@@ -198,7 +198,8 @@ def _counters() -> Check:
 
 
 def may_profile() -> bool:
-    """Whether this process has CAP_SYS_ADMIN, which the driver asks for."""
+    """Whether this process has CAP_SYS_ADMIN, which the driver requires for performance
+    counters."""
     try:
         found = re.search(
             r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8")
@@ -278,7 +279,7 @@ def _disk() -> Check:
     tight = []
     for label, path in places.items():
         free = shutil.disk_usage(path).free
-        if free < DISK_BYTES:
+        if free < _DISK_BYTES:
             tight.append(f"{free / 2**30:.1f} GiB free for {label}")
         if not os.access(path, os.W_OK):
             tight.append(f"no permission to write for {label}")
@@ -334,8 +335,8 @@ _CHECKS: Final[tuple[tuple[str, Callable[[], Check]], ...]] = (
 )
 
 
-#: Packages whose versions matter to a figure or to a page; CuPy is named after the CUDA release it
-#: is for.
+#: Packages whose versions change a figure or a page; CuPy is named after the CUDA release it is
+#: for.
 _PACKAGES: Final = (
     "ncu-report",
     "plotly",
@@ -350,8 +351,7 @@ _PACKAGES: Final = (
 
 
 def versions() -> dict[str, str]:
-    """What ncu-toolkit stands on, by name, with "not found" for what is missing; imports none of
-    it."""
+    """Versions of the dependencies by name, with "not found" for missing ones; none is imported."""
     found = {"Python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -15,14 +15,14 @@ from typing import Final
 
 from ncu_toolkit.gpu import cuda
 
-#: Seconds between the first and the last step of the counter that are asked for, and after which it
-#: is given up.
-WINDOW: Final = 0.1
-LIMIT: Final = 1.0
-#: Seconds of work that are enqueued at once; two such blocks are under way at any time.
+#: Seconds between the first and the last step of the counter, and seconds until the measurement is
+#: given up.
+_WINDOW: Final = 0.1
+_LIMIT: Final = 1.0
+#: Seconds of work in one block; two blocks are enqueued at any time.
 _BLOCK: Final = 0.005
-#: Least share of the time that the host must have had to wait for the GPU: with less, the GPU
-#: waited for launches now and then.
+#: Least share of the time that the host must wait for the GPU. Below it the GPU waited for
+#: launches.
 _WAITED: Final = 0.05
 
 
@@ -43,8 +43,8 @@ def measure(
     counter: Callable[[], float | None] = cuda.energy_mj,
     fence: Callable[[], Callable[[], bool]] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    window: float = WINDOW,
-    limit: float = LIMIT,
+    window: float = _WINDOW,
+    limit: float = _LIMIT,
 ) -> Sustained | None:
     """Energy of one `run`, which takes about `work_us` microseconds on the GPU and only enqueues.
 

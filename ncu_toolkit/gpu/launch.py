@@ -1,5 +1,5 @@
-"""Make a rung runnable: allocate its arrays, bind its arguments, launch it, verify it. Nothing is
-timed or profiled before it is right."""
+"""Make a rung runnable: allocate its arrays, bind its arguments, launch and verify it. Nothing is
+timed or profiled before it is verified."""
 
 from __future__ import annotations
 
@@ -15,26 +15,23 @@ from ncu_toolkit.gpu import cuda, tensor_map
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.ladder.problems import (
     ArraySpec,
-    Case,
     Problem,
     Size,
     Verdict,
     compare,
-    problem_for,
 )
 from ncu_toolkit.model import Device
 
 #: Shared memory of a block, static and dynamic, that needs no opt-in (CUDA Programming Guide,
 #: technical specifications).
-DEFAULT_SHARED_LIMIT = 48 * 1024
+_DEFAULT_SHARED_LIMIT = 48 * 1024
 #: Fraction of free device memory that a case may ask for.
-MEMORY_HEADROOM = 0.92
+_MEMORY_HEADROOM = 0.92
 _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integers
 
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
-    """What an exception of CuPy means, for `what` it was raised at; None for one that is not
-    CuPy's."""
+    """The error for an exception of CuPy that was raised at `what`; None for another exception."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else type(error).__name__
     if (
@@ -90,7 +87,7 @@ class Workspace:
 
         Raises:
             UsageProblem: an argument that the problem does not have.
-            EnvironmentProblem: not enough device memory for the arrays and their reference, said
+            EnvironmentProblem: not enough device memory for the arrays and their reference, raised
                 before anything is allocated.
         """
         unknown = [name for name in names if name not in self.specs]
@@ -109,17 +106,16 @@ class Workspace:
             else self.problem.reference_bytes(self.size, self.dtype, self.options)
         )
         free = cuda.free_bytes()
-        if need > free * MEMORY_HEADROOM:
+        if need > free * _MEMORY_HEADROOM:
             raise EnvironmentProblem(
                 f"'{who}' at {self.size.label} needs {need / 2**30:.3g} GiB of device memory with its reference, {free / 2**30:.3g} GiB are free",
                 "Choose a smaller --size",
             )
         inputs = [name for name in missing if self.specs[name].role != "output"]
-        # derived arrays may need the inputs they come from: the problem makes both from the same
-        # seed
+        # Derived arrays need their inputs: the problem makes both from the same seed.
         made = self.problem.make_inputs(cp, self.seed, self.size, self.dtype, self.options, inputs)
-        # kernels take a bare pointer and read row-major: a library result in another order would be
-        # read transposed
+        # Kernels take a pointer and read row-major, so a library result in another order must be
+        # copied.
         self.arrays.update({name: cp.ascontiguousarray(array) for name, array in made.items()})
         for name in missing:
             if self.specs[name].role == "output":
@@ -128,8 +124,8 @@ class Workspace:
                 )
 
     def poison(self) -> None:
-        """Fill the outputs with a pattern that no right result has, so that an element nobody wrote
-        is seen."""
+        """Fill the outputs with a pattern that no right result has, to find elements that were not
+        written."""
         for name, spec in self.specs.items():
             if spec.role == "output" and name in self.arrays and self.arrays[name].nbytes:
                 self.arrays[name].view(numpy.uint8).fill(_POISON)
@@ -156,7 +152,7 @@ def _storage(dtype: str) -> str:
 
 
 class Runnable:
-    """One rung bound to one workspace: `run()` enqueues it once, `verify()` proves it right."""
+    """One rung bound to one workspace: `run()` enqueues it once, `verify()` checks its outputs."""
 
     def __init__(
         self, rung: Rung, workspace: Workspace, overrides: Mapping[str, int] | None = None
@@ -288,7 +284,7 @@ class Runnable:
                 bound.enqueue()
 
     def verify(self) -> list[Verdict]:
-        """Run once on poisoned outputs and hold every output against the reference.
+        """Run once on poisoned outputs and compare every output with the reference.
 
         Raises:
             KernelProblem: the launch failed, or an output is wrong; the message names rung, size,
@@ -336,7 +332,7 @@ class _Bound:
             ) from error
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
-        if static_shared + launch.shared > DEFAULT_SHARED_LIMIT:
+        if static_shared + launch.shared > _DEFAULT_SHARED_LIMIT:
             cp.cuda.driver.funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, launch.shared)
         self._holders = [_holder(argument) for argument in arguments]
         self._keep = list(arguments)
@@ -376,8 +372,11 @@ def _holder(argument: Any) -> Any:
     return ctypes.c_void_p(argument.data.ptr)
 
 
-def prepare(case: Case, rung: Rung, workspace: Workspace | None = None, seed: int = 1) -> Runnable:
-    """A runnable for a case, on a given workspace or a fresh one."""
-    problem = problem_for(case.family)
-    space = workspace or Workspace(problem, case.size, case.dtype, rung.problem, seed)
-    return Runnable(rung, space, case.overrides)
+def bind_verified(rung: Rung, space: Workspace) -> Runnable:
+    """A verified runnable on the arrays of `space`, or on its own where the rung computes another
+    operation. Raises as `Runnable` and `Runnable.verify`."""
+    if dict(rung.problem) != dict(space.options):
+        space = Workspace(space.problem, space.size, space.dtype, rung.problem)
+    bound = Runnable(rung, space)
+    bound.verify()
+    return bound

@@ -1,56 +1,55 @@
-"""What to run: rungs by family, with sizes, element type and parameters, from names on the command
-line."""
+"""What to run: from names on the command line to the cases of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.tune import tuned
+from ncu_toolkit.gpu.tune import tables
 from ncu_toolkit.ladder.catalogue import (
-    Family,
     Rung,
     comparison_of,
     find_family,
     find_rung,
     load_families,
 )
-from ncu_toolkit.ladder.problems import Problem, problem_for
-from ncu_toolkit.model.run import marker
+from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.model.run import RunCase, Skipped
+
+Cases = tuple[RunCase, ...]
 
 
-def marker_of(rung: Rung, size: str, dtype: str) -> str:
-    """The marker of a rung's case at a size given as its label."""
-    return marker(rung.family, rung.name, size, dtype)
+def case_of(
+    rung: Rung, size: Size, dtype: str, parameters: Mapping[str, int] | None = None
+) -> RunCase:
+    """A planned case with its useful work. Raises UsageProblem for parameters that the rung does
+    not take."""
+    problem = problem_for(rung.family)
+    return RunCase(
+        family=rung.family,
+        rung=rung.name,
+        size=size.label,
+        dtype=dtype,
+        dims=size.as_dict(),
+        parameters=rung.with_parameters(parameters) if parameters else {},
+        flops=problem.flops(size, rung.problem),
+        compulsory_bytes=problem.compulsory_bytes(size, dtype, rung.problem),
+        source=nvcc.source_digest(rung),
+    )
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Rungs of one family with the sizes and dtype to run them at."""
+def rung_of(case: RunCase) -> Rung:
+    """The rung of a case. Raises UsageProblem where there is none."""
+    return find_rung(f"{case.family}/{case.rung}")
 
-    problem: Problem
-    rungs: tuple[Rung, ...]
-    sizes: tuple[str, ...]
-    dtype: str
-    tuned: bool = True
-    """Whether kernels run with the parameters that were tuned for this GPU and size, where there
-    are any."""
-    asked: tuple[Rung, ...] = ()
-    """The rungs that were named, where others were added to them; () means all."""
-    fixed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Parameters by case marker that are settled already: those of a run that is resumed."""
 
-    def parameters(self, rung: Rung, size: str, overrides: Mapping[str, int]) -> dict[str, int]:
-        """What `rung` is run with at `size` beside its defaults: the overrides, which go with a
-        single kernel, or what was tuned for this GPU."""
-        settled = self.fixed.get(marker_of(rung, self.problem.parse_size(size).label, self.dtype))
-        if settled is not None:
-            return dict(settled)
-        named = self.asked or self.rungs
-        own = overrides if len(named) == 1 and rung in named else {}
-        return tuned.parameters_for(rung, size, self.dtype, cuda.device().name, own, self.tuned)
+def size_of(case: RunCase) -> Size:
+    """The size of a case."""
+    return Size(tuple(case.dims.items()))
 
 
 def select(
@@ -61,19 +60,26 @@ def select(
     dtype: str | None,
     *,
     default_sizes: Callable[[Problem], Sequence[str]],
-) -> tuple[Selection, ...]:
-    """Rungs by family from names on the command line.
+    overrides: Mapping[str, int] | None = None,
+    predecessors: bool = False,
+) -> Cases:
+    """Cases from names on the command line: by family, then size, then operation, then rung.
+
+    Args:
+        sizes: sizes as on the command line; `default_sizes` of the family where None.
+        overrides: parameters of the only rung chosen of its family. The parameters of all other
+            cases are empty until `settled`.
+        predecessors: add the rungs that the chosen ones are compared with.
 
     Raises:
-        UsageProblem: an unknown name, a size or dtype that the family cannot take; a list with one
-            bad entry names that entry.
+        UsageProblem: an unknown name or parameter, or a size or dtype that the family cannot take;
+            a list with one bad entry names that entry.
     """
     chosen: dict[str, list[Rung]] = {}
     if everything:
         families = tuple(load_families())
     for name in families:
-        family: Family = find_family(name)
-        chosen.setdefault(name, []).extend(family.rungs)
+        chosen.setdefault(name, []).extend(find_family(name).rungs)
     for name in kernels:
         rung = find_rung(name)
         if rung not in chosen.setdefault(rung.family, []):
@@ -82,39 +88,103 @@ def select(
         raise UsageProblem(
             "nothing to run", "Name a --kernel or a --family: `ncu-toolkit list` shows them"
         )
-    selections = []
-    for name, rungs in chosen.items():
-        problem = problem_for(name)
-        labels = parse_sizes(problem, sizes) if sizes else tuple(default_sizes(problem))
-        selections.append(Selection(problem, tuple(rungs), labels, problem.dtype(dtype)))
-    return tuple(selections)
+    cases: list[RunCase] = []
+    for family, rungs in chosen.items():
+        problem = problem_for(family)
+        kind = problem.dtype(dtype)
+        own = overrides if len(rungs) == 1 else None
+        for size in (
+            parse_sizes(problem, sizes)
+            if sizes
+            else map(problem.parse_size, default_sizes(problem))
+        ):
+            for rung in _by_operation(_with_predecessors(rungs) if predecessors else rungs):
+                cases.append(case_of(rung, size, kind, own if rung in rungs else None))
+    return tuple(cases)
 
 
-def parse_sizes(problem: Problem, text: str) -> tuple[str, ...]:
-    """`512,1024x512x2048` as normalised labels; raises UsageProblem for the first entry that the
-    family cannot take."""
+def parse_sizes(problem: Problem, text: str) -> tuple[Size, ...]:
+    """`512,1024x512x2048` as sizes; raises UsageProblem for the first entry that the family cannot
+    take."""
     entries = [entry.strip() for entry in text.split(",")]
     if any(not entry for entry in entries):
         raise UsageProblem(
             f"--size '{text}' has an empty entry",
             f"Write a list such as {','.join(problem.bench_sizes[:3])}",
         )
-    return tuple(dict.fromkeys(problem.parse_size(entry).label for entry in entries))
+    return tuple(dict.fromkeys(map(problem.parse_size, entries)))
 
 
-def with_predecessors(selection: Selection) -> Selection:
-    """The selection with the rungs that its rungs are held against, so that each page can say what
-    its step changed."""
-    rungs: list[Rung] = []
-    for rung in selection.rungs:
-        previous = comparison_of(rung)
-        for candidate in (previous, rung):
-            if (
-                candidate is not None
-                and candidate not in rungs
-                and candidate.family == selection.problem.family
-            ):
-                rungs.append(candidate)
-    return replace(
-        selection, rungs=tuple(sorted(rungs, key=lambda rung: rung.order)), asked=selection.rungs
-    )
+def _with_predecessors(rungs: Sequence[Rung]) -> list[Rung]:
+    """The rungs and those of their family that they are compared with, by order."""
+    compared = [rung for rung in map(comparison_of, rungs) if rung is not None]
+    found = {rung.name: rung for rung in (*compared, *rungs) if rung.family == rungs[0].family}
+    return sorted(found.values(), key=lambda rung: rung.order)
+
+
+def _by_operation(rungs: Sequence[Rung]) -> Iterator[Rung]:
+    """Rungs with those that compute the same operation side by side."""
+    groups: dict[str, list[Rung]] = {}
+    for rung in rungs:
+        groups.setdefault(operation_of(rung), []).append(rung)
+    for group in groups.values():
+        yield from group
+
+
+def operation_of(rung: Rung) -> str:
+    """ "" or " (op)": the operation that a rung computes, since a family may hold several."""
+    label = ", ".join(str(value) for _, value in sorted(rung.problem.items()))
+    return f" ({label})" if label else ""
+
+
+def groups_of(cases: Sequence[RunCase]) -> Iterator[Cases]:
+    """Neighbouring cases of the same operation, size and type, which are timed together."""
+    for _, group in groupby(
+        cases, lambda case: (case.family, case.size, case.dtype, operation_of(rung_of(case)))
+    ):
+        yield tuple(group)
+
+
+def runnable_here(cases: Cases) -> tuple[Cases, tuple[Skipped, ...]]:
+    """The cases that this GPU can run, and the rungs that it cannot with the reason.
+
+    Raises:
+        EnvironmentProblem: it can run none of them.
+    """
+    device = cuda.device()
+    reasons: dict[str, str] = {}
+    for case in cases:
+        name = f"{case.family}/{case.rung}"
+        if name not in reasons:
+            reasons[name] = rung_of(case).unsupported_on(device.cc)
+    skipped = tuple(Skipped(name, reason) for name, reason in reasons.items() if reason)
+    runnable = tuple(case for case in cases if not reasons[f"{case.family}/{case.rung}"])
+    if not runnable and skipped:
+        raise EnvironmentProblem(
+            skipped[0].reason, f"{device.name} can run others: `ncu-toolkit list`"
+        )
+    return runnable, skipped
+
+
+def settled(cases: Cases, use_tuned: bool) -> tuple[Cases, list[str]]:
+    """The cases with their parameters, which are those tuned for this GPU and size where there are
+    any, and lines that tell the user which kernels run as tuned.
+
+    Raises:
+        InputProblem: a table of tuned parameters cannot be read.
+    """
+    gpu = cuda.device().name
+    done: list[RunCase] = []
+    sizes: dict[tuple[str, str, str], list[str]] = {}
+    for case in cases:
+        if not case.parameters:
+            rung = rung_of(case)
+            entry = tables.lookup(rung, case.size, case.dtype, gpu) if use_tuned else None
+            best = entry.parameters if entry else {}
+            case = replace(case, parameters=rung.with_parameters(best))
+            sizes.setdefault((case.family, case.rung, case.dtype), []).append(case.size)
+        done.append(case)
+    lines = []
+    for (family, name, dtype), labels in sizes.items() if use_tuned else ():
+        lines += tables.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
+    return tuple(done), lines

@@ -14,7 +14,7 @@ _TYPES = {
 }  # fmt: skip
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 #: Size of a CUtensorMap in bytes (cuda.h: 16 64-bit words).
-TENSOR_MAP_BYTES = 128
+_TENSOR_MAP_BYTES = 128
 
 
 def encode(
@@ -64,7 +64,7 @@ def encode(
         raise KernelProblem(
             f"the driver refuses a tensor map over {spec.shape} {spec.dtype} with box {box} and swizzle {swizzle}: {status.name}"
         )
-    return ctypes.string_at(int(described.getPtr()), TENSOR_MAP_BYTES)
+    return ctypes.string_at(int(described.getPtr()), _TENSOR_MAP_BYTES)
 
 
 def _count(shape: tuple[int, ...]) -> int:

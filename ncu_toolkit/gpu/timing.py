@@ -1,5 +1,5 @@
-"""Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, the
-cache state stated, clocks sampled beside it."""
+"""Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, a known
+cache state, sampled clocks."""
 
 from __future__ import annotations
 
@@ -21,34 +21,31 @@ from ncu_toolkit.model.run import Ceilings
 
 Cache = Literal["flushed", "warm"]
 
-#: Repeats of one rung: enough for a median and quantiles, bounded by time so that a slow rung does
-#: not hold up the ladder.
-MIN_REPEATS: Final = 5
-MAX_REPEATS: Final = 100
-#: Repeats of a rung so slow that MIN_REPEATS would exceed its time: three give a median, and the
+#: Repeats of one rung, bounded so that a slow rung does not take most of the ladder's time.
+_MIN_REPEATS: Final = 5
+_MAX_REPEATS: Final = 100
+#: Repeats of a rung so slow that _MIN_REPEATS would exceed its time: three give a median, and the
 #: spread says how good it is.
 SLOW_REPEATS: Final = 3
 SECONDS_PER_RUNG: Final = 0.4
-WARM_UPS: Final = 3
-#: Samples of clocks, power and temperature taken of one rung, spread over its rounds.
-STATES_PER_RUNG: Final = 5
-#: Seconds without work before rungs are timed anew with rests between them: power is averaged over
-#: less.
+_WARM_UPS: Final = 3
+#: Samples of clocks, power and temperature of one rung, spread over its rounds.
+_STATES_PER_RUNG: Final = 5
+#: Seconds of rest before rungs are timed again with rests between them; the driver averages power
+#: over less than this.
 BREATHER: Final = 0.25
-#: Seconds at most that a rest takes: power is averaged over no more, and a slow rung is not to be
-#: as long again.
+#: Longest rest in seconds: power is averaged over no more.
 LONGEST_REST: Final = 0.05
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs
 #: at 2 GHz).
-SPIN_CYCLES: Final = 100_000
+_SPIN_CYCLES: Final = 100_000
 #: Bytes up to which transfers between host and device are timed.
-TRANSFER_LIMIT: Final = 2**30
-#: Sizes of the copy whose best rate is the copy roof: where buffers lie in device memory changes it
-#: by up to a tenth (seen on an H200).
-COPY_SIZES: Final = (2**29, 2**30, 3 * 2**29, 2**31)
-_FLUSH_FACTOR: Final = (
-    2  # times the L2: more than one capacity, so that a not quite LRU policy evicts everything
-)
+_TRANSFER_LIMIT: Final = 2**30
+#: Sizes of the copy; the best rate is the copy roof. The place of the buffers in device memory
+#: changes the rate by up to a tenth (seen on an H200).
+_COPY_SIZES: Final = (2**29, 2**30, 3 * 2**29, 2**31)
+#: Size of the flush buffer over the L2: more than 1, since the L2 is not quite LRU.
+_FLUSH_FACTOR: Final = 2
 
 
 @lru_cache(maxsize=1)
@@ -66,7 +63,7 @@ class Stopwatch:
     """Times enqueued work on the current stream with events; `flushed` reads a buffer of twice the
     L2 before each run. `spin_cycles` is how long the GPU spins meanwhile."""
 
-    def __init__(self, cache: Cache, spin_cycles: int = SPIN_CYCLES) -> None:
+    def __init__(self, cache: Cache, spin_cycles: int = _SPIN_CYCLES) -> None:
         cp = cuda.cupy()
         self.cache: Cache = cache
         self._cp = cp
@@ -123,7 +120,7 @@ def measure_ladder(
     Every round times each rung once, in an order shuffled anew, with the baseline run beside it
     (before or after, by lot), so that drift of clocks and temperature falls on all alike. The
     number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
-    MIN_REPEATS..MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to
+    _MIN_REPEATS.._MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to
     slow itself down, a run's clock depends on what ran before it: all rounds are then repeated, the
     GPU resting after each pair as long as it worked (docs/decisions/09-rests.md). Energy is
     measured afterwards, rung by rung (energy.py).
@@ -191,8 +188,8 @@ def _rounds(
     *,
     rest: bool,
 ) -> _Rounds | None:
-    """Every rung as often as it is to be repeated. With `rest` the GPU rests after each pair as
-    long as that took, LONGEST_REST at most; without, None as soon as it is seen to slow itself
+    """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each pair as
+    long as the pair took, at most LONGEST_REST; without, returns None when the GPU slows itself
     down."""
     found = _Rounds(
         {name: [] for name in repeats},
@@ -210,7 +207,7 @@ def _rounds(
             own = watch.enqueue(runnable.run)
             if baseline is not None and paired and not first:
                 other = watch.enqueue(baseline.run)
-            if round_index % max(1, repeats[name] // STATES_PER_RUNG) == 0:
+            if round_index % max(1, repeats[name] // _STATES_PER_RUNG) == 0:
                 found.states[name].append(cuda.sample())  # both are enqueued: the GPU is at work
             spent = [watch.elapsed_us(own)]
             found.times[name].append(spent[0])
@@ -230,17 +227,17 @@ def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
     """Rounds for a rung, from one timed run (verification ran it before); short rungs get their
     remaining warm-ups here."""
     estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
-    if estimate > seconds / MIN_REPEATS:
+    if estimate > seconds / _MIN_REPEATS:
         return SLOW_REPEATS
-    for _ in range(WARM_UPS - 1):
+    for _ in range(_WARM_UPS - 1):
         estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
-    return max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
+    return max(_MIN_REPEATS, min(_MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
 
 
 def _energy(
     runnables: Sequence[Runnable], times: dict[str, list[float]]
 ) -> dict[str, energy.Sustained | None]:
-    """What each rung draws when its launches follow each other without a gap; nothing where the GPU
+    """Energy of each rung when its launches follow each other without a gap; empty where the GPU
     does not count energy."""
     if cuda.energy_mj() is None:
         return {}
@@ -297,7 +294,7 @@ def measure_ceilings() -> Ceilings:
         run()
         return min(watch.elapsed_us(watch.enqueue(run)) for _ in range(tries)) * 1e-6
 
-    copy = max(_copy_rate(min(size, cuda.free_bytes() // 8), best) for size in COPY_SIZES)
+    copy = max(_copy_rate(min(size, cuda.free_bytes() // 8), best) for size in _COPY_SIZES)
     target = cp.empty(32, dtype="float32")
     blocks, steps = cuda.device().sm_count * 8, 8192
     peak = _tools().get_function("ffma_peak")
@@ -345,7 +342,7 @@ def measure_costs(runnable: Runnable) -> Costs | None:
     """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on
     its own with the device idle around it.
 
-    None for more than TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything
+    None for more than _TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything
     else."""
     cp = cuda.cupy()
     space = runnable.workspace
@@ -361,7 +358,7 @@ def measure_costs(runnable: Runnable) -> Costs | None:
         return clock() - start, result
 
     total = sum(space.arrays[name].nbytes for name in names)
-    if total > TRANSFER_LIMIT:
+    if total > _TRANSFER_LIMIT:
         return None
     allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
     del memory

@@ -168,12 +168,6 @@ class InstructionMix:
         among its modifiers; `A|B` is either."""
         return sum(n for opcode, n in self.opcodes.items() if matches_opcode(opcode, pattern))
 
-    def executed_threads(self, pattern: str) -> int:
-        """Thread-level executions matching `pattern`."""
-        return sum(
-            n for opcode, n in self.thread_opcodes.items() if matches_opcode(opcode, pattern)
-        )
-
 
 def matches_opcode(opcode: str, pattern: str) -> bool:
     """Whether a SASS mnemonic matches: `LDS.128` matches `LDS.U.128` and `LDS.128`, not `LDS.64`;

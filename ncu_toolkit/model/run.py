@@ -1,5 +1,5 @@
-"""A run: what one collection left behind, as a value. Storage on disk is in `store.py`; rendering
-takes a `Run` and nothing else."""
+"""A run: one frozen value from the first case chosen to the pages made of it. `runs/store.py` keeps
+it on disk; a `Session` in `gpu/session.py` collects it."""
 
 from __future__ import annotations
 
@@ -31,31 +31,96 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class RunCase:
+    """One rung at one size and element type, and how far it came.
+
+    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot
+    run here), not run (the run ended before its turn). `message` gives the reason."""
+
+    family: str
+    rung: str
+    size: str
+    """Label of the size; `dims` holds its extents by dimension."""
+    dtype: str
+    dims: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    state: str = "planned"
+    message: str = ""
+    flops: float | None = None
+    compulsory_bytes: float | None = None
+    report: str = ""
+    """The report that holds its launches; empty where any of the run's may."""
+    source: str = ""
+    """Digest of the kernel's code (build.source_digest)."""
+
+    @property
+    def marker(self) -> str:
+        """The NVTX range that its launches are found by."""
+        return f"ncu-toolkit:{self.family}/{self.rung}:{self.size}:{self.dtype}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.family}/{self.rung} at {self.size}" + (
+            "" if self.dtype in ("float32", "") else f" {self.dtype}"
+        )
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still to be profiled."""
+        return self.state in ("planned", "timed", "not run")
+
+    @property
+    def final(self) -> bool:
+        """Whether running it again changes nothing: a wrong kernel stays wrong, and what cannot run
+        here still cannot."""
+        return self.state in ("failed", "skipped")
+
+
+@dataclass(frozen=True)
+class LadderOptions:
+    """Options of `profile` on a ladder, which `profile --resume` keeps."""
+
+    timing: bool = True
+    cache_control: str = "all"
+    redact: bool = False
+    redact_source: bool = False
+
+
+@dataclass(frozen=True)
 class Run:
-    """One run's data. `live` tells a run of this machine from a shipped recording."""
+    """One run. Timings, profiles and the curve are kept in files of their own; all else is
+    run.json."""
 
     id: str
     title: str
     created: str
     """ISO 8601, UTC."""
-    live: bool
-    device: Device
-    environment: Mapping[str, str]
-    """Labels and values in display order: driver, CUDA, ncu, clocks, tool version, …"""
-    commands: tuple[str, ...]
-    profiles: tuple[Profile, ...]
-    timings: tuple[Timing, ...] = ()
+    tool_version: str = ""
+    device: Device = Device("unknown", (0, 0))  # noqa: RUF009  Device is frozen
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Labels and values in display order: driver, CUDA, ncu, clocks, tool version."""
+    commands: tuple[str, ...] = ()
+    cases: tuple[RunCase, ...] = ()
     ceilings: Ceilings = field(default_factory=Ceilings)
     skipped: tuple[Skipped, ...] = ()
     report_files: tuple[str, ...] = ()
-    """Raw report files beside the pages, relative to the run's folder (may be compressed)."""
+    """Raw report files, relative to the run's folder (may be compressed)."""
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds spent outside kernels: build, allocation, initialisation, transfer, profiling."""
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each raw report by its name, as hexadecimal digits."""
+    asked: LadderOptions | None = None
+    """None for a program, a recording and a bench: they cannot be resumed."""
+    needs: tuple[str, ...] = ()
+    """What a program's launches must move and compute, as --needs gave it."""
+    live: bool = True
+    """Of this machine, not a shipped recording."""
+    timings: tuple[Timing, ...] = ()
+    profiles: tuple[Profile, ...] = ()
     curve: tuple[Timing, ...] = ()
     """Timings of a few rungs over many sizes, made in a run of their own; they take part in the
     curve over sizes and nowhere else."""
 
-
-def marker(family: str, rung: str, size: str, dtype: str) -> str:
-    """The NVTX range that a case's launches are found by."""
-    return f"ncu-toolkit:{family}/{rung}:{size}:{dtype}"
+    def case(self, marker: str) -> RunCase | None:
+        """The case of an NVTX range."""
+        return next((case for case in self.cases if case.marker == marker), None)

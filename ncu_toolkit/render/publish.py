@@ -18,7 +18,6 @@ from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Ceilings, Run
 from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import Manifest
 
 if TYPE_CHECKING:
     from ncu_toolkit.render.index_view import IndexPart
@@ -96,7 +95,7 @@ def _larger(a: float | None, b: float | None) -> float | None:
 PART: Final = "index-part.json.gz"
 
 
-def index_part_of(folder: Path, manifest: Manifest, run: Run | None) -> IndexPart:
+def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
     """A run's part of the front page: the one kept beside it where nothing it rests on has changed,
     else made anew and kept.
 
@@ -140,7 +139,7 @@ def _kept(path: Path, key: str) -> IndexPart | None:
         return None
 
 
-def _key(folder: Path, manifest: Manifest) -> str:
+def _key(folder: Path, manifest: Run) -> str:
     """What a part rests on: the run's own documents, its raw reports by size and time of change,
     and the code that judges and shows them."""
     state = hashlib.sha256(f"{_code()} {folder.name}".encode())

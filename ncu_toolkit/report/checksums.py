@@ -20,10 +20,10 @@ from ncu_toolkit.core.files import write_atomic
 SUFFIX: Final = ".sha256"
 _SUM: Final = re.compile(r"^\\?([0-9a-fA-F]{64}) [ *](.+)$")
 _CHUNK: Final = 1 << 20
-#: Most bytes of a list of sums: one for ten thousand files.
+#: Largest file of sums in bytes: ten thousand sums.
 _LIST_BYTES: Final = 1 << 20
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
-#: What marks a manifest as ours, in whole or cut off.
+#: How a run.json of this package starts.
 _OURS: Final = b'{\n "schema": "ncu-toolkit/run"'
 
 
@@ -46,8 +46,7 @@ def digest(path: Path) -> str:
 
 
 def verify(path: Path) -> Verdict:
-    """Hold a file against the sums that lie beside it. A sum that cannot be read is a problem: it
-    was written to be checked."""
+    """Compare a file with the checksums beside it. A checksum that cannot be read is a problem."""
     expected: list[tuple[str, str]] = []
     try:
         for found in (_side_file(path), _manifest(path)):
@@ -67,7 +66,7 @@ def verify(path: Path) -> Verdict:
 
 
 def write(path: Path) -> Path:
-    """Write `<path>.sha256`, fit for `sha256sum --check` in the same folder; returns it."""
+    """Write `<path>.sha256`, which `sha256sum --check` takes; returns it."""
     side = path.with_name(path.name + SUFFIX)
     write_atomic(side, f"{digest(path)}  ".encode() + os.fsencode(path.name) + b"\n")
     return side

@@ -1,4 +1,4 @@
-"""The outer framing of a report file, checked before the profiler's own module is trusted with it.
+"""The outer framing of a report file, checked before NVIDIA's module reads it.
 
 A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-prefixed block header
 (a protobuf message) that declares how many sources, results and range results follow in its payload
@@ -41,8 +41,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Framing:
-    """What the file declares. `problem` is empty when all of it fits the file's size, else where
-    and how it does not."""
+    """The file's contents as declared. `problem` is empty when all of it fits the file's size, else
+    where and how it does not."""
 
     size: int
     blocks: tuple[Block, ...]
@@ -77,8 +77,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Top-level protobuf fields of a message as (number, integer or bytes)."""
     at, end = 0, len(data)
     while at < end:
-        # most tags and lengths are one byte; a call for each would be half of what checking a
-        # report costs
+        # Most tags and lengths are one byte; a call for each would take half of the time of
+        # checking a report.
         tag = data[at]
         at += 1
         if tag > 0x7F:
@@ -118,8 +118,8 @@ def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def parse(data: bytes) -> Framing:
-    """Walk the framing of a report. Never raises: a file that stops fitting gets `problem` and the
-    blocks before it."""
+    """Parse the framing of a report. Never raises: a damaged file gets `problem` and the blocks
+    before it."""
     blocks: list[Block] = []
     at = 4
     try:
@@ -166,7 +166,7 @@ def read_bytes(path: Path) -> bytes:
             not a report, saying what it looks like instead.
     """
     try:
-        return files.read_bytes(path, check=lambda head: refuse_strangers(path, head))
+        return files.read_bytes(path, check=lambda head: _refuse_foreign(path, head))
     except FileNotFoundError:
         raise InputProblem(
             f"no report at '{path}'",
@@ -185,7 +185,7 @@ def read_bytes(path: Path) -> bytes:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
 
 
-def refuse_strangers(path: Path, data: bytes) -> None:
+def _refuse_foreign(path: Path, data: bytes) -> None:
     """Raise InputProblem for anything that does not start like a report, naming what it is."""
     if data.startswith(MAGIC):
         return

@@ -1,5 +1,5 @@
-"""What a whole report says of itself: what of the file is missing, and which two figures of one
-launch do not fit together.
+"""Integrity of a report: which parts of the file are missing, and which two figures of one launch
+contradict each other.
 
 The format carries no checksum. Each relation here was seen to hold on every real launch there is
 (docs/integrity.md counts them); a relation that one intact report breaks is removed, not excused.
@@ -19,27 +19,10 @@ from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed
 
 #: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
-EXACT: Final = 1e-9
-#: Newest ncu (year, number) whose messages are known; what cannot be read in a newer file may be a
-#: change of the format.
+_EXACT: Final = 1e-9
+#: Newest ncu (year, number) whose messages are known. A message of a newer one that cannot be read
+#: may be a change of the format.
 KNOWN: Final = (2026, 3)
-
-#: Every relation between figures of one launch, and what it proves where it holds.
-RELATIONS: Final[Mapping[str, str]] = {
-    "sum = average × units": "a figure's `.avg` and `.sum` are of one measurement: the units are "
-    "the same for all figures of a kind (`sm`, `lts`)",
-    "minimum ≤ average ≤ maximum": "a figure's `.min`, `.avg` and `.max` are of one measurement",
-    "X / X.per_second = duration": "the kernel's time is the one that its rates were made with",
-    "DRAM bytes = read + written": "the traffic of device memory is of one measurement",
-    "latency = warps / issue rate": "the total of the stall reasons fits occupancy and issue rate",
-    "grid and block = their products": "grid, block and number of threads are of one launch",
-    "waves = grid / (limit × SMs)": "the waves fit the grid, the block limits and the SMs",
-    "total = sum over instructions": "counts by instruction and their total are of one launch",
-    "samples = sum over stall reasons": "PC samples by stall reason and their number are of one launch",
-    "lanes ≤ 32 × warps": "an instruction's counts of threads and warps fit together",
-    "not issued ≤ all samples": "an instruction's two tables of samples fit together",
-    "code is in the file": "the machine code that a launch names was not lost",
-}
 
 _AVG, _SUM, _MIN, _MAX, _RATE = b".avg", b".sum", b".min", b".max", b".per_second"
 _TIME: Final = b"gpu__time_duration.sum"
@@ -55,8 +38,8 @@ _SHORT: Final[Mapping[str, str]] = {
 
 
 class Check(NamedTuple):
-    """A relation looked at in one launch: the profiler's names of the figures in it, and the
-    sentence that names two which do not fit, empty where the relation holds."""
+    """A relation checked in one launch: the metrics in it, and the sentence that names two that
+    contradict each other, empty where the relation holds."""
 
     relation: str
     metrics: tuple[str, ...]
@@ -75,8 +58,8 @@ def contradictions(checks: Iterable[Check]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found. `damage` names bytes that cannot be read; `missing` what a whole file has and
-    this one has not; `contradictions` are by launch in file order, as in `Profile`."""
+    """The findings. `damage` names bytes that cannot be read; `missing` the parts that every whole
+    file has and this one lacks; `contradictions` are by launch in file order, as in `Profile`."""
 
     damage: str = ""
     missing: str = ""
@@ -84,7 +67,7 @@ class Inspection:
 
 
 def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
-    """Look at what the framing holds. `frame` must be of `data`.
+    """Inspect the blocks of a report. `frame` must be of `data`.
 
     Args:
         version: the ncu that wrote the file, "2025.3.1", empty where it does not say. Messages of
@@ -92,7 +75,7 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
     damage: list[str] = []
-    held: set[int] = set()
+    present: set[int] = set()
     named: set[int] = set()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     try:
@@ -102,7 +85,7 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
     for block in frame.blocks:
         for offset, length in block.sources:
             try:
-                held.add(messages.read_source(data[offset : offset + length]).identifier)
+                present.add(messages.read_source(data[offset : offset + length]).identifier)
             except Malformed as error:
                 damage.append(f"at offset {offset}, in the source of a kernel: {error}")
     places = (place for block in frame.blocks for place in block.results)
@@ -116,21 +99,21 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
             continue
         named.update(sources)
         figures = {name: value for name, value in values.items() if isinstance(value, float)}
-        broken = contradictions((*_code(sources, held), *_figures(figures)))
+        broken = contradictions((*_code(sources, present), *_figures(figures)))
         if broken:
             found[index] = broken
     return Inspection(
         "" if newer else "; ".join(damage[:1]),
-        _missing(frame, version, bool(named and held - named)),
+        _missing(frame, version, bool(named and present - named)),
         found,
     )
 
 
 def _missing(frame: Framing, version: str, unused: bool) -> str:
-    """What every whole file has. ncu writes its version after the first launch, and the code of a
-    kernel before its first launch."""
+    """Parts that every whole file has. ncu writes its version after the first launch, and the code
+    of a kernel before its first launch."""
     if frame.problem:
-        return ""  # what follows the break is lost, as is said there
+        return ""  # The damage is reported as such.
     if not version:
         return "it does not say which ncu wrote it, as every whole report does: it was cut off between two launches"
     if unused:
@@ -138,11 +121,11 @@ def _missing(frame: Framing, version: str, unused: bool) -> str:
     return ""
 
 
-def _code(sources: tuple[int, ...], held: set[int]) -> Iterator[Check]:
-    """A launch names the code that it ran, and the file has it. It concerns all of the launch: most
-    rules read the code."""
+def _code(sources: tuple[int, ...], present: set[int]) -> Iterator[Check]:
+    """Check that the file has the code that a launch names. Most rules read it, so the
+    contradiction is of the whole launch."""
     if sources:
-        lost = not held.issuperset(sources)
+        lost = not present.issuperset(sources)
         yield Check(
             "code is in the file",
             (),
@@ -173,7 +156,7 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
         if suffix or low is None or high is None or not math.isfinite(low + high):
             continue
         relation = "minimum ≤ average ≤ maximum"
-        slack = EXACT * max(abs(low), abs(high))
+        slack = _EXACT * max(abs(low), abs(high))
         if average < low - slack:
             yield _check(relation, False, (name, average), (stem + _MIN, low))
         else:
@@ -195,7 +178,7 @@ def _units(pairs: Iterable[tuple[float, float]]) -> int:
 
 def _agree(average: float, total: float, units: int) -> bool:
     """Whether a sum is its average times the units; 1 for percentages."""
-    return abs(total - average * units) <= EXACT * max(1.0 if units == 1 else 0.0, abs(total))
+    return abs(total - average * units) <= _EXACT * max(1.0 if units == 1 else 0.0, abs(total))
 
 
 def _check(
@@ -212,8 +195,8 @@ def _check(
 
 
 def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Every rate is its figure over the kernel's time. Where most rates disagree it is the time
-    that does not fit, and one sentence says so."""
+    """Check that every rate is its figure over the kernel's time. Where most rates disagree the
+    time is wrong, and one sentence says so."""
     time = values.get(_TIME)
     if time is None or not math.isfinite(time):
         return
@@ -245,7 +228,7 @@ def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
 
 
 def _same(left: float, right: float) -> bool:
-    return abs(left - right) <= EXACT * max(abs(left), abs(right))
+    return abs(left - right) <= _EXACT * max(abs(left), abs(right))
 
 
 def _products(values: Mapping[bytes, float]) -> Iterator[Check]:
@@ -303,10 +286,10 @@ def _equations(values: Mapping[bytes, float]) -> Iterator[_Equation]:
     )
     limits = {values[name]: name for name in _LIMITS if name in values}
     sms = raw["launch_sms"] if values.get(raw["launch_sms"]) else raw["device_sms"]
-    grid, held = values.get(raw["grid"]), min(limits, default=0.0) * values.get(sms, 0.0)
+    grid, resident = values.get(raw["grid"]), min(limits, default=0.0) * values.get(sms, 0.0)
     yield (
         "waves = grid / (limit × SMs)",
         raw["waves"],
         (raw["grid"], *([limits[min(limits)]] if limits else []), sms),
-        grid / held if grid is not None and held else None,
+        grid / resident if grid is not None and resident else None,
     )

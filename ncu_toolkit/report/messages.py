@@ -1,5 +1,4 @@
-"""What stands in a report's protobuf messages, as far as it was learnt from real files of ncu
-2020.3 to 2025.3.
+"""Fields of a report's protobuf messages, learnt from real files of ncu 2020.3 to 2025.3.
 
 The profiler's own module reads the figures; this reads the few things that it does not tell (which
 machine code a launch ran) and what a check of the module's answers needs. Field numbers are named
@@ -18,9 +17,9 @@ from typing import Final
 from ncu_toolkit.report.framing import Block, Framing, Malformed, fields
 
 # a source message: its id, the module's machine code, the source files and the functions in it
-SOURCE_ID: Final = 1
+_SOURCE_ID: Final = 1
 SOURCE_CODE: Final = 4
-SOURCE_FILES: Final = 8
+_SOURCE_FILES: Final = 8
 SOURCE_FUNCTIONS: Final = 9
 _ELF: Final = b"\x7fELF"
 # in a function of a source message
@@ -28,11 +27,11 @@ _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
 # in a source file of a source message
 _FILE_NAME, _FILE_TEXT = 1, 2
 # a result message
-RESULT_MANGLED: Final = 5
-RESULT_FUNCTION: Final = 6
+_RESULT_MANGLED: Final = 5
+_RESULT_FUNCTION: Final = 6
 _GRID, _BLOCK = 10, 11
 RESULT_METRIC: Final = 13
-RESULT_SOURCES: Final = 15
+_RESULT_SOURCES: Final = 15
 
 
 def results(data: bytes, frame: Framing) -> Iterator[tuple[Block, bytes]]:
@@ -58,7 +57,8 @@ class Code:
 
 
 def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
-    """For each launch in file order its code.
+    """The code of each launch in file order. None where the file does not say: no or several
+    sources for a launch, or two different codes under one id.
 
     None where the file does not say: no or several sources for a launch, or two different codes
     under one id."""
@@ -97,11 +97,11 @@ def read_source(message: bytes) -> Source:
     functions: dict[bytes, int] = {}
     files: dict[str, str] = {}
     for number, value in fields(message):
-        if number == SOURCE_ID and isinstance(value, int):
+        if number == _SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
             digest = hashlib.sha256(value).digest() if value.startswith(_ELF) else b""
-        elif number == SOURCE_FILES and isinstance(value, bytes):
+        elif number == _SOURCE_FILES and isinstance(value, bytes):
             for _, entry in fields(value):
                 parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
                 name, text = parts.get(_FILE_NAME), parts.get(_FILE_TEXT)
@@ -191,8 +191,8 @@ def _scalar(message: bytes) -> float | bytes | None:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which code a launch ran: its function's mangled name and its sources' ids. A profiled range
-    or graph has neither."""
+    """A launch's code: its function's mangled name and its sources' ids. A profiled range or graph
+    has neither."""
 
     mangled: bytes
     sources: tuple[int, ...]
@@ -203,11 +203,11 @@ def identity(message: bytes) -> Identity:
     mangled = b""
     sources: list[int] = []
     for number, value in fields(message):
-        if number == RESULT_SOURCES and isinstance(value, bytes):
+        if number == _RESULT_SOURCES and isinstance(value, bytes):
             sources += [
                 entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)
             ]
-        elif number == RESULT_MANGLED and isinstance(value, bytes):
+        elif number == _RESULT_MANGLED and isinstance(value, bytes):
             mangled = value
     return Identity(mangled, tuple(sources))
 
@@ -242,7 +242,7 @@ def command_line(frame: Framing) -> str:
 
 
 class Text(Enum):
-    """What a text of the format holds, for redaction."""
+    """Kinds of text, for redaction."""
 
     KEEP = auto()
     """A name of a kernel, a metric, a section: it stays."""
@@ -293,10 +293,10 @@ HEADER: Final[Shape] = {
     _HEADER_SESSION: _SESSION_DATA, _HEADER_STRINGS: {1: _K}, _HEADER_PROCESS: {2: Text.HOST, 3: _W},
 }  # fmt: skip
 SOURCE: Final[Shape] = {
-    2: Text.CODE, 3: Text.CODE, SOURCE_CODE: Text.BINARY, SOURCE_FILES: {1: {1: Text.FILE, 2: Text.CODE}},
+    2: Text.CODE, 3: Text.CODE, SOURCE_CODE: Text.BINARY, _SOURCE_FILES: {1: {1: Text.FILE, 2: Text.CODE}},
     SOURCE_FUNCTIONS: {1: {1: _K}, 2: {1: _K}},
 }  # fmt: skip
-#: Of these a launch has thousands of numbers and few texts.
+#: A launch has thousands of numbers and few texts of these.
 METRIC: Final[Shape] = {_METRIC_VALUE: _VALUE, METRIC_INSTANCE: {1: _VALUE, 2: _VALUE, 3: _VALUE}}
 _COMMENT: Final[Shape] = {1: {1: _K}, 2: _W, 3: _W}
 _RULE_ITEM: Final[Shape] = {
@@ -311,7 +311,7 @@ _NVTX: Final[Shape] = {
 _STACK: Final[Shape] = {1: {1: _W, 3: Text.FILE, 4: Text.QUOTE}}
 _PM: Final[Shape] = {1: _K, 2: _N}
 RESULT: Final[Shape] = {
-    RESULT_MANGLED: _K, RESULT_FUNCTION: _K, 7: _K, 9: _N, _GRID: _N, _BLOCK: _N, 12: _W, RESULT_METRIC: METRIC, RESULT_SOURCES: SOURCE, 17: _Y,
+    _RESULT_MANGLED: _K, _RESULT_FUNCTION: _K, 7: _K, 9: _N, _GRID: _N, _BLOCK: _N, 12: _W, RESULT_METRIC: METRIC, _RESULT_SOURCES: SOURCE, 17: _Y,
     18: _COMMENT, 19: _RULE, 21: _NVTX, 24: {2: _L}, 25: _N, 26: _W, 27: _W, 28: _STACK, 31: _K, 32: _STACK, 33: Text.BINARY, 34: Text.BINARY,
     36: _PM, 37: _N, 38: {1: _N, 2: _N, 3: _K, 4: {2: _T, 3: _T}}, 39: _K,
 }  # fmt: skip
@@ -327,8 +327,8 @@ _GRAPH_RESULT: Final[Shape] = {
     3: _W, 4: METRIC, 7: _Y, 8: _COMMENT, 10: _NVTX, 13: _N, 14: _W, 15: _W, 16: _STACK, 17: _N, 19: _STACK, 20: Text.BINARY, 21: Text.BINARY,
     22: _RULE, 24: _PM, 25: _N, 26: _K,
 }  # fmt: skip
-#: What a block's payload holds behind its sources, in this order: the number of a header's field
-#: that counts them, and what they are.
+#: Parts of a block's payload after its sources, in order: the header field that counts them, and
+#: their message.
 RESULTS: Final[tuple[tuple[int, Shape], ...]] = (
     (2, RESULT), (7, _RANGE_RESULT), (8, _COMMANDS_RESULT), (9, _GRAPH_RESULT),
 )  # fmt: skip

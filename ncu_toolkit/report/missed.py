@@ -1,4 +1,4 @@
-"""Which of a program's launches a report cannot hold, by the filters that ncu was given.
+"""Launches of a program that a report cannot hold, by ncu's filters.
 
 A report says nothing of launches that were not profiled: neither how many there were (the numbers
 that launches carry count all calls of CUDA) nor how long they took. Its command line is all there
@@ -23,12 +23,12 @@ _FLAGS: Final = frozenset(
 _LONG: Final = {
     "-k": "--kernel-name", "--kernel-regex": "--kernel-name", "-s": "--launch-skip", "-c": "--launch-count"
 }  # fmt: skip
-#: Options that choose launches, and how what is left is called.
+#: Options that filter launches, and their words in the sentence.
 _CHOOSE: Final = {
     "--kernel-name": "kernels that match", "--kernel-id": "launches with the id", "--nvtx-include": "launches inside the NVTX range",
     "--nvtx-exclude": "launches outside the NVTX range", "--range-filter": "launches in the range",
 }  # fmt: skip
-#: A pattern as long as this is shown in full.
+#: Longest pattern that is shown in full.
 _SHOWN: Final = 60
 #: Kernels that wait for other GPUs. Kernel replay runs one launch at a time, so that they wait
 #: forever (Nsight Compute Kernel Profiling Guide, "Kernel Replay").
@@ -36,8 +36,8 @@ _COLLECTIVE: Final = re.compile(r"nccl(Dev)?Kernel|nvshmem|cross_device_reduce")
 
 
 def left_out(frame: Framing) -> str:
-    """One line on the launches that ncu was told to leave out of a report; empty where it was told
-    nothing, or the report does not say."""
+    """One line on the launches that ncu's filters left out; empty where there are no filters, or
+    the report has no command line."""
     try:
         processes = {messages.process(block) for block in frame.blocks if block.results}
         command = messages.command_line(frame)
@@ -80,7 +80,7 @@ def is_collective(kernel: str) -> bool:
     return bool(_COLLECTIVE.search(kernel))
 
 
-#: What to do about a collective that was not finished.
+#: Remedy for a collective that was not finished.
 COLLECTIVE: Final = (
     "a collective waits for other GPUs, and kernel replay runs it alone: leave it out by name, "
     "or profile a range (ncu --replay-mode app-range)"

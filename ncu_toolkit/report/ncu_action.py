@@ -29,8 +29,8 @@ def profile_of(
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
 ) -> Profile:
-    """A launch. `contradictions` were found outside the module; those of its instruction table are
-    added."""
+    """A launch as a Profile. `contradictions` are those of integrity.py; those of its instruction
+    table are added."""
     names = frozenset(action.metric_names())
     device = _device(action, names)
     readings = {
@@ -194,8 +194,8 @@ def _status(
 
 
 def _workload(action: Any) -> str:
-    """What was profiled where it is no kernel; empty for kernels, and for modules that do not
-    say."""
+    """The kind of thing that was profiled, such as a graph; empty for kernels, and for modules that
+    do not say."""
     kinds = {
         "WorkloadType_RANGE": "a range of launches",
         "WorkloadType_GRAPH": "a CUDA graph",
@@ -234,6 +234,5 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
 
 
 def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
-    """One launch as the profiler holds it while it applies its rules: the same object as in a file,
-    but for what rules have said."""
+    """One launch inside Nsight Compute, without messages of rules."""
     return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, {})

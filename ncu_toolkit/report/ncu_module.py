@@ -1,5 +1,5 @@
-"""NVIDIA's report module: where it is found, and whether this process may hold it. The only
-importer of `ncu_report`.
+"""NVIDIA's report module: finding it, and whether this process may load it. The only importer of
+`ncu_report`.
 
 Modules up to 2025 at least bring a C++ library of their own and export its symbols, some of which a
 process can hold only once. Loaded after CuPy or PyTorch, which bring the system's, such a module
@@ -31,8 +31,8 @@ def module() -> Any:
 
 
 def fits_here() -> bool:
-    """Whether the module may be used in this process: it came before any other C++ code, or would
-    if it were loaded now."""
+    """Whether the module can be used in this process: it was loaded before other C++ code, or would
+    be."""
     return _loaded()[1] if "ncu_report" in sys.modules else not _others()
 
 
@@ -57,8 +57,7 @@ def _loaded() -> tuple[Any, bool]:
 
 
 def _others() -> bool:
-    """Whether the system's C++ library is in this process: with it came code that shares its
-    symbols. False where that cannot be told."""
+    """Whether the system's C++ library is loaded in this process. False where that is unknown."""
     try:
         return _LIBRARY in _MAPS.read_text(encoding="utf-8", errors="replace")
     except OSError:

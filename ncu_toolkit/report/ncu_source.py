@@ -23,22 +23,21 @@ from ncu_toolkit.report.messages import Code
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
-#: What the module says of code that it cannot read.
+#: The module's text for code that it cannot read.
 _NO_TEXT: Final = ("", "N/A")
-#: A number of more than 32 bits: the absolute address that a branch goes to, where it is near the
-#: code.
+#: A number of more than 32 bits, which near the code is the absolute target of a branch.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
-#: Below this an address could be taken for an ordinary operand: such code is asked for anew in each
+#: Least address: a smaller one could be an ordinary operand, and such code is read anew for each
 #: launch.
 _LOWEST_BASE: Final = 1 << 32
 #: How far from the code's start an address may be.
 _REACH: Final = 1 << 28
-#: Around the distance of an address in a text that is kept; no SASS holds this character.
+#: Marks a relative address in a cached text; no SASS holds this character.
 _MARK: Final = "\x01"
 _DISTANCE: Final = re.compile(f"{_MARK}(-?[0-9]+){_MARK}")
-#: What a kept file says it is; another number for whatever changes in it.
+#: Format of a cached file; change it with the content.
 _FORMAT: Final = 1
-#: Bytes of texts kept in all; 25 launches take about 2 MB.
+#: Largest cache of texts in bytes; 25 launches take about 2 MB.
 KEPT_BYTES: Final = 64 << 20
 
 
@@ -49,18 +48,17 @@ Line = tuple[str, str, int]
 
 @dataclass
 class CodeTexts:
-    """SASS text and source line by machine code and place in it. Disassembling is what costs most;
+    """SASS text and source line by machine code and address. Disassembly takes most of the time;
     launches of one kernel share it, and so do reports.
 
     Both depend on the code and on nothing else but where the code was loaded: addresses in a text
-    are kept as distances from there. That gave the same in all 84 573 lines that came again, at
+    are cached as distances from there. That gave the same in all 84 573 lines that came again, at
     other addresses or in other reports (docs/decisions/07-what-reading-costs.md)."""
 
     codes: Mapping[int, Code | None] = field(default_factory=dict)
     """The code of each launch by its place in the file; None where that is not known."""
     folder: Path | None = None
-    """Where lines are kept from one report to the next, for the module that makes them; None where
-    they are not."""
+    """Folder of cached lines for the module that makes them; None without a cache."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
     written: int = 0
@@ -72,10 +70,12 @@ class CodeTexts:
         base, known = code.base, self._known(code)
         found = []
         for address in addresses:
-            kept = known.get(address - base)
-            if kept is not None:
+            cached = known.get(address - base)
+            if cached is not None:
                 found.append(
-                    (_placed(kept[0], base), kept[1], kept[2]) if _MARK in kept[0] else kept
+                    (_placed(cached[0], base), cached[1], cached[2])
+                    if _MARK in cached[0]
+                    else cached
                 )
                 continue
             line = _asked(action, address)
@@ -111,15 +111,14 @@ class CodeTexts:
         )
 
     def complete(self) -> bool:
-        """Whether every launch's code that is in the report was kept from another; what is not in
-        it has no text as a rule."""
+        """Whether the lines of every launch's code came from the cache."""
         return all(
             path.is_file() for code in self.codes.values() if (path := self._file(code)) is not None
         )
 
     def keep(self, code: Code | None) -> None:
-        """Keep the lines of a code that no contradiction makes doubtful for other reports. A folder
-        that cannot be written to is no loss."""
+        """Cache the lines of code without contradictions. A folder that cannot be written is
+        ignored."""
         path = self._file(code)
         if code is None or path is None or code.digest not in self._new:
             return
@@ -129,7 +128,7 @@ class CodeTexts:
             with contextlib.suppress(OSError):
                 path.parent.mkdir(
                     parents=True, exist_ok=True, mode=0o700
-                )  # what runs on somebody's GPU is nobody else's business
+                )  # Only the user may read the cached code.
                 replace_file(
                     path,
                     json.dumps(
@@ -148,27 +147,27 @@ def _asked(action: Any, address: int) -> Line:
     return (text, str(info.file_name()), int(info.line())) if info is not None else (text, "", 0)
 
 
-def _placed(kept: str, base: int) -> str:
-    """A kept text as it reads where the code is loaded at `base`."""
-    return _DISTANCE.sub(lambda distance: hex(base + int(distance[1])), kept)
+def _placed(cached: str, base: int) -> str:
+    """A cached text with its addresses for code that is loaded at `base`."""
+    return _DISTANCE.sub(lambda distance: hex(base + int(distance[1])), cached)
 
 
 def _read_lines(path: Path | None) -> dict[int, Line]:
-    """Kept lines by place; none where the file is not there or not whole."""
+    """Cached lines by address; empty where the file is missing or damaged."""
     try:
-        kept = json.loads(path.read_bytes()) if path is not None else {}
-        if kept.get("format") != _FORMAT:
+        cached = json.loads(path.read_bytes()) if path is not None else {}
+        if cached.get("format") != _FORMAT:
             return {}
         return {
             int(place): (str(text), str(file), int(line))
-            for place, text, file, line in kept["lines"]
+            for place, text, file, line in cached["lines"]
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
 def trim(folder: Path) -> None:
-    """Drop the oldest of the kept files below a folder until KEPT_BYTES are left."""
+    """Delete the oldest cached files below a folder until KEPT_BYTES are left."""
     with contextlib.suppress(OSError):
         files = sorted(
             ((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")),
@@ -215,8 +214,8 @@ class _Tables:
         return ids, values
 
     def _addresses(self, ids: Any, count: int) -> list[int]:
-        # the profiler writes the tables of one pass for the same instructions in the same order:
-        # same ends and count, same table
+        # Tables of one pass have the same instructions in the same order: equal ends and count
+        # mean an equal table.
         key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
         if key not in self._ids:
             self._ids[key] = list(map(ids.as_uint64, range(count)))
@@ -228,7 +227,7 @@ class _Tables:
 
 
 def _summed(relation: str, name: str, total: float, parts: float, of: str) -> Check:
-    """Whether a total that the profiler gives is the sum of its parts."""
+    """Whether a total is the sum of its parts."""
     problem = "" if total == parts else f"{name} is {total:.0f}, and {parts:.0f} summed over {of}"
     return Check(relation, (name,), problem)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-#: Names that say nothing about a machine or its user.
+#: Names that are no secret.
 COMMON: Final = frozenset(
     {"root", "localhost", "linux", "windows", "ubuntu", "user", "users", "home", "127.0.0.1"}
 )
@@ -41,11 +41,11 @@ _PATHS: Final = re.compile(
     """,
     re.VERBOSE,
 )
-#: Percent-escaped, the separators among it.
+#: Percent-escaped paths, with their separators.
 _ESCAPED: Final = re.compile(
     r"(?<![^\s\"'<>=\0])[^\s\"'<>=\0%]*(?:%(?!2[Ff]|5[Cc])[^\s\"'<>=\0%]*)*%(?:2[Ff]|5[Cc])[^\s\"'<>\0]*"
 )
-#: A path of one component cannot be told from a quotient in code; in text it can.
+#: A path of one component looks like a quotient in code; in text it does not.
 _ONE: Final = re.compile(
     rf"{_BEFORE}(?<!:)/(?P<one>(?=[^\W\d_]|[._]\w|\d\w){_WORD})(?=$|[\s\"'`,;:)>\0]|\.(?:\s|$))"
 )
@@ -70,7 +70,7 @@ _MAC: Final = re.compile(
 _UUID: Final = re.compile(
     r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"
 )
-#: What every address but an e-mail's has in it.
+#: Characters of every address except an e-mail's.
 _DIGITS: Final = re.compile(r"[0-9A-Fa-f][-.:][0-9A-Fa-f:]")
 _EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+(?:@|%40)[\w-]+(?:\.[\w-]+)*\.[^\W\d]{2,}")
 _LOGIN: Final = re.compile(
@@ -83,7 +83,7 @@ _EXTENSION: Final = re.compile(r"\.\w{1,12}$")
 
 
 def neutral(text: str) -> str:
-    """As many bytes that say nothing; separators stay so that a path stays a path."""
+    """Neutral text of the same length; separators stay so that a path stays a path."""
     return "".join(
         char if char in "/.\\:" else "x" * len(char.encode("utf-8", "surrogateescape"))
         for char in text
@@ -178,13 +178,13 @@ class Rules:
             return self.text(path)
         return self.path(path + "/")[:-1]
 
-    def kept(self, text: str) -> str:
+    def names_only(self, text: str) -> str:
         """A text that stays: only names that somebody asked for go."""
         return _replaced(self._names, text, neutral)
 
     def label(self, text: str) -> str:
         """A text that no user writes (a label, a metric's value): paths and addresses go."""
-        return self.kept(_by_line(self._line, text))
+        return self.names_only(_by_line(self._line, text))
 
     def text(self, text: str) -> str:
         """A text that a user or a program may have written."""
@@ -203,7 +203,7 @@ class Rules:
     def _named(self, text: str) -> str:
         text = _replaced(self._words, text, neutral)
         text = _replaced(self._files, text, self.base)
-        return self.kept(text)
+        return self.names_only(text)
 
     def _without_paths(self, text: str, *, one: bool) -> str:
         if "/" not in text and "\\" not in text and "%" not in text:
@@ -230,12 +230,12 @@ class Rules:
         last = path[at:]
         plain = "." in last.strip(".") and " " not in last and "%" not in last
         if found.lastgroup == "one":
-            told = "/" + neutral(path)
-            return found.group()[: -len(path) - 1] + told
-        told = self._all_folders(path[:at]) + (
+            shown = "/" + neutral(path)
+            return found.group()[: -len(path) - 1] + shown
+        shown = self._all_folders(path[:at]) + (
             (self.base(last) if self.bases else last) if plain else self.component(last)
         )
-        return found.group()[: len(found.group()) - len(path)] + told
+        return found.group()[: len(found.group()) - len(path)] + shown
 
 
 def _longest(names: Iterable[str]) -> list[str]:

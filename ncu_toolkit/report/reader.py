@@ -30,7 +30,7 @@ from ncu_toolkit.report import (
 )
 from ncu_toolkit.report.ncu_source import CodeTexts
 
-#: Seconds for a report that another process reads: ten thousand launches take minutes.
+#: Time limit for a report that a worker reads: ten thousand launches take minutes.
 TIMEOUT: Final = 3600.0
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
@@ -44,16 +44,15 @@ class LoadedReport:
     ncu_version: str
     declared_launches: int
     damage: str = ""
-    """Empty where every byte can be read; else where the file stops making sense (only with
+    """Empty where every byte can be read; else where the damage starts (only with
     allow_partial)."""
     missing: str = ""
-    """What is missing of a file that can be read: launches that it declares, or the end of it."""
+    """Missing launches or the missing end of a readable file."""
     read_launches: int = 0
     checksum: str = ""
-    """Where a matching SHA-256 of the file was found; empty where there is none to hold it
-    against."""
+    """The file with the matching SHA-256; empty where there is none."""
     left_out: str = ""
-    """Launches that ncu was told not to profile (missed.py)."""
+    """A sentence on launches that ncu's filters left out (missed.py)."""
 
 
 def load_profiles(
@@ -78,10 +77,10 @@ def load_report(
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
     if ncu_module.fits_here():
-        return read_here(path, instructions, allow_partial)
+        return _read_here(path, instructions, allow_partial)
     task = (path, instructions, allow_partial)
     (done,) = workers.run(
-        "ncu_toolkit.report.reader:read_here",
+        "ncu_toolkit.report.reader:_read_here",
         [task],
         jobs=1,
         timeout=TIMEOUT,
@@ -93,8 +92,8 @@ def load_report(
     return report
 
 
-def read_here(path: Path | str, instructions: bool, allow_partial: bool) -> LoadedReport:
-    """`load_report` in this very process: for processes that have loaded nothing else."""
+def _read_here(path: Path | str, instructions: bool, allow_partial: bool) -> LoadedReport:
+    """`load_report` in this process, which must not have loaded other C++ code."""
     profiles: list[Profile] = []
     report = visit_report(
         path, profiles.append, instructions=instructions, allow_partial=allow_partial
@@ -104,13 +103,12 @@ def read_here(path: Path | str, instructions: bool, allow_partial: bool) -> Load
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a report's launches, with all that a process must know to read them without a look at
-    the whole file."""
+    """A part of a report's launches, with all that a process needs to read them."""
 
     codes: Mapping[int, messages.Code | None]
     """The launches by their places in the file, and what code each ran."""
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
-    """What integrity.py found of each launch, by its place in the file."""
+    """Contradictions of each launch by its place in the file."""
     ncu_version: str
 
 
@@ -150,8 +148,7 @@ def visit_report(
 
 
 def prepare(path: Path, codes: Sequence[messages.Code | None]) -> None:
-    """Do in a process that is to read launches of a plain report what takes long and is the same
-    for all of them.
+    """Warm up a process that will read launches of a plain report.
 
     That is a tenth of a second for the first launch that is opened, and four more for the first
     instruction that is disassembled, which no launch may need."""
@@ -166,7 +163,7 @@ def prepare(path: Path, codes: Sequence[messages.Code | None]) -> None:
         (0, None),
     )
     action = context.range_by_idx(0).action_by_idx(index)
-    if code is not None and not CodeTexts(dict(enumerate(codes)), texts_folder(ncu)).complete():
+    if code is not None and not CodeTexts(dict(enumerate(codes)), _texts_folder(ncu)).complete():
         action.sass_by_pc(code.base)
 
 
@@ -190,7 +187,7 @@ def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Pat
         path.suffix == ".ncu-rep"
         and not frame.problem
         and os.fsencode(path).decode("utf-8", "replace") == str(path)
-        and path.stat().st_size == len(data)  # else it is packed, whatever its name
+        and path.stat().st_size == len(data)  # else it is compressed, whatever its name
     ):
         return path
     readable = scratch / "report.ncu-rep"
@@ -260,18 +257,17 @@ def examine(
 
 
 def ncu_version_in(data: bytes) -> str:
-    """The version of the ncu that wrote the report, from its session data; empty where it is not
-    there."""
+    """The version of the ncu that wrote the report; empty where the report does not say."""
     found = _VERSION.search(data)
     return found.group(1).decode() if found else ""
 
 
-def texts_folder(ncu: Any) -> Path | None:
-    """Where SASS texts are kept that this very module made; None where there is no place for it."""
+def _texts_folder(ncu: Any) -> Path | None:
+    """Folder of cached SASS texts of this module; None without a cache."""
     try:
         made = Path(getattr(ncu, "_ncu_report", ncu).__file__).stat()
         return cache.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
-    except (OSError, EnvironmentProblem):  # there may be no home
+    except (OSError, EnvironmentProblem):  # There may be no home folder.
         return None
 
 
@@ -301,7 +297,7 @@ def _visit(
         contradictions = _of_every_launch(
             contradictions, sum(each.num_actions() for each in ranges)
         )
-    texts = CodeTexts(codes, texts_folder(ncu)) if instructions else None
+    texts = CodeTexts(codes, _texts_folder(ncu)) if instructions else None
     found = 0
     with without_collector():
         for range_index, report_range in enumerate(ranges):
@@ -312,8 +308,8 @@ def _visit(
                 action = report_range.action_by_idx(action_index)
                 if wanted is None or wanted(ncu_action.kernel_name(action)):
                     origin = Origin(name, range_index, action_index, part.ncu_version)
-                    doubts = contradictions.get(found - 1, {})
-                    visit(ncu_action.profile_of(action, origin, texts, doubts))
+                    found_there = contradictions.get(found - 1, {})
+                    visit(ncu_action.profile_of(action, origin, texts, found_there))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found
@@ -322,10 +318,10 @@ def _visit(
 def _of_every_launch(
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]], launches: int
 ) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
-    """What does not fit in one launch, said of all: where it is not known which one it is."""
-    said = {
+    """Contradictions of one launch, given to all launches where it is not known which one it is."""
+    shared = {
         f"in a launch of this file {sentence}": names
         for one in contradictions.values()
         for sentence, names in one.items()
     }
-    return dict.fromkeys(range(launches), said) if said else {}
+    return dict.fromkeys(range(launches), shared) if shared else {}

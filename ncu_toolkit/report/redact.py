@@ -1,5 +1,4 @@
-"""A report without what is private in it, and the proof: nothing private is left, and it loads with
-the same numbers."""
+"""Redaction of a report, with a proof: no private text is left, and the figures are the same."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from ncu_toolkit.report import framing, reader, scrub
 
 @dataclass(frozen=True)
 class Redacted:
-    """What was done to a report. `incomplete` of its `launches` hold no figures, or not all."""
+    """The outcome. `incomplete` of its `launches` hold no figures, or not all."""
 
     path: Path
     replaced: int
@@ -61,7 +60,7 @@ def redact(
             )
     done, profiles = _redacted(source, remove_source, wanted)
     write_atomic(target, lzma.compress(done.data) if target.suffix == ".xz" else done.data)
-    return _told(target, done, profiles)
+    return _summary(target, done, profiles)
 
 
 def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
@@ -73,10 +72,10 @@ def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
     """
     done, profiles = _redacted(path, remove_source, (), words=scrub.machine_names())
     write_atomic(path, done.data)
-    return _told(path, done, profiles)
+    return _summary(path, done, profiles)
 
 
-def _told(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> Redacted:
+def _summary(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> Redacted:
     return Redacted(
         path,
         done.replaced,
@@ -87,9 +86,8 @@ def _told(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> Reda
 
 
 def redact_folder(folder: Path, *, words: Iterable[str] = ()) -> None:
-    """Take private text out of what lies beside a redacted run's reports: the logs, from which the
-    names of this machine, its user and `words` go too. Plans and progress name files of this
-    machine and go."""
+    """Redact the files beside a run's reports: logs lose the names of this machine, its user and
+    `words`; plans and progress are deleted."""
     for path in folder.glob("*.log"):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         cleaned = scrub.clean_text(text, words=(*scrub.machine_names(), *words))
@@ -174,12 +172,11 @@ def _refused(source: Path, wanted: tuple[str, ...], why: str) -> InputProblem:
 
 
 def _changed(old: Profile | None, new: Profile | None, names: tuple[str, ...]) -> str:
-    """What of a launch is not the same but for the names replaced in it; empty where all is."""
+    """Differences of a launch except replaced names; empty where there are none."""
     if old is None or new is None:
         return "number"
     for what, first, second in zip(_FIGURES, figures(old), figures(new), strict=True):
-        # reports of others hold names in few places, so the text of everything is made only where
-        # something differs
+        # Few figures hold names, so all texts are compared only where a figure differs.
         if first != second and scrub.without_names(repr(first), names) != scrub.without_names(
             repr(second), names
         ):
@@ -199,7 +196,7 @@ _FIGURES: Final = (
 
 
 def figures(profile: Profile) -> tuple[object, ...]:
-    """All that a diagnosis rests on: what must be the same before and after."""
+    """The figures that a diagnosis uses, which redaction must not change."""
     launch = profile.launch
     rows = [
         (

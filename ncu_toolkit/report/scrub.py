@@ -1,5 +1,5 @@
-"""Make a report fit to be shipped: private strings replaced by as many neutral characters, machine
-code of other people's libraries blanked.
+"""Remove private text from a report: strings are replaced by neutral ones of the same length, and
+machine code of other people's libraries is blanked.
 
 The format says what each field holds (messages.py). A field that holds a host's name, a command
 line, an environment or an address is replaced as a whole; of a source file's path the folders are;
@@ -25,10 +25,10 @@ from ncu_toolkit.report.framing import Framing, Malformed, fields
 from ncu_toolkit.report.messages import SOURCE_CODE, SOURCE_FUNCTIONS, Shape, Text
 from ncu_toolkit.report.private import Rules
 
-#: Nesting of messages that is followed: what lies deeper in real files is numbers.
+#: Deepest nesting of messages that is searched: deeper fields of real files are numbers.
 _DEEPEST = 12
-#: A text in binary data ends at a zero byte. What looks like one by chance holds nothing private,
-#: and is left as it is.
+#: A text in binary data ends at a zero byte. Bytes that look like text by chance hold nothing
+#: private.
 _CHARACTER = rb"(?:[\t\n\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
 _STRING: Final = re.compile(rb"(?<![\x20-\x7e])" + _CHARACTER + rb"{4,}(?=\0|\Z)")
 _WIDE: Final = re.compile(rb"(?:[\x20-\x7e]\0){2}(?:(?!\0\0)[\s\S]{2}){2,}", re.DOTALL)
@@ -40,13 +40,13 @@ _FILE_NAME: Final = re.compile(rb"[^/\\]\.\w{1,12}\Z")
 #: Three characters of UTF-8: what a metric's value has in it where it is text.
 _WORDS: Final = re.compile(_CHARACTER + rb"{3}")
 _SHORTEST_HOST, _SHORTEST_USER = 2, 3
-#: What is searched for in every byte: shorter ones stand in numbers by chance.
+#: Shortest name that is searched in every byte: shorter ones occur in numbers by chance.
 _SHORTEST_SECRET: Final = 6
 
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """The scrubbed bytes with what was done."""
+    """The scrubbed bytes and counts."""
 
     data: bytes
     replaced: int
@@ -55,22 +55,21 @@ class Scrubbed:
 
 @dataclass(frozen=True)
 class Private:
-    """What a report itself names as private: hosts and users, and folders of its files."""
+    """Private names in a report: hosts, users, and folders of its files."""
 
     names: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
 
 
 def machine_names() -> tuple[str, ...]:
-    """Names that identify this machine or its user, longest first; those that every other machine
-    has too are left out."""
+    """Names of this machine and its user, longest first, without common ones."""
     host = socket.gethostname()
     names = {*_host_names(host), *_host_names(socket.getfqdn())}
     try:
         names.add(getpass.getuser())
     except (KeyError, OSError):
-        pass  # no name for this uid: then it is in no file either
-    return _tellable(names, 1)
+        pass  # This uid has no name.
+    return _longest_first(names, 1)
 
 
 def _host_names(host: str) -> set[str]:
@@ -82,16 +81,16 @@ def _host_names(host: str) -> set[str]:
     )
 
 
-def _tellable(names: Iterable[str], shortest: int) -> tuple[str, ...]:
-    kept = {
+def _longest_first(names: Iterable[str], shortest: int) -> tuple[str, ...]:
+    found = {
         name for name in names if len(name) >= shortest and name.casefold() not in private.COMMON
     }
-    return tuple(sorted(kept, key=lambda name: (-len(name), name)))
+    return tuple(sorted(found, key=lambda name: (-len(name), name)))
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where a text stands in a file, and what it holds."""
+    """Place and kind of a text in a file."""
 
     start: int
     end: int
@@ -101,7 +100,7 @@ class Span:
         return data[self.start : self.end].decode("utf-8", "surrogateescape")
 
 
-def spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
+def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
     """Length-delimited top-level fields as (number, start, end). Where the message stops making
     sense, the rest of it is field 0."""
     at = start = 0
@@ -135,7 +134,7 @@ def texts(data: bytes, frame: Framing) -> Iterator[Span]:
     if not data.startswith(framing.MAGIC):
         yield Span(0, len(data), Text.TEXT)
         return
-    if frame.problem:  # what follows cannot be told apart
+    if frame.problem:  # The rest cannot be parsed.
         yield Span(frame.intact_bytes, len(data), Text.TEXT)
     yield from _message(data, 8, 8 + int.from_bytes(data[4:8], "little"), {})
     for block in frame.blocks:
@@ -155,7 +154,7 @@ def _shapes(header: bytes) -> Iterator[Shape]:
 
 
 def _message(data: bytes, start: int, end: int, shape: Shape) -> Iterator[Span]:
-    for number, a, b in spans_of(data[start:end]):
+    for number, a, b in _spans_of(data[start:end]):
         kind = shape.get(number, Text.BINARY if number == 0 else None)
         if kind is messages.METRIC:
             yield from _metric(data, start + a, start + b)
@@ -181,7 +180,7 @@ def _metric(data: bytes, start: int, end: int) -> Iterator[Span]:
     millions of them."""
     if _WORDS.search(data, start, end) is None:
         return
-    for number, a, b in spans_of(data[start:end]):
+    for number, a, b in _spans_of(data[start:end]):
         shape = messages.METRIC.get(number, {})
         if isinstance(shape, Mapping) and _WORDS.search(data, start + a, start + b) is not None:
             yield from _message(data, start + a, start + b, shape)
@@ -192,7 +191,7 @@ def _unlisted(data: bytes, start: int, end: int, kind: Text, depth: int) -> Iter
     could be a message is taken for one: what is private in it is then a field of it."""
     content = data[start:end]
     if depth < _DEEPEST and _is_message(content):
-        for _, a, b in spans_of(content):
+        for _, a, b in _spans_of(content):
             yield from _unlisted(data, start + a, start + b, kind, depth + 1)
     elif _is_text(content):
         yield Span(start, end, kind)
@@ -210,7 +209,7 @@ def _is_text(content: bytes) -> bool:
 
 def _is_message(content: bytes) -> bool:
     """Whether the bytes make sense as a message with texts or messages in it."""
-    numbers = [number for number, _, _ in spans_of(content)]
+    numbers = [number for number, _, _ in _spans_of(content)]
     return bool(numbers) and 0 not in numbers
 
 
@@ -296,12 +295,6 @@ def _line_table(data: bytes, start: int, end: int) -> Iterator[Span]:
         at = after
 
 
-def private_strings(data: bytes, frame: Framing) -> Private:
-    """Host names, users of home folders and folders of files that a report holds, read from where
-    its format puts them."""
-    return _private(data, list(texts(data, frame)))
-
-
 def _private(data: bytes, spans: Sequence[Span]) -> Private:
     hosts: set[str] = set()
     users: set[str] = set()
@@ -319,7 +312,9 @@ def _private(data: bytes, spans: Sequence[Span]) -> Private:
                 folders.add(folder)
     return Private(
         tuple(
-            dict.fromkeys([*_tellable(hosts, _SHORTEST_HOST), *_tellable(users, _SHORTEST_USER)])
+            dict.fromkeys(
+                [*_longest_first(hosts, _SHORTEST_HOST), *_longest_first(users, _SHORTEST_USER)]
+            )
         ),
         tuple(sorted(folders)),
     )
@@ -414,7 +409,7 @@ def _cleaned(content: bytes, kind: Text, rules: Rules) -> bytes:
         return _wide(content, rules)
     text = content.decode("utf-8", "surrogateescape")
     if kind is Text.KEEP:
-        new = rules.kept(text)
+        new = rules.names_only(text)
     elif kind is Text.LABEL:
         new = rules.label(text)
     elif kind in (Text.WHOLE, Text.HOST):
@@ -452,8 +447,8 @@ def clean_text(text: str, *, words: Iterable[str] = ()) -> str:
 def leftovers(
     data: bytes, *, names: Iterable[str] = (), paths: bool = False, source: bool = False
 ) -> list[str]:
-    """What is still private in a report: the first proof after `scrub`, by the same rules. Each
-    entry names the kind and the offset, not the string.
+    """Private text that is left in a report: the first proof after `scrub`, by the same rules.
+    Each entry names the kind and the offset, not the string.
 
     Names and home folders are looked for in every byte of the file, whatever they are part of.
     """
@@ -478,8 +473,8 @@ def leftovers(
 
 
 def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list[str]:
-    """What `before` names as private and `after` still holds: the second proof after `scrub`, by
-    search and not by rules. Each entry names the kind and the offset, not the string.
+    """Private names of `before` that are left in `after`: the second proof after `scrub`, by
+    search. Each entry names the kind and the offset, not the string.
 
     Host names, users and folders are looked for in every byte, as UTF-8, UTF-16, percent-escaped
     and in any case, but for names of kernels, metrics and sections, labels and machine code.
@@ -487,11 +482,11 @@ def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list
     frame = framing.parse(before)
     spans = list(texts(before, frame))
     known = _private(before, spans)
-    kept = bytearray(after)
+    rest = bytearray(after)
     for span in spans:
         if span.kind in (Text.KEEP, Text.LABEL):
-            kept[span.start : span.end] = bytes(span.end - span.start)
-    searched = bytes(kept).lower()
+            rest[span.start : span.end] = bytes(span.end - span.start)
+    searched = bytes(rest).lower()
     found = []
     for what, secrets in (("name", (*known.names, *words)), ("folder", known.folders)):
         for secret in secrets:
@@ -516,12 +511,12 @@ def _written(text: str) -> set[bytes]:
 
 
 def replaceable(name: str) -> bool:
-    """Whether there is anything in a name that a replacement would change."""
+    """Whether a replacement would change the name."""
     return private.neutral(name) != name
 
 
 def without_names(text: str, names: Iterable[str]) -> str:
-    """Text as it reads after `scrub` has replaced the names in it."""
+    """Text with the names replaced as `scrub` does."""
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(name, private.neutral(name))
     return text

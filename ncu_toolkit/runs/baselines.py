@@ -1,5 +1,5 @@
-"""Reports kept under a name, to hold later ones against: in `.ncu-toolkit/baselines/<name>/` where
-one works, or in $NCU_TOOLKIT_BASELINES."""
+"""Baselines: reports kept under a name, to compare later ones with. A baseline is a run's folder in
+`.ncu-toolkit/baselines/<name>/` where one works, or in $NCU_TOOLKIT_BASELINES."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from ncu_toolkit import __version__
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.report import checksums
+from ncu_toolkit.model.codec import from_plain
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import store
 
 VARIABLE: Final = "NCU_TOOLKIT_BASELINES"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_ABOUT: Final = "baseline.json"
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """One saved baseline. `created` is ISO 8601, UTC."""
-
-    name: str
-    created: str
-    files: tuple[str, ...]
+#: What earlier versions wrote in place of run.json.
+_EARLIER: Final = "baseline.json"
 
 
 def root() -> Path:
@@ -49,11 +43,37 @@ def folder_of(name: str) -> Path:
     return root() / name
 
 
+def read(
+    paths: Sequence[Path],
+    options: analyze.Options | None = None,
+    *,
+    timeout: float = analyze.DEFAULT_TIMEOUT,
+    allow_incomplete: bool = False,
+) -> analyze.Analysis:
+    """Reports that can be compared.
+
+    Raises:
+        ToolkitError: a path holds no report, or a report cannot be read.
+        InputProblem: a report is incomplete, unless `allow_incomplete`.
+    """
+    found = analyze.analyze(paths, options, timeout=timeout)
+    remedy = (
+        "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it"
+    )
+    for file in found.unreadable:
+        if file.error is not None:
+            if "--allow-partial" in file.error.remedy:  # Which part of a report is no help here.
+                raise type(file.error)(file.error.message, remedy)
+            raise file.error
+    for file in found.partial if not allow_incomplete else ():
+        raise InputProblem(f"'{file.path}' is incomplete: {file.lacking}", remedy)
+    return found
+
+
 def save(
     name: str, paths: Sequence[Path], *, replace: bool = False, allow_incomplete: bool = False
-) -> Baseline:
-    """Keep copies of reports (or of a run's folder with its timings) under a name; each copy has
-    its checksum beside it.
+) -> Run:
+    """Copy reports (or a run's folder with its timings) to a baseline.
 
     Raises:
         UsageProblem: the name is taken and `replace` is not set, or it is no name.
@@ -63,44 +83,30 @@ def save(
     target = folder_of(name)
     if target.exists() and not replace:
         raise _taken(name)
-    reports, empty = analyze.find_reports(paths)
-    for result in empty:
-        if result.error is not None:
-            raise result.error
-    found = analyze.analyze(reports)
-    for result in found.unreadable:
-        if result.error is not None:
-            raise result.error
-    for result in found.partial if not allow_incomplete else ():
-        raise InputProblem(
-            f"'{result.path}' is incomplete: {result.lacking}",
-            "Copy or record it again, or keep it all the same with --allow-incomplete",
-        )
-    lost = found.incomplete
+    lost = read(paths, allow_incomplete=allow_incomplete).incomplete
     if lost and not allow_incomplete:
         more = f", and {len(lost) - 1} more are incomplete" if len(lost) > 1 else ""
         raise InputProblem(
             f"launch {lost[0].key} of '{lost[0].file}' ({lost[0].kernel}) is {lost[0].status}{more}",
             "Nothing can be compared with that: profile it again, or keep it all the same with --allow-incomplete",
         )
-    names = [file.name for file in reports]
+    reports, _ = analyze.find_reports(paths)
+    names = tuple(file.name for file in reports)
     if len(set(names)) != len(names):
         raise UsageProblem("two of the reports have the same name", "Save them as two baselines")
+    run = Run(name, name, "", __version__)
+    for path in paths:
+        if (path / store.MANIFEST).is_file():
+            run = changed(store.load_manifest(path), timings=store.load_timings(path))
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    run = changed(run, id=name, created=created, report_files=names)
     try:
         root().mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=root(), prefix=f".{name}."))
         try:
             for file in reports:
                 shutil.copyfile(file, scratch / file.name)
-                checksums.write(scratch / file.name)
-            for path in paths:
-                if (path / store.TIMINGS).is_file() and (path / store.MANIFEST).is_file():
-                    shutil.copyfile(path / store.TIMINGS, scratch / store.TIMINGS)
-                    shutil.copyfile(path / store.MANIFEST, scratch / store.MANIFEST)
-            baseline = Baseline(
-                name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), tuple(names)
-            )
-            store.write_json(scratch / _ABOUT, "baseline", baseline)
+            store.save(scratch, run)
             _put(scratch, target, replace)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -110,7 +116,7 @@ def save(
             f"'{target}' cannot be written: {error.strerror}",
             f"Set {VARIABLE} to a folder you may write",
         ) from None
-    return baseline
+    return run
 
 
 def _put(scratch: Path, target: Path, replace: bool) -> None:
@@ -137,18 +143,22 @@ def _taken(name: str) -> UsageProblem:
     )
 
 
-def saved() -> tuple[tuple[Baseline, ...], tuple[ToolkitError, ...]]:
-    """Every baseline, by name, and the errors of those that cannot be read; folders that are none
-    are left out."""
-    found, broken = [], []
-    for path in sorted(root().glob(f"*/{_ABOUT}")):
-        if path.parent.name.startswith("."):
-            continue
-        try:
-            found.append(store.read_json(path, "baseline", Baseline))
-        except ToolkitError as error:
-            broken.append(error)
-    return tuple(found), tuple(broken)
+def saved() -> tuple[tuple[Path, Run | ToolkitError], ...]:
+    """Folder and run of every baseline by name, or the error of one that cannot be read."""
+    found = dict(store.runs_under(root()))
+    for path in root().glob(f"*/{_EARLIER}"):
+        if path.parent not in found:
+            try:
+                found[path.parent] = _read_earlier(path)
+            except ToolkitError as error:
+                found[path.parent] = error
+    return tuple((at, found[at]) for at in sorted(found) if not at.name.startswith("."))
+
+
+def _read_earlier(path: Path) -> Run:
+    plain = store.read_json(path, "baseline", dict[str, Any])
+    known = {"id": path.parent.name, "title": path.parent.name, "report_files": plain.get("files")}
+    return from_plain(Run, {**plain, **known}, str(path))
 
 
 def resolve(text: str) -> Path:
@@ -166,7 +176,9 @@ def resolve(text: str) -> Path:
     path = Path(text)
     if path.exists():
         return path
-    if _NAME.fullmatch(text) and (root() / text / _ABOUT).is_file():
+    if _NAME.fullmatch(text) and any(
+        (root() / text / name).is_file() for name in (store.MANIFEST, _EARLIER)
+    ):
         return root() / text
     raise InputProblem(
         f"there is no report, folder or baseline '{text}'",

@@ -1,5 +1,5 @@
-"""Runs on disk: one folder a run under reports/, written atomically, never overwritten; recordings
-shipped in the package have the same shape.
+"""Runs on disk: one folder a run under reports/, written atomically and never overwritten.
+Recordings in the package have the same form.
 
 run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (what was
 parsed), logs, and the pages beside them."""
@@ -13,94 +13,35 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.core.files import write_atomic as write_atomic  # part of what store offers
+from ncu_toolkit.core.files import write_atomic as write_atomic  # used as store.write_atomic
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import needs
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.expressions import evaluate_int
-from ncu_toolkit.model import Context, Device, Profile, RuleMessage, Timing
-from ncu_toolkit.model.codec import document, from_plain, open_document
-from ncu_toolkit.model.run import Ceilings, Run, Skipped, marker
+from ncu_toolkit.model import Context, Profile, RuleMessage, Timing
+from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
+from ncu_toolkit.model.run import Run, RunCase, Skipped
 from ncu_toolkit.report import checksums, reader
 
 T = TypeVar("T")
 MANIFEST: Final = "run.json"
 TIMINGS: Final = "timings.json"
-#: Timings of a few rungs over many sizes, from a run of `bench` of their own: its timings.json
-#: under this name, beside a recording.
+#: Timings of a few rungs over many sizes, beside a recording: timings.json of a run of `bench`.
 CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
 RULES: Final = "rules.json"
+#: Fields of a run that are not in run.json.
+_ELSEWHERE: Final = ("live", "timings", "profiles", "curve")
 #: A launch that takes at least this fraction of its case's time carries the problem's useful work
 #: (the rest are finishing passes).
-MAIN_LAUNCH_SHARE: Final = 0.9
-
-
-@dataclass(frozen=True)
-class CaseRecord:
-    """One case of a run and how it ended, with the reason.
-
-    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot
-    run here), not run (it was not its turn yet when the run ended)."""
-
-    family: str
-    rung: str
-    size: str
-    dtype: str
-    dims: Mapping[str, int]
-    parameters: Mapping[str, int]
-    state: str
-    message: str = ""
-    flops: float | None = None
-    compulsory_bytes: float | None = None
-    report: str = ""
-    """The report that holds its launches; empty where any of the run's may."""
-    source: str = ""
-    """Digest of the kernel's code (build.source_digest)."""
-
-    @property
-    def marker(self) -> str:
-        return marker(self.family, self.rung, self.size, self.dtype)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a ladder's run was asked for beside its cases: what `profile --resume` goes on with."""
-
-    timing: bool = True
-    cache_control: str = "all"
-    redact: bool = False
-    redact_source: bool = False
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What run.json holds beside the data files."""
-
-    id: str
-    title: str
-    created: str
-    tool_version: str
-    device: Device | None
-    environment: Mapping[str, str]
-    commands: tuple[str, ...] = ()
-    cases: tuple[CaseRecord, ...] = ()
-    ceilings: Ceilings = field(default_factory=Ceilings)
-    skipped: tuple[Skipped, ...] = ()
-    report_files: tuple[str, ...] = ()
-    costs: Mapping[str, float] = field(default_factory=dict)
-    checksums: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of each raw report by its name, as hexadecimal digits."""
-    asked: Asked | None = None
-    needs: tuple[str, ...] = ()
-    """What a program's launches must move and compute, as --needs gave it."""
+_MAIN_LAUNCH_SHARE: Final = 0.9
 
 
 def write_json(path: Path, kind: str, payload: Any) -> None:
@@ -112,7 +53,7 @@ def write_json(path: Path, kind: str, payload: Any) -> None:
             + "\n"
         ).encode(
             "utf-8", "backslashreplace"
-        ),  # a surrogate, of a name that is no UTF-8, as \\udcff
+        ),  # A name that is no UTF-8 has surrogates, written as \udcff.
     )
 
 
@@ -122,6 +63,10 @@ def read_json(path: Path, kind: str, of: type[T]) -> T:
     Raises:
         InputProblem: missing, no regular file, not JSON, another schema, or of another shape.
     """
+    return from_plain(of, _read_document(path, kind), str(path))
+
+
+def _read_document(path: Path, kind: str) -> Any:
     try:
         data = files.read_json(path)
     except FileNotFoundError:
@@ -130,7 +75,7 @@ def read_json(path: Path, kind: str, of: type[T]) -> T:
         ) from None
     except OSError as error:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
-    return from_plain(of, open_document(kind, data, str(path)), str(path))
+    return open_document(kind, data, str(path))
 
 
 def slug(text: str) -> str:
@@ -171,37 +116,47 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def save(folder: Path, manifest: Manifest, timings: Iterable[Timing]) -> None:
-    """Write a run's manifest and timings into its folder."""
-    write_json(folder / TIMINGS, "timings", list(timings))
-    save_manifest(folder, manifest)
+def save(folder: Path, run: Run) -> None:
+    """Write a run's timings and its run.json into its folder."""
+    write_json(folder / TIMINGS, "timings", run.timings)
+    save_manifest(folder, run)
 
 
-def save_manifest(folder: Path, manifest: Manifest) -> None:
+def save_manifest(folder: Path, run: Run) -> None:
     """Write run.json with the checksums of the reports as they lie there now."""
     sums = {
         name: checksums.digest(folder / name)
-        for name in manifest.report_files
+        for name in run.report_files
         if (folder / name).is_file()
     }
-    write_json(folder / MANIFEST, "run", replace(manifest, checksums=sums))
+    plain = to_plain(replace(run, checksums=sums, profiles=(), timings=(), curve=()))
+    for name in _ELSEWHERE:
+        del plain[name]
+    write_json(folder / MANIFEST, "run", plain)
 
 
-def load_manifest(folder: Path) -> Manifest:
-    """A run's manifest; raises InputProblem where it is missing or broken, or names a report that
-    cannot lie in its folder."""
-    manifest = read_json(folder / MANIFEST, "run", Manifest)
-    for name in manifest.report_files:
+def load_manifest(folder: Path) -> Run:
+    """What run.json holds: a run without its timings and profiles.
+
+    Raises:
+        InputProblem: it is missing or broken, or names a report outside its folder.
+    """
+    path = folder / MANIFEST
+    plain = _read_document(path, "run")
+    if isinstance(plain, dict):  # None stood for a default in earlier versions
+        plain = {k: v for k, v in plain.items() if v is not None and k not in _ELSEWHERE}
+    run = from_plain(Run, plain, str(path))
+    for name in run.report_files:
         if not _file_name(name):
             raise InputProblem(
-                f"'{folder / MANIFEST}' names a report outside its folder: '{visible(name, 200)}'",
+                f"'{path}' names a report outside its folder: '{visible(name, 200)}'",
                 "The manifest was edited; make the run again",
             )
-    return manifest
+    return run
 
 
 def _file_name(name: str) -> bool:
-    """Whether it can be the name of a file in a folder."""
+    """Whether it is the name of a file, without a folder."""
     try:
         length = len(os.fsencode(name))
     except UnicodeEncodeError:
@@ -232,67 +187,53 @@ def load_run(folder: Path, *, live: bool) -> Run:
     Raises:
         InputProblem: a file of the run is missing, unreadable, or has lost launches.
     """
-    manifest = load_manifest(folder)
+    run = load_manifest(folder)
     profiles: list[Profile] = []
-    for name in manifest.report_files:
-        if Path(name).name != name:
-            raise InputProblem(
-                f"'{folder / MANIFEST}' names a report outside its folder: '{name}'",
-                "The manifest was edited; make the run again",
-            )
+    for name in run.report_files:
         report = reader.load_report(folder / name)
         if report.read_launches != report.declared_launches:
             raise InputProblem(
                 f"'{report.path}' is incomplete: {report.missing}", "Make the run again"
             )
         profiles.extend(report.profiles)
-    again = _superseded(profiles, manifest.cases)
+    again = _superseded(profiles, run.cases)
     if again:
-        known = {case.marker: case for case in manifest.cases}
+        known = {case.marker: case for case in run.cases}
         profiles = [
             p
             for p in profiles
             if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)
         ]
-    tied = _with_rules(folder, tie(profiles, manifest.cases))
-    if manifest.needs:
-        tied = _with_needs(folder, tied, manifest.needs)
-    timings = load_timings(folder)
-    device = manifest.device or (tied[0].device if tied else Device("unknown", (0, 0)))
-    if tied and tied[0].device.name:
-        device = tied[0].device  # ncu knows more of the chip than the runtime does
+    tied = _with_rules(folder, tie(profiles, run.cases))
+    if run.needs:
+        tied = _with_needs(folder, tied, run.needs)
     lost = [
         Skipped(f"{case.family}/{case.rung} at {case.size}", case.message or case.state)
-        for case in manifest.cases
+        for case in run.cases
         if case.state not in ("profiled", "timed")
     ]
-    environment = dict(manifest.environment)
+    environment = dict(run.environment)
     versions = sorted(
         {profile.origin.ncu_version for profile in tied if profile.origin.ncu_version}
     )
-    if versions:
+    if versions:  # The reports know the version that wrote them.
         environment["Nsight Compute"] = ", ".join(versions)
-        environment.pop("ncu", None)  # what the reports themselves say
-    environment["ncu-toolkit"] = manifest.tool_version
-    return Run(
-        id=manifest.id,
-        title=manifest.title,
-        created=manifest.created,
+        environment.pop("ncu", None)
+    environment["ncu-toolkit"] = run.tool_version
+    return replace(
+        run,
         live=live,
-        device=device,
+        # ncu knows more of the chip than the runtime does
+        device=tied[0].device if tied and tied[0].device.name else run.device,
         environment=environment,
-        commands=manifest.commands,
+        skipped=(*run.skipped, *lost, *again),
         profiles=tied,
-        timings=timings,
-        ceilings=manifest.ceilings,
-        skipped=(*manifest.skipped, *lost, *again),
-        report_files=manifest.report_files,
-        costs=manifest.costs,
+        timings=load_timings(folder),
         curve=load_timings(folder, CURVE),
     )
 
 
-def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profile, ...]:
+def tie(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Profile, ...]:
     """Give every profile the context of its case, found by the NVTX range it was launched in, in
     the report that the case names."""
     by_marker = {case.marker: case for case in cases}
@@ -308,7 +249,7 @@ def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profi
         total = sum(times)
         repeats = _repeats(case)
         for position, i in enumerate(indices):
-            carries = total > 0 and times[position] >= MAIN_LAUNCH_SHARE * total
+            carries = total > 0 and times[position] >= _MAIN_LAUNCH_SHARE * total
             tied[i] = replace(
                 profiles[i],
                 context=Context(
@@ -328,15 +269,14 @@ def tie(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Profi
     return tuple(tied)
 
 
-def _holds(case: CaseRecord, profile: Profile) -> bool:
+def _holds(case: RunCase, profile: Profile) -> bool:
     """Whether a launch in a case's range is of the report that holds the case; a recording's
     reports are compressed under the same name."""
     return case.report.removesuffix(".xz") in ("", profile.origin.file.removesuffix(".xz"))
 
 
-def _superseded(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tuple[Skipped, ...]:
-    """Launches of cases that were broken off and collected again: which report holds the ones that
-    count."""
+def _superseded(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Skipped, ...]:
+    """Launches of cases that were interrupted and collected again, with the report that counts."""
     by_marker = {case.marker: case for case in cases}
     found: dict[Skipped, None] = {}
     for profile in profiles:
@@ -352,9 +292,9 @@ def _superseded(profiles: Sequence[Profile], cases: Sequence[CaseRecord]) -> tup
     return tuple(found)
 
 
-def _repeats(case: CaseRecord) -> tuple[int, ...]:
-    """How often the rung launches each of its kernels, of which the profiler sees one; empty for a
-    rung that is no longer here or has changed."""
+def _repeats(case: RunCase) -> tuple[int, ...]:
+    """How often the rung launches each of its kernels, of which one launch is profiled; empty where
+    the rung is gone or has changed."""
     try:
         rung = find_rung(case.rung)
         names = rung.names(case.dims, case.parameters, 1)
@@ -367,7 +307,7 @@ def _repeats(case: CaseRecord) -> tuple[int, ...]:
 
 
 def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
-    """Write what was parsed as gzipped JSON beside the raw report, for tools that have no report
+    """Write parsed profiles as gzipped JSON beside the reports, for tools without NVIDIA's
     module."""
     text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
     write_atomic(
@@ -376,8 +316,7 @@ def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
 
 
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
-    """Write the profiler's own rule messages by case and launch, from a run with its stock
-    sections."""
+    """Write the messages of ncu's own rules by case and launch."""
     rows = {
         f"{c.family}/{c.rung}:{c.size}:{c.dtype}:{c.launch_index}": p.rules
         for p in profiles
@@ -387,7 +326,7 @@ def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
 
 
 def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
-    """Profiles with the rule messages that were recorded apart from them, where there are any."""
+    """Profiles with the messages of `save_rules`, where there are any."""
     path = folder / RULES
     if not path.exists():
         return tuple(profiles)
@@ -419,19 +358,6 @@ def _with_needs(
     return tuple(needs.apply(profile, given) for profile in profiles)
 
 
-def read_profiles(path: Path) -> tuple[Profile, ...]:
-    """Profiles from a profiles.json.gz; raises InputProblem where it is damaged."""
-    try:
-        data = files.parse_json(files.read_gzip(path), path)
-    except FileNotFoundError:
-        raise InputProblem(f"no file '{path}'") from None
-    except (OSError, InputProblem) as error:
-        raise InputProblem(
-            f"'{path}' is damaged: {error}", "Make it again with `ncu-toolkit report`"
-        ) from None
-    return from_plain(tuple[Profile, ...], open_document("profiles", data, str(path)), "profile")
-
-
 def recordings_root() -> Path:
     """The folder of recordings shipped in the package."""
     return Path(__file__).resolve().parents[1] / "data" / "recordings"
@@ -445,10 +371,10 @@ def recordings() -> tuple[Path, ...]:
     )
 
 
-def runs_under(reports: Path) -> tuple[tuple[Path, Manifest | ToolkitError], ...]:
-    """Every run folder under `reports`, oldest first, with its manifest or the error that keeps it
-    from being read."""
-    found: list[tuple[Path, Manifest | ToolkitError]] = []
+def runs_under(reports: Path) -> tuple[tuple[Path, Run | ToolkitError], ...]:
+    """Every run folder under `reports`, oldest first, with its run.json or the error of reading
+    it."""
+    found: list[tuple[Path, Run | ToolkitError]] = []
     for folder in sorted(reports.iterdir()) if reports.is_dir() else ():
         try:
             os.lstat(folder / MANIFEST)

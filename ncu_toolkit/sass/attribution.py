@@ -20,15 +20,15 @@ from ncu_toolkit.sass.operands import READS_ONLY, addresses, parts, registers, s
 
 __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 
-#: Instructions that an address is traced through at most: those of a 64-bit index computation are a
-#: few tens.
-LONGEST_ADDRESS: Final = 256
-#: How far back the test of an mbarrier is looked for that a branch waits for: between them compilers
-#: put the addresses of the next tile, some ten instructions.
-GUARD_REACH: Final = 64
-#: How far back a producer is looked for, in static instructions: the largest loop bodies of
-#: unrolled matrix products have about this many.
-REACH: Final = 4096
+#: Most instructions that an address is traced through: the computation of a 64-bit index has a few
+#: tens.
+_LONGEST_ADDRESS: Final = 256
+#: How far back the test of an mbarrier is searched, in instructions: compilers put about ten
+#: between the test and the branch that waits.
+_GUARD_REACH: Final = 64
+#: How far back a producer is searched, in instructions: the largest loop bodies of unrolled matrix
+#: products have about this many.
+_REACH: Final = 4096
 
 
 class Flow:
@@ -130,7 +130,7 @@ class Flow:
         guard = parts(self.instructions[index].sass)[0].lstrip("@!")
         if not guard:
             return None
-        for i in range(index - 1, max(-1, index - 1 - GUARD_REACH), -1):
+        for i in range(index - 1, max(-1, index - 1 - _GUARD_REACH), -1):
             if guard in split(parts(self.instructions[i].sass)[1])[:2]:
                 return i
         return None
@@ -145,7 +145,7 @@ class Flow:
         result of a global load (of this pass or of the one before)."""
         waiting = {i for register in self.reads[index] for i in self.sources(index, register)}
         seen: set[int] = set()
-        while waiting and len(seen) <= LONGEST_ADDRESS:
+        while waiting and len(seen) <= _LONGEST_ADDRESS:
             i = waiting.pop()
             if i in seen:
                 continue
@@ -207,9 +207,9 @@ class Flow:
         return frozenset(i for i in range(len(self.instructions)) if i not in needed)
 
 
-#: Kinds whose result is data of the problem.
+#: Kinds of instructions whose result is data.
 _BRINGS_DATA: Final = ("global", "shared", "local", "atomic", "texture", "shuffle")
-#: Kinds that only compute a register from registers or memory, apart from what else they write.
+#: Kinds that compute a register from registers or memory.
 _PURE: Final = frozenset(("integer", "fp32", "fp64", "fp16", "special", "other", "constant"))
 
 
@@ -228,7 +228,7 @@ def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
     if not indices:
         return None
     at = bisect_left(indices, index)
-    if at > 0 and index - indices[at - 1] <= REACH:
+    if at > 0 and index - indices[at - 1] <= _REACH:
         return indices[at - 1]
     return indices[-1] if indices[-1] >= index else None
 
@@ -247,8 +247,8 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
 
 
-#: Results for the instruction tables asked about last, by identity: every rule asks about the same
-#: few. The table is held, so its id stays its own.
+#: Flows of the last instruction tables, by identity: each rule asks for the same few. Holding the
+#: table keeps its id unique.
 _REMEMBERED: OrderedDict[tuple[int, str], tuple[Sequence[Instruction], Mapping[int, float]]] = (
     OrderedDict()
 )
@@ -260,8 +260,7 @@ _FLOWS: OrderedDict[int, Flow] = OrderedDict()
 
 
 def flow_of(instructions: Sequence[Instruction]) -> Flow:
-    """The flow of an instruction table, kept for the tables asked about last: a rule asks about the
-    same one as the rule before."""
+    """The flow of an instruction table, cached."""
     key = id(instructions)
     if key not in _FLOWS or _FLOWS[key].instructions is not instructions:
         _FLOWS[key] = Flow(instructions)
@@ -308,10 +307,10 @@ def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
 
 
 def _that_run(instructions: Sequence[Instruction], found: Sequence[int]) -> dict[int, float]:
-    """What each of several possible producers is to blame for, summing to 1: by how often it ran,
-    and nothing for those that never did.
+    """Shares (summing to 1) of several possible producers: by how often each ran, and none for
+    those that never did.
 
-    Where executions were not counted, or none of them is known to have run, they share alike.
+    Where executions were not counted, or none is known to have run, the shares are equal.
     """
     counts = [_times(instructions[i]) for i in found]
     known = [float(count) for count in counts if count is not None]

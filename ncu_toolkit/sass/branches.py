@@ -13,12 +13,12 @@ from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass.opcodes import base
 from ncu_toolkit.sass.operands import parts, split
 
-INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
-JUMPS: Final = INDIRECT | {"BRA", "JMP"}
-ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
+_INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
+JUMPS: Final = _INDIRECT | {"BRA", "JMP"}
+_ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
 
 _BARRIER: Final = re.compile(r"\bB(\d+)\b")
-#: Bytes that a function starts at a multiple of (`.align 128` in nvdisasm's text).
+#: Alignment of a function in bytes (`.align 128` in nvdisasm's text).
 _ALIGNED: Final = 128
 _ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
 
@@ -49,7 +49,7 @@ def successors(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> li
     following = []
     for i, row in enumerate(rows):
         found = [*targets.get(i, ())] if base(row.opcode) in JUMPS else []
-        if i + 1 < len(rows) and falls_through(row):
+        if i + 1 < len(rows) and _falls_through(row):
             found.append(i + 1)
         following.append(tuple(dict.fromkeys(found)))
     return following
@@ -61,7 +61,7 @@ def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[
     following = successors(rows, targets)
     starts = {0}
     for i, row in enumerate(rows):
-        if base(row.opcode) in JUMPS | ENDS:
+        if base(row.opcode) in JUMPS | _ENDS:
             starts.update((i + 1, *following[i]))
     ordered = sorted(start for start in starts if start < len(rows))
     number = {start: n for n, start in enumerate(ordered)}
@@ -73,7 +73,7 @@ def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[
 
 def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own index. None
-    where they cannot be told.
+    where they are unknown.
 
     Reports give addresses from the start of the function and targets as absolute ones, and do not
     say how far apart the two are: see `_shift`. An indirect branch is taken to go to all code that
@@ -82,8 +82,7 @@ def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
         return None
     named: dict[int, int] = {}
     for i, row in enumerate(rows):
-        # a call by absolute address leads out of the kernel: what it needs is not in these rows,
-        # and it is taken to return
+        # A call by absolute address leaves the kernel, and is taken to return.
         if base(row.opcode) in (
             "BRA",
             "JMP",
@@ -95,7 +94,7 @@ def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
                 return None
             named[i] = int(match[1], 16)
     by_address = {row.address: i for i, row in enumerate(rows)}
-    behind = [i + 1 for i, row in enumerate(rows[:-1]) if not falls_through(row)]
+    behind = [i + 1 for i, row in enumerate(rows[:-1]) if not _falls_through(row)]
     shift = _shift(rows, named, by_address, behind)
     if shift is None:
         return None
@@ -103,17 +102,17 @@ def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
     reached = {i for ends in found.values() for i in ends}
     alone = tuple(i for i in behind if i not in reached)
     for i, row in enumerate(rows):
-        if base(row.opcode) in INDIRECT:
+        if base(row.opcode) in _INDIRECT:
             if not alone:
                 return None
             found[i] = alone
     return found
 
 
-def falls_through(row: Line) -> bool:
+def _falls_through(row: Line) -> bool:
     """Whether control may go on from an instruction to the next one."""
     name = base(row.opcode)
-    if name not in JUMPS and name not in ENDS:
+    if name not in JUMPS and name not in _ENDS:
         return True
     guard, operands = parts(row.sass)
     # a condition may also be an operand: `BRA.U UP0, …`, `BRA.DIV UR4, …`
@@ -126,7 +125,8 @@ def _shift(
     by_address: Mapping[int, int],
     behind: Sequence[int],
 ) -> int | None:
-    """What to take from a target to get an address from the start. None where it cannot be told.
+    """Offset of branch targets: subtract it for an address from the start of the function. None
+    where it is unknown.
 
     Targets may be offsets already, or two instructions say it (`_hints`). Else, as functions start
     at multiples of 128 bytes: of those starts from which every target is one of the instructions,
@@ -167,13 +167,13 @@ def _shift(
 
 
 def _hints(rows: Sequence[Instruction], named: Mapping[int, int]) -> list[int]:
-    """Shifts that the code itself tells: compilers end a function with a branch to itself, and a
+    """Offsets that the code implies: compilers end a function with a branch to itself, and a
     relative return names the kernel's start."""
     found = []
     own = next(
         (i for i in range(len(rows) - 1, -1, -1) if not rows[i].opcode.startswith("NOP")), -1
     )
-    if own in named and not falls_through(rows[own]):
+    if own in named and not _falls_through(rows[own]):
         found.append(named[own] - rows[own].address)
     returns = (
         _ABSOLUTE.search((split(row.sass) or [""])[-1])

@@ -4,7 +4,7 @@ unit of an SM needs for one pass through one.
 All of it is read from the code. Trip counts, cache hits, conflicts and waiting are not in the code,
 so nothing here is a time: the cycles are the least that one warp's pass costs each unit, to be
 compared with each other. What a pass can branch around counts for half of its cycles
-(CONDITIONAL_WEIGHT); counts of instructions, bytes and operations are of the code as it stands."""
+(_CONDITIONAL_WEIGHT); counts of instructions, bytes and operations are of the code as it stands."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from ncu_toolkit.sass.operands import registers
 SCHEDULERS: Final = 4
 #: Cycles from an arithmetic instruction to one that needs its result, at least (CUDA C++
 #: Programming Guide, "Multiprocessor Level", CC 7.0 on).
-ARITHMETIC_LATENCY: Final = 4
+_ARITHMETIC_LATENCY: Final = 4
 #: Bytes shared memory moves a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared
 #: Memory"). What a load returns to the registers passes the same width, also where lanes read the
 #: same words.
-SHARED_BYTES: Final = 128
+_SHARED_BYTES: Final = 128
 #: Bytes a cycle that device memory gives one SM where no data sheet is known: no GPU there has more
 #: (29 on a B200).
 MEMORY_BYTES: Final = 32.0
@@ -54,7 +54,7 @@ LISTED: Final = 3
 #: ("Branch Prediction for Free", 1993) predict a branch within a loop by patterns in the code, and
 #: toss a coin where none applies; here none is looked for, so either way is taken as often. Every
 #: such block counts the same, also one behind several branches.
-CONDITIONAL_WEIGHT: Final = 0.5
+_CONDITIONAL_WEIGHT: Final = 0.5
 _ROUNDS: Final = 8  # passes replayed for the dependency bound; the last one's length is taken
 
 _XU: Final = frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"})
@@ -232,7 +232,7 @@ def _memory_bytes(cc: tuple[int, int]) -> float:
 
 
 def _weight(instruction: SassInstruction, conditional: Set[int]) -> float:
-    return CONDITIONAL_WEIGHT if instruction.address in conditional else 1.0
+    return _CONDITIONAL_WEIGHT if instruction.address in conditional else 1.0
 
 
 def unit_cycles(
@@ -241,7 +241,7 @@ def unit_cycles(
     """SM cycles that one warp's pass through `code` keeps each unit busy at least, averaged over
     passes: no conflicts, all lanes active.
 
-    Instructions at the addresses in `conditional` are weighted CONDITIONAL_WEIGHT (1/2): a pass can
+    Instructions at the addresses in `conditional` are weighted _CONDITIONAL_WEIGHT (1/2): a pass can
     branch around them, the code does not say how often, and an unknown branch is taken to go either
     way as often (after Ball and Larus, "Branch Prediction for Free", 1993, who let chance decide
     branches that no pattern predicts). Units whose rate is not known for `cc` are left out. Source
@@ -253,7 +253,7 @@ def unit_cycles(
     moved = [i for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
     found["shared"] = (
         sum(
-            max(1.0, width(i.opcode) * WARP_SIZE / SHARED_BYTES) * _weight(i, conditional)
+            max(1.0, width(i.opcode) * WARP_SIZE / _SHARED_BYTES) * _weight(i, conditional)
             for i in moved
         )
         + counts["SHFL"]
@@ -296,7 +296,7 @@ def _tensor_flops(instruction: SassInstruction) -> float:
 
 def dependency_cycles(code: Sequence[SassInstruction]) -> int:
     """Cycles one warp needs for one pass in a steady loop by arithmetic dependencies alone: in
-    order, one issue a cycle, ARITHMETIC_LATENCY to a use.
+    order, one issue a cycle, _ARITHMETIC_LATENCY to a use.
 
     Results of loads and of the other units with variable latency are taken as there at once, so
     this is a lower bound."""
@@ -309,7 +309,7 @@ def dependency_cycles(code: Sequence[SassInstruction]) -> int:
         for (written, read), fixed in zip(touched, arithmetic, strict=True):
             now = max(now + 1, max((ready.get(register, 0) for register in read), default=0))
             for register in written:
-                ready[register] = now + (ARITHMETIC_LATENCY if fixed else 1)
+                ready[register] = now + (_ARITHMETIC_LATENCY if fixed else 1)
     return now - before
 
 

@@ -36,7 +36,7 @@ class Graph:
         self.targets = {i: ends for i, ends in named.items() if base(rows[i].opcode) in JUMPS}
         """Indices of the instructions that each branch may go to, by the branch's index."""
         self.known = bool(self.targets)
-        """Whether branch targets could be told; without them code is one straight line."""
+        """Whether branch targets are known; without them code is one straight line."""
         self._blocks = branches.blocks(rows, self.targets)
         self._block_of = [n for n, b in enumerate(self._blocks) for _ in range(b.start, b.end)]
         self._before: list[list[int]] = [[] for _ in self._blocks]

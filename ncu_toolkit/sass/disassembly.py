@@ -1,5 +1,4 @@
-"""Disassembly as values: nvdisasm's text → functions of instructions, what each instruction moves
-and computes, and the static signature.
+"""Disassembly: nvdisasm's text → functions of instructions.
 
 nvdisasm's JSON carries no source lines; its text with -gi carries lines, inlining and the targets
 of indirect branches, so that is read. Control flow is in `branches.py`."""
@@ -11,8 +10,7 @@ import hashlib
 import re
 import subprocess
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +18,6 @@ from pathlib import Path
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.ladder.catalogue import SassExpectation
 from ncu_toolkit.model import matches_opcode
 from ncu_toolkit.sass.opcodes import base, flops
 
@@ -28,7 +25,7 @@ TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes und
 
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?\s*,')
 _LABEL = re.compile(r"^([.$\w@]+):\s*$")
-_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T\d]+)\s+)?([A-Z][\w.]*)\s*(.*)$")
 _TARGET = re.compile(r"\.L_[\w$]+")
 
@@ -46,8 +43,6 @@ class SassInstruction:
     """`@P0`, `@!P1`; "" where always executed."""
     file: str = ""
     line: int = 0
-    inlined_at: tuple[tuple[str, int], ...] = ()
-    """Callers' file and line, innermost first."""
     targets: tuple[int, ...] = ()
     """Addresses a branch may jump to; for a call, the callee."""
 
@@ -82,18 +77,14 @@ class Function:
     name: str
     instructions: tuple[SassInstruction, ...]
 
-    def opcode_counts(self) -> Counter[str]:
-        """Instructions in the code (not executions) by opcode with modifiers."""
-        return Counter(i.opcode for i in self.instructions)
-
     def count(self, pattern: str) -> int:
         """Instructions in the code that match; see `SassInstruction.matches`."""
         return sum(i.matches(pattern) for i in self.instructions)
 
 
 def disassemble(cubin: Path) -> tuple[Function, ...]:
-    """The functions of a cubin. nvdisasm's text is kept in the cache by the cubin's content and
-    nvdisasm's version.
+    """The functions of a cubin. nvdisasm's text is cached by the cubin's content and nvdisasm's
+    version.
 
     Raises:
         EnvironmentProblem: no nvdisasm, or it did not run.
@@ -104,13 +95,13 @@ def disassemble(cubin: Path) -> tuple[Function, ...]:
         key = hashlib.sha256(cubin.read_bytes() + tool.version.encode()).hexdigest()[:32]
     except OSError as error:
         raise InputProblem(f"{cubin.name} cannot be read: {error.strerror}", "") from error
-    kept = cache_folder() / "sass" / f"{key}.z"
+    cached = cache_folder() / "sass" / f"{key}.z"
     try:
-        text = zlib.decompress(kept.read_bytes()).decode()
+        text = zlib.decompress(cached.read_bytes()).decode()
     except (OSError, zlib.error, UnicodeDecodeError):
         text = _run_nvdisasm(tool, cubin)
-        with contextlib.suppress(OSError):  # without a place to write, it is only slower
-            replace_file(kept, zlib.compress(text.encode(), 1))
+        with contextlib.suppress(OSError):  # Without a cache it is only slower.
+            replace_file(cached, zlib.compress(text.encode(), 1))
     functions = parse_disassembly(text)
     if not functions:
         raise InputProblem(f"{cubin.name} holds no code", "Give a cubin with at least one kernel")
@@ -157,14 +148,12 @@ def _function(name: str, lines: Iterable[str]) -> Function:
     labels: dict[str, int] = {}
     waiting: list[str] = []
     rows: list[tuple[int, str, str, str]] = []
-    places: list[tuple[str, int, tuple[tuple[str, int], ...]]] = []
-    file, number, callers, fresh = "", 0, tuple[tuple[str, int], ...](), True
+    places: list[tuple[str, int]] = []
+    file, number, fresh = "", 0, True
     for row in lines:
         if found := _LINE.match(row):
-            if fresh:  # the first of a group is the innermost position; those after it only say where it was inlined
-                file, number, callers, fresh = found[1], int(found[2]), (), False
-            if found[3]:
-                callers = (*callers, (found[3], int(found[4])))
+            if fresh:  # The first line of a group is the innermost position.
+                file, number, fresh = found[1], int(found[2]), False
         elif found := _LABEL.match(row):
             waiting.append(found[1])
         elif found := _INSTRUCTION.match(row):
@@ -172,12 +161,10 @@ def _function(name: str, lines: Iterable[str]) -> Function:
             labels.update(dict.fromkeys(waiting, address))
             waiting.clear()
             rows.append((address, found[2] or "", found[3], found[4]))
-            places.append((file, number, callers))
+            places.append((file, number))
             fresh = True
     instructions = []
-    for (address, predicate, opcode, rest), (source, line, inlined) in zip(
-        rows, places, strict=True
-    ):
+    for (address, predicate, opcode, rest), (source, line) in zip(rows, places, strict=True):
         named = [label for label in _TARGET.findall(rest) if label in labels]
         called = re.search(r"`\(([^)]+)\)", rest)
         if called and called[1] in labels and called[1] not in named:
@@ -192,7 +179,6 @@ def _function(name: str, lines: Iterable[str]) -> Function:
                 "" if predicate == "@PT" else predicate,
                 source,
                 line,
-                inlined,
                 targets,
             )
         )
@@ -212,50 +198,3 @@ def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassIns
     ):
         end -= 1
     return instructions[:end]
-
-
-def check_signature(
-    expected: SassExpectation, functions: Sequence[Function], registers: Mapping[str, int]
-) -> list[str]:
-    """What of a rung's static signature does not hold, in words that say what was found; empty
-    where all holds.
-
-    Args:
-        expected: the header's [expect.sass].
-        functions: the rung's disassembly; a pattern is present where any function has it, absent
-            where none has.
-        registers: registers per thread by kernel, from ptxas.
-    """
-    counts: Counter[str] = Counter()
-    for function in functions:
-        counts.update(function.opcode_counts())
-    problems = []
-    for pattern in expected.present:
-        if not any(matches_opcode(opcode, pattern) for opcode in counts):
-            problems.append(
-                f"{pattern} is promised, but the code has none; nearest are {_relatives(pattern, counts)}"
-            )
-    for pattern in expected.absent:
-        found = {opcode: n for opcode, n in counts.items() if matches_opcode(opcode, pattern)}
-        if found:
-            problems.append(f"{pattern} must be absent, but the code has {_listed(found)}")
-    if expected.max_registers is not None:
-        for kernel, used in registers.items():
-            if used > expected.max_registers:
-                problems.append(
-                    f"{kernel} uses {used} registers, at most {expected.max_registers} are promised"
-                )
-    return problems
-
-
-def _relatives(pattern: str, counts: Mapping[str, int]) -> str:
-    bases = tuple(alternative.strip().partition(".")[0] for alternative in pattern.split("|"))
-    return (
-        _listed({opcode: n for opcode, n in counts.items() if opcode.startswith(bases)}) or "none"
-    )
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(
-        f"{n} x {opcode}" for opcode, n in sorted(counts.items(), key=lambda item: -item[1])
-    )

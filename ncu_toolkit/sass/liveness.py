@@ -56,8 +56,8 @@ def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     return found[1]
 
 
-#: Live registers of the tables asked about last, by identity: several parts of one page ask about
-#: the same one. The table is held, so its id stays its own.
+#: Live registers of the last tables, by identity: several parts of one page ask for the same one.
+#: Holding the table keeps its id unique.
 _RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
 _REMEMBER: Final = 4
 
@@ -99,7 +99,7 @@ class _Code:
             out, into = registers(row.opcode, operands)
             self.written.append(_mask(out))
             self._read.append(_mask(into))
-        self._kept = [
+        self._set = [
             0 if guard else mask for (guard, _), mask in zip(self._split, self.written, strict=True)
         ]
         self._stack = (
@@ -146,11 +146,11 @@ class _Code:
             leaving = needed.get(i, 0) if self._following[i] else self._stack | needed.get(i, 0)
             for s in self._following[i]:
                 leaving |= entering[s]
-            kept, read = self._kept[i], self._read[i]
+            set_here, read = self._set[i], self._read[i]
             if i in self.calls:
                 read |= reads[self.calls[i]]
-                kept |= 0 if self._split[i][0] else self._always[self.calls[i]]
-            now = read | (leaving & ~kept)
+                set_here |= 0 if self._split[i][0] else self._always[self.calls[i]]
+            now = read | (leaving & ~set_here)
             if now != entering[i]:
                 entering[i] = now
                 for p in before[i]:
@@ -175,7 +175,7 @@ class _Code:
         waiting = [entry]
         while waiting:
             i = waiting.pop()
-            after = written[i] | self._kept[i]
+            after = written[i] | self._set[i]
             for s in self._following[i]:
                 now = after & written.get(s, after)
                 if now != written.get(s):
@@ -207,11 +207,11 @@ class _Code:
             i = waiting.pop()
             after = reaching[i]
             if self._bases[i] == "BSYNC" and names[i]:
-                held = after & alike[names[i]]
-                ends = {t for s in setters if held & bit[s] for t in self._targets.get(s, ())}
+                matching = after & alike[names[i]]
+                ends = {t for s in setters if matching & bit[s] for t in self._targets.get(s, ())}
                 if ends:
                     following[i] = tuple(sorted(ends))
-                after &= ~held
+                after &= ~matching
             elif i in bit:
                 after = (after & ~alike[names[i]]) | bit[i]
             for s in following[i]:

@@ -34,7 +34,7 @@ from ncu_toolkit.sass.operands import registers
 LOOP_WEIGHT = 10
 #: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this
 #: is not written.
-PIPELINE_ROUNDS = 8
+_PIPELINE_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -186,15 +186,6 @@ def live_registers(function: Function) -> Liveness:
     return of_code(function.instructions, _targets(function))
 
 
-def hot_loops(function: Function) -> tuple[Loop, ...]:
-    """The innermost loops, those likely to take most time first: LOOP_WEIGHT ** depth times the
-    instructions in the body."""
-    innermost = [loop for loop in loops_of(function) if loop.innermost]
-    return tuple(
-        sorted(innermost, key=lambda loop: -len(loop.instructions) * LOOP_WEIGHT**loop.depth)
-    )
-
-
 def _dominators(blocks: Sequence[Block]) -> dict[int, int]:
     """Dominators of each block reachable from the entry, as bits by index; by iteration to the
     fixed point in reverse post-order."""
@@ -264,7 +255,7 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
         return InFlight(0, 0)
     operands = [registers(i.opcode, i.operands) for i in body]
     touched = [written | read for written, read in operands]
-    for _ in range(PIPELINE_ROUNDS):
+    for _ in range(_PIPELINE_ROUNDS):
         before = best_loads, best_bytes
         if not waits_by_group:
             groups, open_group = [], []
@@ -280,8 +271,8 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> InFlight:
                 groups.append(open_group)
                 open_group = []
             elif instruction.base == "DEPBAR":
-                kept = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
-                pending = int(kept[1], 16) if kept else 0
+                bound = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
+                pending = int(bound[1], 16) if bound else 0
                 groups = groups[len(groups) - pending :] if pending < len(groups) else groups
             elif instruction.base in GLOBAL_LOADS:
                 waiting[at] = (operands[at][0], width(instruction.opcode))

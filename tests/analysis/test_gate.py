@@ -8,6 +8,7 @@ import dataclasses
 import io
 import json
 import random
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ from ncu_toolkit.core.errors import (
     InputProblem,
     UsageProblem,
 )
-from ncu_toolkit.report import framing
-from ncu_toolkit.runs import baselines
+from ncu_toolkit.model.run import Run
+from ncu_toolkit.report import checksums, framing
+from ncu_toolkit.runs import baselines, store
 
 
 def side(name: str, *times: float, device: str = "GPU", status: str = "complete") -> Side:
@@ -363,6 +365,26 @@ def test_documents(reports: tuple[Path, Path], tmp_path: Path) -> None:
     assert "+10" in text
 
 
+def saved_files() -> tuple[str, ...]:
+    ((_, run),) = baselines.saved()
+    assert isinstance(run, Run)
+    return run.report_files
+
+
+def test_a_baseline_of_an_earlier_version_is_found(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    folder = tmp_path / "kept" / "main"
+    folder.mkdir(parents=True)
+    shutil.copyfile(reports[0], folder / "old.ncu-rep")
+    about = {"name": "main", "created": "2026-01-01T00:00:00Z", "files": ["old.ncu-rep"]}
+    store.write_json(folder / "baseline.json", "baseline", about)
+    assert saved_files() == ("old.ncu-rep",)
+    assert run("baseline", "list")[1] == "main  2026-01-01  old.ncu-rep\n"
+    assert run("compare", "main", str(reports[1]), "--fail-on", "time>5%")[0] == EXIT_GATE
+
+
 def test_baselines(
     reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,7 +392,8 @@ def test_baselines(
     old, new = map(str, reports)
     assert "No baselines" in run("baseline", "list")[1]
     assert run("baseline", "save", "main", old)[0] == 0
-    assert (tmp_path / "kept" / "main" / "old.ncu-rep.sha256").is_file()
+    kept = tmp_path / "kept" / "main" / "old.ncu-rep"
+    assert checksums.verify(kept) == checksums.Verdict("run.json")
     assert run("baseline", "save", "main", new)[0] == EXIT_USAGE, (
         "a baseline is not replaced by accident"
     )
@@ -432,12 +455,11 @@ def test_a_baseline_stays_until_the_new_one_is_there(
         broken.setattr("ncu_toolkit.core.files.exchange", full)
         with pytest.raises(EnvironmentProblem, match="No space left"):
             baselines.save("main", [reports[1]], replace=True)
-    (kept,), _ = baselines.saved()
-    assert kept.files == ("old.ncu-rep",)
+    assert saved_files() == ("old.ncu-rep",)
     assert (tmp_path / "kept" / "main" / "old.ncu-rep").is_file()
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["main"]
     baselines.save("main", [reports[1]], replace=True)
-    assert baselines.saved()[0][0].files == ("new.ncu-rep",)
+    assert saved_files() == ("new.ncu-rep",)
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["main"]
 
 
@@ -456,4 +478,4 @@ def test_of_several_saves_at_once_one_gets_the_name(
     monkeypatch.setattr(analyze, "analyze", overtaken)
     with pytest.raises(UsageProblem, match="there is a baseline 'main' already"):
         baselines.save("main", [reports[1]])
-    assert baselines.saved()[0][0].files == ("old.ncu-rep",)
+    assert saved_files() == ("old.ncu-rep",)

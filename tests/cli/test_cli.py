@@ -29,7 +29,9 @@ from ncu_toolkit.core.errors import (
     EXIT_USAGE,
 )
 from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.runs import baselines, store
+from ncu_toolkit.model.run import LadderOptions
+from ncu_toolkit.model.run import Run as RunValue
+from ncu_toolkit.runs import store
 
 
 @dataclass(frozen=True)
@@ -627,10 +629,7 @@ def test_shells_complete(
     folder.mkdir(parents=True)
     store.save(
         folder,
-        store.Manifest(
-            folder.name, "t", "2026-01-01T00:00:00Z", "0", None, {}, asked=store.Asked()
-        ),
-        [],
+        RunValue(folder.name, "t", "2026-01-01T00:00:00Z", "0", asked=LadderOptions()),
     )
     assert completed(words, monkeypatch, capsys) == offered
 
@@ -667,7 +666,7 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         session,
         "build_all",
-        lambda selections, overrides, reporter, collected: reporter.note("a note"),
+        lambda made, cases, reporter: reporter.note("a note"),
     )
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
     cupy.free = 1000
@@ -800,7 +799,7 @@ def test_a_refused_bench_leaves_no_folder(
     monkeypatch.setattr(session, "build_all", lambda *arguments: None)
     cupy.free = 1000
     assert run("bench", "--kernel", "naive", "--size", "64").code == EXIT_ENVIRONMENT
-    assert not Path("reports").exists()
+    assert list(Path("reports").iterdir()) == []
 
 
 def test_one_file_without_permission_hides_no_other(
@@ -833,8 +832,7 @@ def test_names_in_runs_and_baselines_do_not_act_in_a_terminal(
     assert not set("\x1b\x07\u202e") & set(ended.out + ended.err)
     folder = tmp_path / ".ncu-toolkit" / "baselines" / "b"
     folder.mkdir(parents=True)
-    kept = baselines.Baseline(evil, "2026-01-01T00:00:00Z", (evil,))
-    store.write_json(folder / "baseline.json", "baseline", kept)
+    store.save(folder, RunValue("b", "b", "2026-01-01T00:00:00Z", report_files=(evil,)))
     ended = run("baseline", "list")
     assert ended.code == EXIT_OK
     assert not set("\x1b\x07\u202e") & set(ended.out)
@@ -845,13 +843,11 @@ def test_a_broken_baseline_hides_no_other(run: Run, tmp_path: Path) -> None:
     for name in ("good", "deep", "fifo"):
         folder = tmp_path / ".ncu-toolkit" / "baselines" / name
         folder.mkdir(parents=True)
-        store.write_json(
-            folder / "baseline.json", "baseline", baselines.Baseline(name, "2026-01-01", ())
-        )
+        store.save(folder, RunValue(name, name, "2026-01-01"))
     root = tmp_path / ".ncu-toolkit" / "baselines"
-    (root / "deep" / "baseline.json").write_text("[" * 100_000)
-    (root / "fifo" / "baseline.json").unlink()
-    os.mkfifo(root / "fifo" / "baseline.json")
+    (root / "deep" / "run.json").write_text("[" * 100_000)
+    (root / "fifo" / "run.json").unlink()
+    os.mkfifo(root / "fifo" / "run.json")
     ended = run("baseline", "list")
     assert ended.code == EXIT_INPUT
     assert ended.out.startswith("good ")

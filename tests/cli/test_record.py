@@ -7,11 +7,11 @@ from pathlib import Path
 
 import ladder_runs
 import pytest
-from ladder_runs import Ncu, Quiet, chosen, marker
+from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
 from ncu_toolkit.cli import record
-from ncu_toolkit.gpu import profiling, session
-from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu import ladder_run, session
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.runs import store
 
 RUNGS = ("naive", "coalesced")
@@ -27,21 +27,20 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     return ncu
 
 
-def recorded_into(folder: Path) -> Collected:
-    folder.mkdir()
-    collected, selections = Collected(), chosen(*RUNGS, sizes="1024")
-    session.time_all(selections, {}, None, Quiet(), collected)
-    profiling.profile_all(selections, {}, folder, Quiet(), collected, part_seconds=None)
-    record._stock(selections, folder, Quiet(), collected, 60)  # type: ignore[arg-type]
-    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+def recorded_into(folder: Path) -> Session:
+    made, cases = session_in(folder), chosen(*RUNGS, sizes="1024")
+    session.time_all(made, cases, Quiet())
+    ladder_run.profile_all(made, cases, Quiet(), part_seconds=None)
+    record._stock(made, cases, Quiet(), 60)  # type: ignore[arg-type]
+    made.save()
     record._pack(folder)
-    return collected
+    return made
 
 
 def test_a_recording_is_one_report_with_the_rules_beside_it(ncu: Ncu, tmp_path: Path) -> None:
     folder = tmp_path / "recording"
-    collected = recorded_into(folder)
-    assert collected.failures == []
+    made = recorded_into(folder)
+    assert made.failures == []
     assert {path.name for path in folder.iterdir()} == {
         store.MANIFEST,
         store.TIMINGS,
@@ -67,9 +66,9 @@ def test_a_crash_under_the_stock_rules_leaves_the_recording(
         stock(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(record, "_stock", crashing)
-    collected = recorded_into(folder)
-    assert len(collected.failures) == 1
+    made = recorded_into(folder)
+    assert len(made.failures) == 1
     assert {case.rung: case.state for case in store.load_manifest(folder).cases} == dict.fromkeys(
         RUNGS, "profiled"
     )
-    assert collected.cases[marker("coalesced")].report == "profile.ncu-rep"
+    assert case_in(made, "coalesced").report == "profile.ncu-rep"

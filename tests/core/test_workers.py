@@ -113,7 +113,9 @@ def crew(
     prepare: Callable[[], object] | None = None,
     **options: bool,
 ) -> list[workers.Done]:
-    with workers.Crew("test_workers:whoami", 60, lambda index: f"task {index}", **options) as made:
+    with workers.WorkerPool(
+        "test_workers:whoami", 60, lambda index: f"task {index}", **options
+    ) as made:
         made.fork(fork, prepare)
         return sorted(made.run([(task,) for task in tasks], jobs), key=lambda done: done.index)
 
@@ -164,7 +166,7 @@ def test_no_forks_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unused_forks_end_with_their_crew() -> None:
-    with workers.Crew("test_workers:whoami", 60, str) as made:
+    with workers.WorkerPool("test_workers:whoami", 60, str) as made:
         made.fork(2)
         pids = [worker.pid for worker in made._all]
     for pid in pids:
@@ -200,7 +202,7 @@ _MAKER = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]
 from ncu_toolkit.core import workers
-with workers.Crew("test_workers:whoami", 600, str) as made:
+with workers.WorkerPool("test_workers:whoami", 600, str) as made:
     if {fork}:
         made.fork(1)
     threading.Timer(1.0, lambda: print(*[w.pid for w in made._all], flush=True)).start()

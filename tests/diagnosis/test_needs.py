@@ -23,6 +23,7 @@ from ncu_toolkit.core.errors import EXIT_USAGE, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures, needs
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Context, Profile
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import store
 
 MOVED = 4.2e9
@@ -252,14 +253,11 @@ def test_wrong_needs_end_with_usage(report: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_run_keeps_what_its_program_needs(report: Path) -> None:
-    manifest = store.Manifest(
-        "id", "t", "2026-01-01T00:00:00Z", "0", None, {}, report_files=(report.name,),
-        needs=("naive:bytes=5e8",),
-    )  # fmt: skip
-    store.save(report.parent, manifest, ())
+    manifest = Run("id", "t", "", report_files=(report.name,), needs=("naive:bytes=5e8",))
+    store.save(report.parent, manifest)
     run = store.load_run(report.parent, live=True)
     assert [each.context for each in run.profiles] == [Context(compulsory_bytes=5e8), None]
-    store.save(report.parent, replace(manifest, needs=("bytes=(",)), ())
+    store.save(report.parent, replace(manifest, needs=("bytes=(",)))
     with pytest.raises(InputProblem, match=r"run\.json"):
         store.load_run(report.parent, live=True)
 

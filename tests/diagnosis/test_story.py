@@ -9,6 +9,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.diagnosis import expectations, figures
+from ncu_toolkit.model.profile import matches_opcode
 from ncu_toolkit.model.run import Run
 
 
@@ -90,7 +91,10 @@ def test_every_rung_does_the_multiplications_once(run: Run) -> None:
         assert profile.context is not None
         dims = profile.context.dims
         products = dims["M"] * dims["N"] * dims["K"]
-        threads = profile.mix.executed_threads("FFMA") + 2 * profile.mix.executed_threads("FFMA2")
+        threads = sum(
+            n * (2 if matches_opcode(opcode, "FFMA2") else matches_opcode(opcode, "FFMA"))
+            for opcode, n in profile.mix.thread_opcodes.items()
+        )
         if profile.context.rung != "cublas" and threads != products:
             wrong[f"{profile.context.rung} at {profile.context.size}"] = (threads, products)
     assert not wrong, f"(thread-level FFMA, M * N * K) differ: {wrong}"

@@ -19,10 +19,12 @@ from pathlib import Path
 
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.profiling import TARGET
-from ncu_toolkit.gpu.target import Plan, PlannedCase, read_progress, write_plan
+from ncu_toolkit.gpu.ladder_run import TARGET
+from ncu_toolkit.gpu.selection import case_of
+from ncu_toolkit.gpu.target import Plan, read_progress, write_plan
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.model.run import RunCase
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 #: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
@@ -61,14 +63,14 @@ def main(chosen: list[str]) -> int:
             continue
         for dtype in problem.dtypes:
             cases = [
-                PlannedCase(name, rung.name, size, dtype)
+                case_of(rung, problem.parse_size(size), dtype)
                 for size in problem.test_sizes
                 for rung in rungs
                 if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem)
                 <= SMALL_BYTES
             ]
             cases += [
-                PlannedCase(name, rung.name, size, dtype)
+                case_of(rung, problem.parse_size(size), dtype)
                 for rung in rungs
                 for size in problem.further_sizes.get(rung.name, ())
             ]
@@ -78,11 +80,10 @@ def main(chosen: list[str]) -> int:
     return EXIT_KERNEL if dirty else EXIT_OK
 
 
-def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
+def _run(tool: str, check: str, label: str, cases: list[RunCase]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
-        plan = Path(scratch) / "plan.json"
-        progress = Path(scratch) / "progress.jsonl"
-        write_plan(Plan(tuple(cases), str(progress), str(Path(scratch) / "stop")), plan)
+        plan = Path(scratch) / "x-plan.json"
+        write_plan(Plan(tuple(cases)), plan)
         words = [
             tool,
             "--tool",
@@ -110,7 +111,7 @@ def _run(tool: str, check: str, label: str, cases: list[PlannedCase]) -> int:
             check=False,
             env={**os.environ, "PYTHONPATH": path},
         )
-        steps = read_progress(progress)
+        steps = read_progress(plan)
     text = done.stdout + done.stderr
     ran = sum(step.state == "profiled" for step in steps)
     failed = [step for step in steps if step.state == "failed"]

@@ -19,6 +19,7 @@ PLAIN = Request(
     Path("out/profile"),
     ("python3", "-m", "ncu_toolkit.gpu.target", "plan.json"),
     (Path("sections"),),
+    ranges_only=True,
 )
 
 
@@ -151,7 +152,7 @@ SAYINGS = [
 def test_what_ncu_says_is_named_with_a_remedy(
     text: str, code: int, says: str, remedy: str, exit_code: int
 ) -> None:
-    problem = classify(text, code)
+    _, problem = classify(text, code)
     assert problem is not None
     assert any(part in problem.message for part in says.split("|")), problem.message
     assert remedy in problem.remedy
@@ -191,7 +192,7 @@ def test_what_ncu_says_is_named_with_a_remedy(
 def test_what_the_program_says_is_told_from_what_ncu_says(
     text: str, code: int, says: str | None
 ) -> None:
-    problem = classify(text, code)
+    _, problem = classify(text, code)
     assert (problem and says and says in problem.message) if says else problem is None, problem
 
 
@@ -201,8 +202,8 @@ def test_an_ncu_that_cannot_be_started(tmp_path: Path) -> None:
 
 
 def test_success_and_time_out() -> None:
-    assert classify('==PROF== Profiling "naive": 0%....100% - 16 passes', 0) is None
-    late = classify("", -9, timed_out=True, timeout=30)
+    assert classify('==PROF== Profiling "naive": 0%....100% - 16 passes', 0) == ("", None)
+    _, late = classify("", -9, timed_out=True, timeout=30)
     assert late is not None
     assert "within 30 s" in late.message
     assert "--timeout" in late.remedy

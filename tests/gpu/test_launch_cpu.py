@@ -11,10 +11,9 @@ import pytest
 from fake_gpu import FakeCupy
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu.launch import Runnable, Workspace, _holder, architecture_for, prepare
+from ncu_toolkit.gpu.launch import Runnable, Workspace, _holder, architecture_for, bind_verified
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.problems.base import Case
 from ncu_toolkit.model import Device
 
 PROBLEM = problem_for("gemm_fp32")
@@ -125,10 +124,19 @@ def test_scalars_keep_their_bytes() -> None:
     assert bytes(_holder(b"\x01" * 128)) == b"\x01" * 128
 
 
-def test_prepare_binds_a_case(cupy: FakeCupy) -> None:
+def test_a_rung_is_bound_with_its_parameters(cupy: FakeCupy) -> None:
     cupy.behaviours["naive"] = fake_gpu.product
-    case = Case("naive", "gemm_fp32", PROBLEM.parse_size("3"), "float32", {"BLOCK": 16})
-    bound = prepare(case, find_rung("gemm_fp32/naive"))
+    space = Workspace(PROBLEM, PROBLEM.parse_size("3"), "float32", {})
+    bound = Runnable(find_rung("gemm_fp32/naive"), space, {"BLOCK": 16})
     assert bound.parameters == {"BLOCK": 16}
     assert bound.launch_count == 1
     assert bound.verify()[0].passed
+
+
+def test_a_baseline_shares_arrays_only_with_its_own_operation(cupy: FakeCupy) -> None:
+    cupy.behaviours["naive"] = fake_gpu.product
+    rung, size = find_rung("gemm_fp32/naive"), PROBLEM.parse_size("3")
+    space = Workspace(PROBLEM, size, "float32", {})
+    assert bind_verified(rung, space).workspace is space
+    other = Workspace(PROBLEM, size, "float32", {"op": "another"})
+    assert bind_verified(rung, other).workspace is not other

@@ -9,15 +9,15 @@ import fake_gpu
 import ladder_runs
 import pytest
 from fake_gpu import FakeCupy
-from ladder_runs import Ncu, Quiet, chosen, marker
+from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
-from ncu_toolkit.gpu import collect, profiling, session
-from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu import collect, ladder_run, session
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.gpu.target import read_plan
+from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.report import framing
 from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import Asked
 
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index")
 #: Longer than the stand-in takes for all of them, and shorter than for two.
@@ -46,24 +46,18 @@ def profile(
     folder: Path,
     *rungs: str,
     seconds: float | None = ALL,
-    collected: Collected | None = None,
+    made: Session | None = None,
     timeout: float = 60,
-) -> tuple[Collected, Quiet]:
-    collected, reporter = collected or Collected(), Quiet()
-    profiling.profile_all(
-        chosen(*rungs, sizes="1024"),
-        {},
-        folder,
-        reporter,
-        collected,
-        timeout=timeout,
-        part_seconds=seconds,
+) -> tuple[Session, Quiet]:
+    made, reporter = made or session_in(folder), Quiet()
+    ladder_run.profile_all(
+        made, chosen(*rungs, sizes="1024"), reporter, timeout=timeout, part_seconds=seconds
     )
-    return collected, reporter
+    return made, reporter
 
 
-def states(collected: Collected) -> list[str]:
-    return [collected.cases[marker(rung)].state for rung in RUNGS]
+def states(made: Session, *rungs: str) -> list[str]:
+    return [case_in(made, rung).state for rung in rungs or RUNGS]
 
 
 def launches(folder: Path, name: str) -> int:
@@ -71,43 +65,46 @@ def launches(folder: Path, name: str) -> int:
 
 
 def test_a_ladder_in_one_part(ncu: Ncu, folder: Path) -> None:
-    collected, reporter = profile(folder, *RUNGS)
-    assert states(collected) == ["profiled"] * 4
-    assert collected.reports == ["profile.ncu-rep"]
+    made, reporter = profile(folder, *RUNGS)
+    assert states(made) == ["profiled"] * 4
+    assert list(made.run.report_files) == ["profile.ncu-rep"]
     assert launches(folder, "profile.ncu-rep") == 4
-    assert reporter.said == ["Profile 4", *(f"gemm_fp32/{rung} at 1024" for rung in RUNGS)]
-    assert collected.failures == []
-    assert len(collected.commands) == 1
-    assert "--profile-from-start off" in collected.commands[0]
+    assert reporter.lines == ["Profile 4", *(f"gemm_fp32/{rung} at 1024" for rung in RUNGS)]
+    assert made.failures == []
+    assert len(made.run.commands) == 1
+    assert "--profile-from-start off" in made.run.commands[0]
 
 
-def test_parts_have_reports_of_their_own_and_make_one_run(ncu: Ncu, folder: Path) -> None:
+def test_parts_have_reports_of_their_own_and_make_one_run(
+    ncu: Ncu, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved: list[int] = []
-    collected = Collected()
-    profiling.profile_all(
-        chosen(*RUNGS, sizes="1024"),
-        {},
-        folder,
-        Quiet(),
-        collected,
-        part_seconds=ONE,
-        saved=lambda: saved.append(len(collected.reports)),
-    )
-    assert states(collected) == ["profiled"] * 4
-    assert collected.reports == ["profile.ncu-rep", *(f"profile-{n}.ncu-rep" for n in (2, 3, 4))]
+    save = Session.save
+
+    def counting(made: Session) -> None:
+        saved.append(len(made.run.report_files))
+        save(made)
+
+    monkeypatch.setattr(Session, "save", counting)
+    made, _ = profile(folder, *RUNGS, seconds=ONE)
+    assert states(made) == ["profiled"] * 4
+    assert list(made.run.report_files) == [
+        "profile.ncu-rep",
+        *(f"profile-{n}.ncu-rep" for n in (2, 3, 4)),
+    ]
     assert saved == [1, 2, 3, 4], "what there is is saved after each part"
     assert ncu.ran == list(RUNGS), "nothing is done twice"
-    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    made.save()
     run = store.load_run(folder, live=True)
     assert [profile.context.rung for profile in run.profiles if profile.context] == list(RUNGS)
-    assert [profile.origin.file for profile in run.profiles] == collected.reports
+    assert [profile.origin.file for profile in run.profiles] == list(made.run.report_files)
 
 
 def test_nothing_is_written_over(ncu: Ncu, folder: Path) -> None:
     for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json"):
         (folder / name).write_text("mine")
-    collected, _ = profile(folder, "naive")
-    assert collected.reports == ["profile-4.ncu-rep"]
+    made, _ = profile(folder, "naive")
+    assert list(made.run.report_files) == ["profile-4.ncu-rep"]
     assert {
         (folder / name).read_text()
         for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json")
@@ -117,10 +114,10 @@ def test_nothing_is_written_over(ncu: Ncu, folder: Path) -> None:
 @pytest.mark.parametrize("seconds", [ONE, ALL])
 def test_a_crash_costs_the_case_that_crashed(ncu: Ncu, folder: Path, seconds: float) -> None:
     ncu.at("b_transposed", "crash")
-    collected, _ = profile(folder, *RUNGS, seconds=seconds)
-    assert states(collected) == ["profiled", "profiled", "failed", "profiled"]
-    assert "ended while this case ran" in collected.cases[marker("b_transposed")].message
-    assert [type(error) for error in collected.failures] == [KernelProblem]
+    made, _ = profile(folder, *RUNGS, seconds=seconds)
+    assert states(made) == ["profiled", "profiled", "failed", "profiled"]
+    assert "ended while this case ran" in case_in(made, "b_transposed").message
+    assert [type(error) for error in made.failures] == [KernelProblem]
     assert ncu.ran == list(RUNGS)
 
 
@@ -128,10 +125,10 @@ def test_an_ncu_that_is_killed_ends_the_ladder_and_keeps_what_was_finished(
     ncu: Ncu, folder: Path
 ) -> None:
     ncu.at("b_transposed", "kill")
-    collected, reporter = profile(folder, *RUNGS, seconds=ONE)
-    assert states(collected) == ["profiled", "profiled", "not run", "not run"]
-    assert any("signal 9" in line and "is kept" in line for line in reporter.said)
-    assert [error.exit_code for error in collected.failures] == [EnvironmentProblem.exit_code]
+    made, reporter = profile(folder, *RUNGS, seconds=ONE)
+    assert states(made) == ["profiled", "profiled", "not run", "not run"]
+    assert any("signal 9" in line and "is kept" in line for line in reporter.lines)
+    assert [error.exit_code for error in made.failures] == [EnvironmentProblem.exit_code]
 
 
 def test_a_kill_of_ncu_before_anything_is_finished_is_raised(ncu: Ncu, folder: Path) -> None:
@@ -160,10 +157,10 @@ def test_what_holds_for_every_case_ends_the_ladder(
 
 def test_out_of_memory_costs_the_case_that_ran_out(ncu: Ncu, folder: Path) -> None:
     ncu.at("coalesced", "say:cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 1 bytes")
-    collected, _ = profile(folder, *RUNGS, seconds=ONE)
-    assert states(collected) == ["profiled", "skipped", "profiled", "profiled"]
-    assert "smaller --size" in collected.cases[marker("coalesced")].message
-    assert collected.failures == []
+    made, _ = profile(folder, *RUNGS, seconds=ONE)
+    assert states(made) == ["profiled", "skipped", "profiled", "profiled"]
+    assert "smaller --size" in case_in(made, "coalesced").message
+    assert made.failures == []
 
 
 def test_a_ladder_that_takes_too_long_keeps_what_was_finished(
@@ -171,12 +168,12 @@ def test_a_ladder_that_takes_too_long_keeps_what_was_finished(
 ) -> None:
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
     ncu.at("coalesced", "hang")
-    collected, reporter = profile(folder, *RUNGS, timeout=4)
-    assert states(collected) == ["profiled", "profiled", "not run", "not run"], (
+    made, reporter = profile(folder, *RUNGS, timeout=4)
+    assert states(made) == ["profiled", "profiled", "not run", "not run"], (
         "the case under way was finished when it was asked to stop"
     )
-    assert any("not profiled within 4 s" in line for line in reporter.said)
-    assert "--resume" in collected.failures[0].remedy
+    assert any("not profiled within 4 s" in line for line in reporter.lines)
+    assert "--resume" in made.failures[0].remedy
 
 
 def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
@@ -189,26 +186,24 @@ def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
                 raise KeyboardInterrupt
 
     ncu.at("coalesced", "hang")
-    collected = Collected()
-    profiling.profile_all(
-        chosen(*RUNGS, sizes="1024"), {}, folder, Interrupting(), collected, part_seconds=ALL
-    )
-    assert collected.interrupted
-    assert states(collected) == ["profiled", "profiled", "not run", "not run"]
+    made = session_in(folder)
+    ladder_run.profile_all(made, chosen(*RUNGS, sizes="1024"), Interrupting(), part_seconds=ALL)
+    assert made.interrupted
+    assert states(made) == ["profiled", "profiled", "not run", "not run"]
     assert not list(folder.glob("*-stop"))
 
 
 def test_a_report_that_was_cut_off_keeps_its_whole_launches(ncu: Ncu, folder: Path) -> None:
     ncu.at("coalesced", "cut")
-    collected, reporter = profile(folder, "naive", "coalesced")
-    assert [collected.cases[marker(rung)].report for rung in ("naive", "coalesced")] == [
+    made, reporter = profile(folder, "naive", "coalesced")
+    assert [case_in(made, rung).report for rung in ("naive", "coalesced")] == [
         "profile.ncu-rep",
         "profile-2.ncu-rep",
     ]
     assert ncu.ran == ["naive", "coalesced", "coalesced"], "only what was lost is done again"
-    assert any("was cut off; its 1 whole launches are kept" in line for line in reporter.said)
-    assert (folder / f"profile.ncu-rep{profiling.CUT}").is_file()
-    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    assert any("was cut off; its 1 whole launches are kept" in line for line in reporter.lines)
+    assert (folder / f"profile.ncu-rep{ladder_run.CUT}").is_file()
+    made.save()
     assert len(store.load_run(folder, live=True).profiles) == 2
 
 
@@ -216,15 +211,11 @@ def test_rungs_that_failed_while_timed_are_not_profiled(
     cupy: FakeCupy, ncu: Ncu, folder: Path
 ) -> None:
     cupy.behaviours["naive"] = fake_gpu.forgetful
-    collected = Collected()
-    session.time_all(chosen("naive", "coalesced", sizes="1024"), {}, None, Quiet(), collected)
-    profile(folder, "naive", "coalesced", collected=collected)
+    made = session_in(folder)
+    session.time_all(made, chosen("naive", "coalesced", sizes="1024"), Quiet())
+    profile(folder, "naive", "coalesced", made=made)
     assert [case.rung for case in read_plan(folder / "profile-plan.json").cases] == ["coalesced"]
-    assert states_of(collected, "naive", "coalesced") == ["failed", "profiled"]
-
-
-def states_of(collected: Collected, *rungs: str) -> list[str]:
-    return [collected.cases[marker(rung)].state for rung in rungs]
+    assert states(made, "naive", "coalesced") == ["failed", "profiled"]
 
 
 def test_no_report_without_a_reason_is_an_error(ncu: Ncu, folder: Path) -> None:
@@ -237,10 +228,10 @@ def test_no_report_without_a_reason_is_an_error(ncu: Ncu, folder: Path) -> None:
 def test_a_launch_broken_off_and_collected_again_counts_once(ncu: Ncu, folder: Path) -> None:
     """A case of several launches can crash between them: what the first report holds of it is not
     counted with the second's."""
-    collected, _ = profile(folder, "naive", "coalesced")
+    made, _ = profile(folder, "naive", "coalesced")
     (folder / "profile-2.ncu-rep").write_bytes((folder / "profile.ncu-rep").read_bytes())
-    collected.reports.append("profile-2.ncu-rep")
-    session.save(folder, "t", "2026-01-01T00:00:00Z", collected)
+    made.update(report_files=("profile.ncu-rep", "profile-2.ncu-rep"))
+    made.save()
     run = store.load_run(folder, live=True)
     assert [profile.origin.file for profile in run.profiles] == ["profile.ncu-rep"] * 2
     assert [profile.context.launch_count for profile in run.profiles if profile.context] == [1, 1]
@@ -251,25 +242,24 @@ def test_a_launch_broken_off_and_collected_again_counts_once(ncu: Ncu, folder: P
 
 
 def test_the_kept_report_is_redacted(ncu: Ncu, folder: Path) -> None:
-    collected = Collected(asked=Asked(redact=True, redact_source=True))
-    profile(folder, "naive", collected=collected)
-    plain = Collected()
+    made = session_in(folder)
+    made.update(asked=LadderOptions(redact=True, redact_source=True))
+    profile(folder, "naive", made=made)
     other = folder.parent / "other"
-    other.mkdir()
-    profile(other, "naive", collected=plain)
+    plain, _ = profile(other, "naive")
     kept, raw = ((place / "profile.ncu-rep").read_bytes() for place in (folder, other))
     assert len(kept) == len(raw)
     assert b"blockIdx" in raw
     assert b"blockIdx" not in kept
-    assert str(folder) in plain.commands[0].replace(str(other), str(folder))
+    assert str(folder) in plain.run.commands[0].replace(str(other), str(folder))
     assert re.fullmatch(
         r"ncu .*--export profile python[\d.]* -P -m ncu_toolkit\.gpu\.target profile-plan\.json",
-        collected.commands[0],
+        made.run.commands[0],
     ), "no command that is saved before the end names a folder"
-    assert "/" not in collected.commands[0]
+    assert "/" not in made.run.commands[0]
 
 
 def test_markers_are_found_whole() -> None:
-    assert profiling.holds(b"..ncu-toolkit:a/b:8:float16\x12", "ncu-toolkit:a/b:8:float16")
-    assert not profiling.holds(b"..ncu-toolkit:a/b:8:float16x", "ncu-toolkit:a/b:8:float16")
-    assert not profiling.holds(b"..ncu-toolkit:a/b:8:float1", "ncu-toolkit:a/b:8:float16")
+    assert ladder_run.holds(b"..ncu-toolkit:a/b:8:float16\x12", "ncu-toolkit:a/b:8:float16")
+    assert not ladder_run.holds(b"..ncu-toolkit:a/b:8:float16x", "ncu-toolkit:a/b:8:float16")
+    assert not ladder_run.holds(b"..ncu-toolkit:a/b:8:float1", "ncu-toolkit:a/b:8:float16")

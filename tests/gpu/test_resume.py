@@ -15,7 +15,7 @@ from pathlib import Path
 
 import ladder_runs
 import pytest
-from ladder_runs import Ncu, Quiet, marker
+from ladder_runs import Ncu, Quiet, chosen, marker, session_in
 
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
@@ -24,10 +24,11 @@ from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     UsageProblem,
 )
-from ncu_toolkit.gpu import profiling, resume, session
+from ncu_toolkit.gpu import ladder_run, session
+from ncu_toolkit.gpu.selection import settled
+from ncu_toolkit.model.run import LadderOptions, Run
 from ncu_toolkit.report import checksums
 from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import Asked, Manifest
 
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index", "smem_tiled")
 ARGUMENTS = ("profile", "--kernel", ",".join(RUNGS), "--size", "1024", "--alone")
@@ -234,7 +235,7 @@ def test_a_resume_that_is_refused_leaves_the_run(ncu: Ncu) -> None:
     kill_at(ncu, "naive")
     ncu.at("naive", "say:==ERROR== ERR_NVGPUCTRPERM")
     (only_run() / store.TIMINGS).unlink()
-    changed(only_run(), lambda m: replace(m, asked=Asked(timing=False)))
+    changed(only_run(), lambda m: replace(m, asked=LadderOptions(timing=False)))
     code, _, err = ended(start("profile", "--resume"))
     assert (code, "ERR_NVGPUCTRPERM" in err) == (EXIT_ENVIRONMENT, True)
     ncu.behave()
@@ -286,31 +287,27 @@ def test_what_does_not_go_with_resume(
 @pytest.fixture
 def run(ncu: Ncu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ladder_runs.install(monkeypatch, tmp_path / "code")
-    collected = session.Collected(asked=Asked())
-    session.machine(collected)["ncu"] = "2025.3.1.0"
-    session.time_all(ladder_runs.chosen("naive", sizes="8"), {}, None, Quiet(), collected)
-    profiling.plan_all(ladder_runs.chosen("naive", "coalesced", sizes="8"), {}, collected)
-    folder = store.new_run_folder(tmp_path / "reports", "by hand")
-    session.save(folder, "a title", "2026-01-01T00:00:00Z", collected)
-    return folder
+    made = session_in(store.new_run_folder(tmp_path / "reports", "by hand"))
+    made.update(asked=LadderOptions(), environment={**made.run.environment, "ncu": "2025.3.1.0"})
+    session.time_all(made, settled(chosen("naive", sizes="8"), False)[0], Quiet())
+    made.record(*made.current(settled(chosen("naive", "coalesced", sizes="8"), False)[0]))
+    made.save()
+    return made.folder
 
 
-def changed(folder: Path, change: Callable[[Manifest], Manifest]) -> None:
+def changed(folder: Path, change: Callable[[Run], Run]) -> None:
     store.save_manifest(folder, change(store.load_manifest(folder)))
 
 
 def test_what_is_left_of_a_run(run: Path) -> None:
-    found = resume.open_run(run, Quiet())
-    assert (
-        found.left,
-        [rung.name for rung in found.selections[0].rungs],
-        found.selections[0].sizes,
-    ) == (2, ["naive", "coalesced"], ("8",))
-    assert "0 of 2 cases are profiled and 1 timed" in found.said
-    (selection,) = found.selections
-    assert selection.parameters(selection.rungs[0], "8", {}) == dict(
-        found.manifest.cases[0].parameters
-    ), "tuned since or not: as it was"
+    reporter = Quiet()
+    found = ladder_run.resume(run, reporter).run
+    assert [(case.rung, case.size, case.state) for case in found.cases] == [
+        ("naive", "8", "timed"),
+        ("coalesced", "8", "planned"),
+    ]
+    assert "0 of 2 cases are profiled and 1 timed" in reporter.lines[-1]
+    assert "2 to collect" in reporter.lines[-1]
 
 
 def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:
@@ -320,54 +317,55 @@ def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:
             m, cases=tuple(replace(case, parameters={"BLOCK": 16}) for case in m.cases)
         ),
     )
-    (selection,) = resume.open_run(run, Quiet()).selections
-    assert selection.parameters(selection.rungs[0], "8", {}) == {"BLOCK": 16}
+    cases = ladder_run.resume(run, Quiet()).run.cases
+    assert settled(cases, True)[0] == cases, "tuned since or not: as it was"
+    assert [case.parameters for case in cases] == [{"BLOCK": 16}] * 2
 
 
-@pytest.mark.parametrize("label", resume.SAME)
+@pytest.mark.parametrize("label", ladder_run.SAME)
 def test_another_machine_is_refused_by_name(run: Path, label: str) -> None:
     changed(run, lambda m: replace(m, environment={**m.environment, label: "another"}))
     with pytest.raises(
         EnvironmentProblem, match=f"another machine \\({re.escape(label)}: another then"
     ):
-        resume.open_run(run, Quiet())
+        ladder_run.resume(run, Quiet())
 
 
 def test_a_changed_kernel_is_refused_by_name(run: Path) -> None:
     changed(run, lambda m: replace(m, cases=(m.cases[0], replace(m.cases[1], source="0" * 16))))
     with pytest.raises(UsageProblem, match=r"^gemm_fp32/coalesced changed since") as refused:
-        resume.open_run(run, Quiet())
+        ladder_run.resume(run, Quiet())
     assert "naive" not in str(refused.value)
     changed(run, lambda m: replace(m, cases=(m.cases[0], replace(m.cases[1], rung="is_gone"))))
     with pytest.raises(UsageProblem, match="gemm_fp32/is_gone changed since"):
-        resume.open_run(run, Quiet())
+        ladder_run.resume(run, Quiet())
 
 
 def test_runs_that_cannot_go_on(run: Path) -> None:
     reports = run.parent
     assert (
-        resume.find("", reports)
-        == resume.find(run.name, reports)
-        == resume.find(str(run), Path("elsewhere"))
+        ladder_run.find("", reports)
+        == ladder_run.find(run.name, reports)
+        == ladder_run.find(str(run), Path("elsewhere"))
         == run
     )
     with pytest.raises(UsageProblem, match="there is no run 'other'") as refused:
-        resume.find("other", reports)
+        ladder_run.find("other", reports)
     assert run.name in refused.value.remedy
     changed(run, lambda m: replace(m, asked=None))
     with pytest.raises(UsageProblem, match="is unfinished"):
-        resume.find("", reports)
+        ladder_run.find("", reports)
     with pytest.raises(UsageProblem, match="not made by `profile` on a ladder") as refused:
-        resume.open_run(run, Quiet())
+        ladder_run.resume(run, Quiet())
     assert "--launch-skip" in refused.value.remedy
 
 
 def test_one_session_at_a_time(run: Path) -> None:
     with (
-        resume.held(run),
+        ladder_run.locked(run),
         pytest.raises(UsageProblem, match="is still running"),
-        resume.held(run),
+        ladder_run.locked(run),
     ):
         pass
-    with resume.held(run):
+    with ladder_run.locked(run):
         pass

@@ -12,13 +12,12 @@ import fake_gpu
 import ladder_runs
 import pytest
 from fake_gpu import FakeCupy
-from ladder_runs import Quiet, chosen
+from ladder_runs import Quiet, case_in, chosen, session_in
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import session
-from ncu_toolkit.gpu.selection import parse_sizes, select, with_predecessors
-from ncu_toolkit.gpu.session import Collected
+from ncu_toolkit.gpu import collect, cuda, session
+from ncu_toolkit.gpu.selection import parse_sizes, runnable_here, select
 from ncu_toolkit.ladder.catalogue import find_family, find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.runs import store
@@ -27,18 +26,19 @@ PROBLEM = problem_for("gemm_fp32")
 
 
 def test_kernels_and_families() -> None:
-    (one,) = chosen("vectorized", sizes=None)
-    assert [rung.name for rung in one.rungs] == ["vectorized"]
-    assert (one.sizes, one.dtype) == (PROBLEM.record_sizes, "float32")
-    (both,) = chosen("vectorized", families=("gemm_fp32",))
-    assert both.rungs == find_family("gemm_fp32").rungs, (
-        "a rung that its family brings along is there once"
-    )
+    found = chosen("vectorized", sizes=None)
+    assert [(case.rung, case.size, case.dtype) for case in found] == [
+        ("vectorized", size, "float32") for size in PROBLEM.record_sizes
+    ]
+    both = chosen("vectorized", families=("gemm_fp32",))
+    assert sorted(case.rung for case in both) == sorted(
+        rung.name for rung in find_family("gemm_fp32").rungs
+    ), "a rung that is named beside its family is there once"
     assert len(chosen("vectorized", "reduce_shuffle")) == 2
     everything = select(
         (), (), True, "64", None, default_sizes=lambda problem: problem.record_sizes
     )
-    assert {"gemm_fp32", "reduction"} <= {selection.problem.family for selection in everything}
+    assert {"gemm_fp32", "reduction"} <= {case.family for case in everything}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_cannot_be_chosen(arguments: dict[str, Any], says: str) -> None:
     ],
 )
 def test_sizes(text: str, labels: tuple[str, ...]) -> None:
-    assert parse_sizes(PROBLEM, text) == labels
+    assert tuple(size.label for size in parse_sizes(PROBLEM, text)) == labels
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,45 @@ def test_bad_sizes_name_the_entry(text: str, says: str) -> None:
         parse_sizes(PROBLEM, text)
 
 
-def test_predecessors_come_along_in_order() -> None:
-    (wide,) = map(with_predecessors, chosen("vectorized"))
-    assert [rung.name for rung in wide.rungs] == ["mini_tile", "vectorized"]
-    (first,) = map(with_predecessors, chosen("naive"))
-    assert [rung.name for rung in first.rungs] == ["naive"]
-    (whole,) = map(with_predecessors, chosen(families=("gemm_fp32",)))
-    assert whole.rungs == find_family("gemm_fp32").rungs
+@pytest.mark.parametrize(
+    ("kernels", "families", "rungs"),
+    [
+        (("vectorized",), (), ["mini_tile", "vectorized"]),
+        (("naive",), (), ["naive"]),
+        ((), ("transpose",), [rung.name for rung in find_family("transpose").rungs]),
+    ],
+)
+def test_predecessors_come_along_in_order(
+    kernels: tuple[str, ...], families: tuple[str, ...], rungs: list[str]
+) -> None:
+    found = select(
+        kernels, families, False, "64", None, default_sizes=lambda problem: (), predecessors=True
+    )
+    assert [case.rung for case in found] == rungs
+
+
+def test_overrides_hold_for_the_rung_named_and_not_for_its_predecessor() -> None:
+    found = select(
+        ("vectorized",),
+        (),
+        False,
+        "64",
+        None,
+        default_sizes=lambda problem: (),
+        overrides={"BM": 64},
+        predecessors=True,
+    )
+    assert [case.parameters.get("BM") for case in found] == [None, 64]
+    with pytest.raises(UsageProblem, match="no parameter 'NO_SUCH'"):
+        select(
+            ("naive",),
+            (),
+            False,
+            "64",
+            None,
+            default_sizes=lambda problem: (),
+            overrides={"NO_SUCH": 1},
+        )
 
 
 @pytest.fixture
@@ -111,46 +143,40 @@ def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
 def test_rungs_that_this_gpu_cannot_run_are_listed(
     cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        session.cuda, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old")
-    )
-    collected = Collected()
+    monkeypatch.setattr(cuda, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old"))
     with pytest.raises(EnvironmentProblem, match="needs compute capability"):
-        session.runnable_here(chosen("wgmma_tma"), collected)
-    collected = Collected()
-    kept = session.runnable_here(chosen("wgmma_tma", "async_copy"), collected)
-    assert [rung.name for selection in kept for rung in selection.rungs] == ["async_copy"]
-    assert [skipped.what for skipped in collected.skipped] == ["gemm_tensor/wgmma_tma"]
+        runnable_here(chosen("wgmma_tma"))
+    kept, skipped = runnable_here(chosen("wgmma_tma", "async_copy"))
+    assert [case.rung for case in kept] == ["async_copy"]
+    assert [each.what for each in skipped] == ["gemm_tensor/wgmma_tma"]
 
 
-def test_a_wrong_rung_is_recorded_and_never_timed(cupy: FakeCupy) -> None:
+def test_a_wrong_rung_is_recorded_and_never_timed(cupy: FakeCupy, tmp_path: Path) -> None:
     cupy.behaviours["coalesced"] = fake_gpu.forgetful
-    collected, reporter = Collected(), Quiet()
-    session.time_all(
-        chosen("naive", "coalesced", "flat_index", sizes="5x6x7"), {}, None, reporter, collected
-    )
-    assert [item.rung for item in collected.timings] == ["naive", "flat_index"]
-    case = collected.cases["ncu-toolkit:gemm_fp32/coalesced:5x6x7:float32"]
+    made, reporter = session_in(tmp_path), Quiet()
+    session.time_all(made, chosen("naive", "coalesced", "flat_index", sizes="5x6x7"), reporter)
+    assert [item.rung for item in made.run.timings] == ["naive", "flat_index"]
+    case = case_in(made, "coalesced", "5x6x7")
     assert case.state == "failed"
     assert "wrong result" in case.message
-    assert [type(error) for error in collected.failures] == [KernelProblem]
-    assert collected.cases["ncu-toolkit:gemm_fp32/naive:5x6x7:float32"].state == "timed"
-    assert any("wrong result" in line for line in reporter.said)
+    assert [type(error) for error in made.failures] == [KernelProblem]
+    assert case_in(made, "naive", "5x6x7").state == "timed"
+    assert any("wrong result" in line for line in reporter.lines)
 
 
-def test_not_a_single_case_that_can_run_is_an_error(cupy: FakeCupy) -> None:
+def test_not_a_single_case_that_can_run_is_an_error(cupy: FakeCupy, tmp_path: Path) -> None:
     cupy.free = 1000
     with pytest.raises(EnvironmentProblem, match="GiB of device memory"):
-        session.time_all(chosen("naive", sizes="64"), {}, None, Quiet(), Collected())
-    collected = Collected()
+        session.time_all(session_in(tmp_path), chosen("naive", sizes="64"), Quiet())
+    made = session_in(tmp_path)
     cupy.free = 30_000
-    session.time_all(chosen("naive", sizes="8,64"), {}, None, Quiet(), collected)
-    assert [item.size for item in collected.timings] == ["8"]
-    assert collected.cases["ncu-toolkit:gemm_fp32/naive:64:float32"].state == "skipped"
+    session.time_all(made, chosen("naive", sizes="8,64"), Quiet())
+    assert [item.size for item in made.run.timings] == ["8"]
+    assert case_in(made, "naive", "64").state == "skipped"
 
 
 def test_a_build_that_fails_stops_before_anything_is_measured(
-    cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+    cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(requests: Any, progress: Any) -> list[Any]:
         return [
@@ -160,15 +186,15 @@ def test_a_build_that_fails_stops_before_anything_is_measured(
 
     monkeypatch.setattr(nvcc, "build_many", fail)
     with pytest.raises(KernelProblem, match="does not compile"):
-        session.build_all(chosen("naive"), {}, Quiet(), Collected())
+        session.build_all(session_in(tmp_path), chosen("naive"), Quiet())
 
 
 def test_what_is_saved_can_be_loaded(cupy: FakeCupy, tmp_path: Path) -> None:
-    collected = Collected()
-    session.time_all(chosen("naive"), {}, None, Quiet(), collected)
-    session.save(tmp_path, "a title", "2026-01-01T00:00:00Z", collected)
+    made = session_in(tmp_path)
+    session.time_all(made, chosen("naive"), Quiet())
+    made.save()
     run = store.load_run(tmp_path, live=True)
-    assert run.title == "a title"
+    assert run.title == "a title on Fake GPU"
     assert [item.rung for item in run.timings] == ["naive"]
     assert run.device.name == "Fake GPU"
 
@@ -180,29 +206,18 @@ def test_a_baseline_of_the_same_operation_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_section_files_are_there() -> None:
-    assert list(session.section_folder().glob("*.section"))
+    assert list(collect.section_folder().glob("*.section"))
 
 
-def test_what_is_timed_already_is_not_timed_again(cupy: FakeCupy) -> None:
-    collected, saved = Collected(), []
-    session.time_all(
-        chosen("naive", "coalesced", sizes="5"),
-        {},
-        None,
-        Quiet(),
-        collected,
-        saved=lambda: saved.append(len(collected.timings)),
-    )
+def test_what_is_timed_already_is_not_timed_again(
+    cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, saved = session_in(tmp_path), list[int]()
+    monkeypatch.setattr(session.Session, "save", lambda self: saved.append(len(self.run.timings)))
+    session.time_all(made, chosen("naive", "coalesced", sizes="5"), Quiet())
     cupy.events.clear()
-    session.time_all(
-        chosen("naive", "coalesced", "flat_index", sizes="5,6"),
-        {},
-        None,
-        Quiet(),
-        collected,
-        saved=lambda: saved.append(len(collected.timings)),
-    )
-    assert [(item.rung, item.size) for item in collected.timings] == [
+    session.time_all(made, chosen("naive", "coalesced", "flat_index", sizes="5,6"), Quiet())
+    assert [(item.rung, item.size) for item in made.run.timings] == [
         ("naive", "5"), ("coalesced", "5"), ("flat_index", "5"), ("naive", "6"), ("coalesced", "6"), ("flat_index", "6"),
     ]  # fmt: skip
     assert saved == [2, 3, 6], "each size is saved when it is done"
@@ -219,7 +234,7 @@ class OutOfMemoryError(Exception):
     """As CuPy raises it: told by its name."""
 
 
-def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy) -> None:
+def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy, tmp_path: Path) -> None:
     def full(arguments: object) -> None:
         raise OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes")
 
@@ -227,15 +242,15 @@ def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy) -> Non
     with pytest.raises(
         EnvironmentProblem, match="GPU ran out of memory at 'naive' at 5"
     ) as refused:
-        session.time_all(chosen("naive", sizes="5"), {}, None, Quiet(), Collected())
+        session.time_all(session_in(tmp_path), chosen("naive", sizes="5"), Quiet())
     assert "smaller --size" in refused.value.remedy
-    collected = Collected()
-    session.time_all(chosen("naive", "coalesced", sizes="5"), {}, None, Quiet(), collected)
-    assert [item.rung for item in collected.timings] == ["coalesced"]
+    made = session_in(tmp_path)
+    session.time_all(made, chosen("naive", "coalesced", sizes="5"), Quiet())
+    assert [item.rung for item in made.run.timings] == ["coalesced"]
 
 
 def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(
-    cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+    cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: list[bool] = []
 
@@ -248,23 +263,20 @@ def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(
             raise KernelProblem(f"{what} failed on the GPU")
 
     cupy.behaviours["coalesced"] = illegal
-    monkeypatch.setattr(session.cuda, "synchronize", synchronize)
-    collected, reporter = Collected(), Quiet()
-    session.time_all(chosen("naive", sizes="5"), {}, None, reporter, collected)
-    session.time_all(chosen("coalesced", "flat_index", sizes="5,6"), {}, None, reporter, collected)
-    assert [item.rung for item in collected.timings] == ["naive"]
-    assert collected.context_lost
-    assert (
-        "illegal memory access"
-        in collected.cases["ncu-toolkit:gemm_fp32/coalesced:5:float32"].message
-    )
-    assert any("broke the GPU's context" in line for line in reporter.said)
+    monkeypatch.setattr(cuda, "synchronize", synchronize)
+    made, reporter = session_in(tmp_path), Quiet()
+    session.time_all(made, chosen("naive", sizes="5"), reporter)
+    session.time_all(made, chosen("coalesced", "flat_index", sizes="5,6"), reporter)
+    assert [item.rung for item in made.run.timings] == ["naive"]
+    assert made.context_lost
+    assert "illegal memory access" in case_in(made, "coalesced", "5").message
+    assert any("broke the GPU's context" in line for line in reporter.lines)
 
 
-def test_other_errors_are_not_taken_for_the_gpus(cupy: FakeCupy) -> None:
+def test_other_errors_are_not_taken_for_the_gpus(cupy: FakeCupy, tmp_path: Path) -> None:
     def defect(arguments: object) -> None:
         raise KeyError("a defect")
 
     cupy.behaviours["naive"] = defect
     with pytest.raises(KeyError):
-        session.time_all(chosen("naive", sizes="5"), {}, None, Quiet(), Collected())
+        session.time_all(session_in(tmp_path), chosen("naive", sizes="5"), Quiet())

@@ -3,35 +3,41 @@ the stop file."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import fake_gpu
 import pytest
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_KERNEL, EXIT_USAGE, InputProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, profiling, target
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, KernelProblem
+from ncu_toolkit.gpu import cuda, ladder_run, target
 from ncu_toolkit.gpu.target import (
     Plan,
-    PlannedCase,
     Step,
+    add_step,
+    progress_path,
     read_plan,
     read_progress,
     run_plan,
+    stop_path,
     write_plan,
 )
+from ncu_toolkit.model.run import RunCase
 
 
-def case(rung: str, size: str = "8", overrides: dict[str, int] | None = None) -> PlannedCase:
-    return PlannedCase("gemm_fp32", rung, size, "float32", overrides or {})
+def case(rung: str, size: str = "8", overrides: dict[str, int] | None = None) -> RunCase:
+    dims = dict.fromkeys("MNK", int(size))
+    return RunCase("gemm_fp32", rung, size, "float32", dims, overrides or {})
 
 
-def plan(folder: Path, *cases: PlannedCase) -> Plan:
-    return Plan(cases, str(folder / "progress.jsonl"), str(folder / "stop"))
+def plan(folder: Path, *cases: RunCase, seconds: float | None = None) -> Path:
+    path = folder / "x-plan.json"
+    write_plan(Plan(cases, seconds), path)
+    return path
 
 
 @pytest.fixture
@@ -44,13 +50,13 @@ def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
 
 
 def states(folder: Path) -> list[tuple[int, str]]:
-    return [(step.case, step.state) for step in read_progress(folder / "progress.jsonl")]
+    return [(step.case, step.state) for step in read_progress(folder / "x-plan.json")]
 
 
 def test_plans_come_back(tmp_path: Path) -> None:
-    made = plan(tmp_path, case("naive", "8", {"BLOCK": 16}), case("coalesced"))
-    write_plan(made, tmp_path / "plan.json")
-    assert read_plan(tmp_path / "plan.json") == made
+    cases = case("naive", "8", {"BLOCK": 16}), case("coalesced")
+    assert read_plan(plan(tmp_path, *cases, seconds=2.5)) == Plan(cases, 2.5)
+    assert json.loads((tmp_path / "x-plan.json").read_text())["schema"] == "ncu-toolkit/plan"
     (tmp_path / "plan.json").write_text(
         '{"schema": "ncu-toolkit/timings", "version": 1, "data": []}'
     )
@@ -58,16 +64,25 @@ def test_plans_come_back(tmp_path: Path) -> None:
         read_plan(tmp_path / "plan.json")
 
 
+def test_plans_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """A run that was interrupted before is resumed by its plans."""
+    old = {"family": "gemm_fp32", "rung": "naive", "size": "8", "dtype": "float32"}
+    data = {"cases": [{**old, "overrides": {}}], "progress": "p", "stop": "s", "seed": 1}
+    path = tmp_path / "x-plan.json"
+    path.write_text(json.dumps({"schema": "ncu-toolkit/plan", "version": 1, "data": data}))
+    assert [each.marker for each in read_plan(path).cases] == [case("naive").marker]
+
+
 def test_markers_tell_cases_apart() -> None:
     markers = {
         case("naive").marker,
         case("naive", "16").marker,
         case("coalesced").marker,
-        PlannedCase("gemm_fp32", "naive", "8", "float16").marker,
+        RunCase("gemm_fp32", "naive", "8", "float16").marker,
     }
     assert len(markers) == 4
     assert case("naive").label == "gemm_fp32/naive at 8"
-    assert PlannedCase("gemm_tensor", "wmma", "8", "bfloat16").label.endswith("bfloat16")
+    assert RunCase("gemm_tensor", "wmma", "8", "bfloat16").label.endswith("bfloat16")
 
 
 def test_every_case_is_verified_and_then_profiled_in_its_own_range(
@@ -92,17 +107,13 @@ def test_every_case_is_verified_and_then_profiled_in_its_own_range(
         "pop",
         "stop",
     ]
-    facts = read_progress(tmp_path / "progress.jsonl")[1].facts
-    assert facts["parameters"] == {"BLOCK": 32}
-    assert 0 <= facts["worst"] <= 1
 
 
 def test_a_wrong_rung_is_not_profiled_and_the_rest_goes_on(cupy: FakeCupy, tmp_path: Path) -> None:
     cupy.behaviours["naive"] = fake_gpu.forgetful
     run_plan(plan(tmp_path, case("naive"), case("coalesced")))
     assert states(tmp_path) == [(0, "started"), (0, "failed"), (1, "started"), (1, "profiled")]
-    failed = read_progress(tmp_path / "progress.jsonl")[1]
-    assert failed.exit_code == EXIT_KERNEL
+    failed = read_progress(tmp_path / "x-plan.json")[1]
     assert "wrong result" in failed.message
     assert "push ncu-toolkit:gemm_fp32/naive:8:float32" not in cupy.events
 
@@ -112,7 +123,7 @@ def test_what_cannot_run_is_skipped_with_its_reason(cupy: FakeCupy, tmp_path: Pa
         plan(tmp_path, case("naive", "8", {"NO_SUCH": 1}), case("no_such_rung"), case("naive"))
     )
     first, second = (
-        step for step in read_progress(tmp_path / "progress.jsonl") if step.state == "skipped"
+        step for step in read_progress(tmp_path / "x-plan.json") if step.state == "skipped"
     )
     assert "no parameter 'NO_SUCH'" in first.message
     assert "no rung 'no_such_rung'" in second.message
@@ -123,7 +134,7 @@ def test_the_stop_file_ends_the_ladder_after_the_case_under_way(
     cupy: FakeCupy, tmp_path: Path
 ) -> None:
     def stopping(arguments: object) -> None:
-        (tmp_path / "stop").touch()
+        stop_path(tmp_path / "x-plan.json").touch()
         fake_gpu.product(arguments)  # type: ignore[arg-type]
 
     cupy.behaviours["naive"] = stopping
@@ -132,9 +143,7 @@ def test_the_stop_file_ends_the_ladder_after_the_case_under_way(
 
 
 def test_no_case_is_begun_once_the_time_is_up(cupy: FakeCupy, tmp_path: Path) -> None:
-    run_plan(
-        replace(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index")), seconds=0.0)
-    )
+    run_plan(plan(tmp_path, case("naive"), case("coalesced"), case("flat_index"), seconds=0.0))
     assert states(tmp_path) == [(0, "started"), (0, "profiled"), (1, "paused")], (
         "one case is begun however short the time"
     )
@@ -166,17 +175,17 @@ def test_out_of_memory_is_the_cases_own(cupy: FakeCupy, tmp_path: Path) -> None:
     cupy.behaviours["naive"] = full
     run_plan(plan(tmp_path, case("naive"), case("coalesced")))
     assert states(tmp_path) == [(0, "started"), (0, "skipped"), (1, "started"), (1, "profiled")]
-    assert "smaller --size" in read_progress(tmp_path / "progress.jsonl")[1].message
+    assert "smaller --size" in read_progress(tmp_path / "x-plan.json")[1].message
 
 
 def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "progress.jsonl"
+    path = tmp_path / "x-plan.json"
     assert read_progress(path) == []
-    target._note(path, Step(0, "started"))
-    target._note(path, Step(0, "profiled", facts={"worst": 0.5}))
-    with path.open("a") as sink:
+    add_step(path, 0, "started")
+    add_step(path, 0, "failed", "why")
+    with progress_path(path).open("a") as sink:
         sink.write('{"case": 1, "sta')
-    assert read_progress(path) == [Step(0, "started"), Step(0, "profiled", facts={"worst": 0.5})]
+    assert read_progress(path) == [Step(0, "started"), Step(0, "failed", "why")]
 
 
 def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +203,7 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert ended.returncode == EXIT_USAGE
 
 
-@pytest.mark.parametrize("words", [profiling.TARGET, profiling.TARGET[1:]])
+@pytest.mark.parametrize("words", [ladder_run.TARGET, ladder_run.TARGET[1:]])
 def test_modules_in_the_current_folder_are_not_imported(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:

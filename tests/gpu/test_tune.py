@@ -19,10 +19,10 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.selection import Selection, with_predecessors
-from ncu_toolkit.gpu.session import tuned_lines
-from ncu_toolkit.gpu.tune import tune_run, tuned, tuner
-from ncu_toolkit.gpu.tune.tuner import (
+from ncu_toolkit.gpu.selection import case_of, select, settled
+from ncu_toolkit.gpu.tune import bench as tune_bench
+from ncu_toolkit.gpu.tune import halving, tables
+from ncu_toolkit.gpu.tune.halving import (
     FINALISTS,
     FIRST_REPEATS,
     LAST_REPEATS,
@@ -33,7 +33,7 @@ from ncu_toolkit.gpu.tune.tuner import (
     Trial,
 )
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
-from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.problems import Size, problem_for
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.render import tune_view
@@ -44,6 +44,10 @@ GPU = "NVIDIA H200 under test"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+
+
+def size_of(text: str) -> Size:
+    return problem_for("gemm_fp32").parse_size(text)
 
 
 def autotuned() -> Rung:
@@ -86,7 +90,7 @@ class FakeGpu:
 
 def test_the_space_holds_what_constraints_allow() -> None:
     rung = autotuned()
-    found, forbidden = tuner.settings(rung)
+    found, forbidden = halving.settings(rung)
     assert found[0] == rung.with_parameters()
     assert len(found) + forbidden == 432
     assert len({tuple(sorted(each.items())) for each in found}) == len(found)
@@ -95,13 +99,13 @@ def test_the_space_holds_what_constraints_allow() -> None:
         assert threads % 32 == 0
         assert threads <= 1024
         assert 4 * (each["BM"] + each["BN"]) * each["BK"] <= 49152
-    fewer, _ = tuner.settings(rung, 20, seed=3)
+    fewer, _ = halving.settings(rung, 20, seed=3)
     assert len(fewer) == 20
     assert fewer[0] == rung.with_parameters()
-    assert fewer == tuner.settings(rung, 20, seed=3)[0]
-    assert tuner.settings(rung, 1)[0] == [rung.with_parameters()]
+    assert fewer == halving.settings(rung, 20, seed=3)[0]
+    assert halving.settings(rung, 1)[0] == [rung.with_parameters()]
     with pytest.raises(UsageProblem, match="no parameters to search"):
-        tuner.settings(find_rung("cublas"))
+        halving.settings(find_rung("cublas"))
 
 
 @pytest.mark.parametrize(
@@ -115,14 +119,14 @@ def test_the_space_holds_what_constraints_allow() -> None:
 )
 def test_pruning_by_resources(threads: int, used: Resources, dynamic: int, reason: str) -> None:
     launch = LaunchGeometry("k", (1, 1, 1), (threads, 1, 1), dynamic, ())
-    assert tuner.prune((9, 0), {"k": used}, (launch,))[0] == reason
-    _, seen = tuner.prune(
+    assert halving.prune((9, 0), {"k": used}, (launch,))[0] == reason
+    _, seen = halving.prune(
         (9, 0),
         {"k": Resources(128, shared=1024)},
         (LaunchGeometry("k", (1, 1, 1), (256, 1, 1), 0, ()),),
     )
     assert (seen.registers, seen.shared, seen.warps) == (128, 1024, 16)
-    assert "no kernel k" in tuner.prune((9, 0), {}, (launch,))[0]
+    assert "no kernel k" in halving.prune((9, 0), {}, (launch,))[0]
 
 
 def test_halving_finds_the_fastest_and_spends_its_runs_on_it() -> None:
@@ -164,7 +168,7 @@ def test_settings_that_fail_are_left_out() -> None:
     done = Searcher(grid(30), lambda _: None).run(FakeGpu(fails=frozenset({7, 8})))
     assert done.ranked()[0].parameters["n"] == 6
     assert {t.parameters["n"] for t in done.trials if t.state == "failed"} == {7, 8}
-    assert tuner.fallen(done) == {"computed a wrong result": 2}
+    assert halving.fallen(done) == {"computed a wrong result": 2}
 
 
 def test_all_fail() -> None:
@@ -181,59 +185,59 @@ def test_all_fail() -> None:
 def test_an_interrupted_search_goes_on(stop_after: int) -> None:
     """What was measured is kept and not measured again, and the same setting wins."""
     whole = FakeGpu()
-    Searcher(grid(100), tuner.save).run(whole)
+    Searcher(grid(100), halving.save).run(whole)
     fresh = grid(100)
-    tuner.forget(fresh)
+    halving.forget(fresh)
     first = FakeGpu(stop_after=stop_after)
     searcher = Searcher(
-        fresh, lambda _: None, lambda parameters, running: tuner.mark(fresh, parameters, running)
+        fresh, lambda _: None, lambda parameters, running: halving.mark(fresh, parameters, running)
     )
     with pytest.raises(KeyboardInterrupt):
         searcher.run(first)
-    tuner.save(searcher.search)
-    assert not tuner.marker(fresh).exists()  # an interruption is not the setting's fault
+    halving.save(searcher.search)
+    assert not halving.marker(fresh).exists()  # an interruption is not the setting's fault
     again = FakeGpu()
-    done = Searcher(tuner.resume(fresh), tuner.save).run(again)
+    done = Searcher(halving.resume(fresh), halving.save).run(again)
     assert [asked[:2] for asked in first.asked + again.asked] == [
         asked[:2] for asked in whole.asked
     ]
     assert done.ranked()[0].parameters["n"] == 7
-    assert tuner.resume(fresh).finished
+    assert halving.resume(fresh).finished
 
 
 def test_a_setting_that_kills_the_program_twice_is_left_out() -> None:
     fresh = grid(4)
-    for strike in range(tuner.STRIKES):
-        assert tuner.resume(fresh).trials[2].state == "ready", strike
-        tuner.mark(fresh, fresh.trials[2].parameters, True)  # and the program is killed
-        tuner.mark(fresh, fresh.trials[1].parameters, True)
-        tuner.mark(fresh, fresh.trials[1].parameters, False)
-    resumed = tuner.resume(fresh)
+    for strike in range(halving.STRIKES):
+        assert halving.resume(fresh).trials[2].state == "ready", strike
+        halving.mark(fresh, fresh.trials[2].parameters, True)  # and the program is killed
+        halving.mark(fresh, fresh.trials[1].parameters, True)
+        halving.mark(fresh, fresh.trials[1].parameters, False)
+    resumed = halving.resume(fresh)
     assert [trial.state for trial in resumed.trials] == ["ready", "ready", "failed", "ready"]
     assert "ended while it ran" in resumed.trials[2].reason
 
 
 def test_another_space_or_source_starts_over() -> None:
-    tuner.save(Searcher(grid(20), lambda _: None).run(FakeGpu()))
-    assert tuner.resume(grid(20)).finished
-    assert not tuner.resume(grid(21)).finished
+    halving.save(Searcher(grid(20), lambda _: None).run(FakeGpu()))
+    assert halving.resume(grid(20)).finished
+    assert not halving.resume(grid(21)).finished
     assert nvcc.source_digest(autotuned()) != nvcc.source_digest(find_rung("register_blocked"))
 
 
 def test_a_damaged_state_is_said() -> None:
     fresh = grid(3)
-    tuner.save(fresh)
+    halving.save(fresh)
     fresh.path.write_text(fresh.path.read_text()[:50])
     with pytest.raises(InputProblem, match="cannot be read"):
-        tuner.resume(fresh)
-    tuner.forget(fresh)
-    assert tuner.resume(fresh) == fresh
+        halving.resume(fresh)
+    halving.forget(fresh)
+    assert halving.resume(fresh) == fresh
 
 
-def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
+def entry(size: str = "4096", **parameters: int) -> tables.TunedEntry:
     values = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, **parameters}
     source = nvcc.source_digest(autotuned())
-    return tuned.TunedEntry(
+    return tables.TunedEntry(
         "gemm_fp32",
         "autotuned",
         size,
@@ -252,16 +256,16 @@ def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
 def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rung = autotuned()
     shipped = tmp_path / "shipped"
-    monkeypatch.setattr(tuned, "shipped_folder", lambda: shipped)
-    assert tuned.lookup(rung, "4096", "float32", GPU) is None  # neither folder is there
-    tuned.store(GPU, [entry(BK=8)], shipped)
-    found = tuned.lookup(rung, "4096", "float32", GPU)
+    monkeypatch.setattr(tables, "shipped_folder", lambda: shipped)
+    assert tables.lookup(rung, "4096", "float32", GPU) is None  # neither folder is there
+    tables.store(GPU, [entry(BK=8)], shipped)
+    found = tables.lookup(rung, "4096", "float32", GPU)
     assert found is not None
     assert found.parameters["BK"] == 8
-    path = tuned.store(GPU, [entry(), entry("8192", BM=64)])
+    path = tables.store(GPU, [entry(), entry("8192", BM=64)])
     assert path.name == "nvidia-h200-under-test.json"
-    tuned.store(GPU, [entry(BK=32)])  # in place of the first
-    own = tuned.lookup(rung, "4096", "float32", GPU)
+    tables.store(GPU, [entry(BK=32)])  # in place of the first
+    own = tables.lookup(rung, "4096", "float32", GPU)
     assert own is not None
     assert own.parameters["BK"] == 32
     for size, dtype, name in (
@@ -269,23 +273,20 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
         ("4096", "float16", GPU),
         ("4096", "float32", "NVIDIA A100"),
     ):
-        assert tuned.lookup(rung, size, dtype, name) is None
-    assert tuned.parameters_for(rung, "8192", "float32", GPU, {})["BM"] == 64
-    assert tuned.parameters_for(rung, "8192", "float32", GPU, {"BM": 32}) == {"BM": 32}
-    assert tuned.parameters_for(rung, "8192", "float32", GPU, {}, use=False) == {}
+        assert tables.lookup(rung, size, dtype, name) is None
 
 
 def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
-    tuned.store(GPU, [entry(BM=48), entry("8192", GONE=1)])
-    assert tuned.lookup(autotuned(), "4096", "float32", GPU) is None
-    assert tuned.lookup(autotuned(), "8192", "float32", GPU) is None
+    tables.store(GPU, [entry(BM=48), entry("8192", GONE=1)])
+    assert tables.lookup(autotuned(), "4096", "float32", GPU) is None
+    assert tables.lookup(autotuned(), "8192", "float32", GPU) is None
 
 
 def test_an_entry_of_another_source_is_not_used_and_said_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
-    tuned.store(
+    tables.store(
         GPU,
         [
             entry(BK=8),
@@ -294,18 +295,23 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
             replace(entry("2048", BM=64), finished=False),
         ],
     )
-    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
-    chosen = Selection(
-        problem_for("gemm_fp32"), (autotuned(),), ("512", "1024", "2048", "4096", "8192"), "float32"
+    assert tables.lookup(autotuned(), "1024", "float32", GPU) is None
+    cases = tuple(
+        case_of(autotuned(), size_of(text), "float32")
+        for text in ("512", "1024", "2048", "4096", "8192")
     )
-    assert chosen.parameters(autotuned(), "1024", {}) == {}
-    used, old = tuned_lines([chosen], {})
+    found, (used, old) = settled(cases, True)
+    own = autotuned().with_parameters()
+    assert found[1].parameters == own
+    assert found[3].parameters == {**own, "BK": 8}
     assert "BM=64 at 2048 (the best of an unfinished search); BK=8 at 4096; BK=8 at 8192" in used
     assert "--no-tuned" in used
     assert "at 1024 is of another source of autotuned and is not used" in old
     assert "512" not in used + old
-    assert tuned_lines([chosen], {"BM": 32}) == []  # --param goes before it
-    assert tuned_lines([replace(chosen, tuned=False)], {}) == []
+    overridden = tuple(replace(case, parameters={**own, "BM": 32}) for case in cases)
+    assert settled(overridden, True) == (overridden, []), "--param goes before it"
+    plain, lines = settled(cases, False)
+    assert ([case.parameters for case in plain], lines) == ([own] * 5, [])
 
 
 def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Path) -> None:
@@ -315,33 +321,33 @@ def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Pat
         (entry(BK=32), 32),
         (replace(found, finished=False), 32),
     ):
-        tuned.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
-        table = tuned.read_table(tmp_path / tuned.file_name(GPU))
+        tables.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
+        table = tables.read_table(tmp_path / tables.file_name(GPU))
         assert table is not None
         assert [kept.parameters["BK"] for kept in table.entries] == [best]
-        assert json.loads((tmp_path / tuned.landscape_name(GPU, *each.key)).read_text()) == {
+        assert json.loads((tmp_path / tables.landscape_name(GPU, *each.key)).read_text()) == {
             "landscape of": best
         }
-    tuned.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
-    table = tuned.read_table(tmp_path / tuned.file_name(GPU))
+    tables.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
+    table = tables.read_table(tmp_path / tables.file_name(GPU))
     assert table is not None
     assert not table.entries[0].finished
 
 
 def test_a_damaged_table_is_said() -> None:
-    path = tuned.store(GPU, [entry()])
+    path = tables.store(GPU, [entry()])
     path.write_text("{")
     with pytest.raises(InputProblem, match="is not JSON"):
-        tuned.lookup(autotuned(), "4096", "float32", GPU)
+        tables.lookup(autotuned(), "4096", "float32", GPU)
 
 
 def test_shipped_tables_are_whole() -> None:
     """Each shipped table is readable, lies under its GPU's name, and holds settings of the sources
     as they are, each with its landscape."""
-    for path in tuned.shipped_folder().glob("*.json"):
-        table = tuned.read_table(path)
+    for path in tables.shipped_folder().glob("*.json"):
+        table = tables.read_table(path)
         assert table is not None
-        assert path.name == tuned.file_name(table.gpu)
+        assert path.name == tables.file_name(table.gpu)
         for each in table.entries:
             rung = find_rung(f"{each.family}/{each.rung}")
             rung.with_parameters(each.parameters)
@@ -359,13 +365,23 @@ def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPat
     without it, run as tuned."""
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     rung = autotuned()
-    tuned.store(GPU, [entry()])
-    chosen = with_predecessors(Selection(problem_for("gemm_fp32"), (rung,), ("4096",), "float32"))
-    assert len(chosen.rungs) == 2
-    other = next(r for r in chosen.rungs if r is not rung)
-    assert chosen.parameters(rung, "4096", {"BM": 32}) == {"BM": 32}
-    assert chosen.parameters(other, "4096", {"BM": 32}) == {}
-    assert chosen.parameters(rung, "4096", {}) == dict(entry().parameters)
+    tables.store(GPU, [entry()])
+    for overrides, wanted in (({"BM": 32}, {"BM": 32}), ({}, entry().parameters)):
+        cases = select(
+            ("autotuned",),
+            (),
+            False,
+            "4096",
+            None,
+            default_sizes=lambda problem: (),
+            overrides=overrides,
+            predecessors=True,
+        )
+        cases, _ = settled(cases, True)
+        assert len(cases) == 2
+        for case in cases:
+            own = find_rung(case.rung).with_parameters()
+            assert case.parameters == {**own, **(wanted if case.rung == rung.name else {})}
 
 
 def test_the_landscape(tmp_path: Path) -> None:
@@ -447,33 +463,33 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
 
     class Bench:
         def __init__(
-            self, rung: Rung, problem: object, search: Search, deadline: float | None
+            self, request: object, problem: object, dtype: str, deadline: float | None
         ) -> None:
             self.deadline = deadline
 
         def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
             if self.deadline is not None and len(asked) == 1:
-                raise tune_run._OutOfTime
+                raise tune_bench._OutOfTime
             asked.append(parameters)
             return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
 
-    monkeypatch.setattr(tune_run, "_Bench", Bench)
-    request = tune_run.Request(autotuned(), "1024", most=4, seconds=60, jobs=2)
-    first = tune_run.run(request, Quiet())
+    monkeypatch.setattr(tune_bench, "_Bench", Bench)
+    request = tune_bench.Request(autotuned(), size_of("1024"), most=4, seconds=60, jobs=2)
+    first = tune_bench.run(request, Quiet())
     assert not first.finished
     assert len(first.timed) == 1
-    so_far = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    so_far = tables.lookup(autotuned(), "1024", "float32", GPU)
     assert so_far is not None
     assert not so_far.finished
     assert so_far.parameters == first.timed[0].parameters
     second = Quiet()
-    done = tune_run.run(tune_run.Request(autotuned(), "1024", most=4, jobs=2), second)
+    done = tune_bench.run(tune_bench.Request(autotuned(), size_of("1024"), most=4, jobs=2), second)
     assert done.finished
     assert second.stages[0] == ("Build", 0)  # compiled and pruned before
     usable = [t for t in done.trials if t.state == "ready"]
     assert all(t.registers and t.warps for t in usable)
     assert len(asked) == len(usable)
-    found = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    found = tables.lookup(autotuned(), "1024", "float32", GPU)
     assert found is not None
     assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
     assert (found.baseline_us, found.settings, found.source) == (
@@ -487,11 +503,11 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
         [trial.score() for trial in done.ranked()], rel=1e-4
     )
     third = Quiet()
-    assert tune_run.run(tune_run.Request(autotuned(), "1024", most=4), third) == done
+    assert tune_bench.run(tune_bench.Request(autotuned(), size_of("1024"), most=4), third) == done
     assert len(asked) == len(usable)
     assert "finished before" in third.notes[0]
-    again = tune_run.run(
-        tune_run.Request(autotuned(), "1024", most=4, restart=True, jobs=2), Quiet()
+    again = tune_bench.run(
+        tune_bench.Request(autotuned(), size_of("1024"), most=4, restart=True, jobs=2), Quiet()
     )
     assert len(asked) == 2 * len(usable)
     assert again.finished
@@ -505,7 +521,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
     clock = itertools.count()
-    monkeypatch.setattr(tune_run.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(tune_bench.time, "monotonic", lambda: float(next(clock)))
     compiled: list[int] = []
     names: list[str] = []
 
@@ -524,23 +540,25 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
             return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
 
     monkeypatch.setattr(nvcc, "build_many", build_many)
-    monkeypatch.setattr(tune_run, "_Bench", Bench)
-    stopped = tune_run.run(
-        tune_run.Request(autotuned(), "1024", most=40, seconds=12, jobs=1), Quiet()
+    monkeypatch.setattr(tune_bench, "_Bench", Bench)
+    stopped = tune_bench.run(
+        tune_bench.Request(autotuned(), size_of("1024"), most=40, seconds=12, jobs=1), Quiet()
     )
     assert not stopped.finished
     assert 0 < sum(compiled) < 40
     assert len(stopped.timed) == sum(trial.state == "ready" for trial in stopped.trials) > 0
-    kept = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    kept = tables.lookup(autotuned(), "1024", "float32", GPU)
     assert kept is not None
     assert not kept.finished
     assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
-    done = tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
+    done = tune_bench.run(
+        tune_bench.Request(autotuned(), size_of("1024"), most=40, jobs=1), Quiet()
+    )
     assert done.finished
     assert sum(compiled) == 40 - sum(
         "threads" in trial.reason for trial in done.trials
     )  # none twice
-    last = tuned.lookup(autotuned(), "1024", "float32", GPU)
+    last = tables.lookup(autotuned(), "1024", "float32", GPU)
     assert last is not None
     assert last.finished
     assert last.parameters["BK"] == max(trial.parameters["BK"] for trial in done.timed)
@@ -557,24 +575,25 @@ def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.Mo
         ]
 
     monkeypatch.setattr(nvcc, "build_many", build_many)
-    monkeypatch.setattr(tune_run, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
+    monkeypatch.setattr(tune_bench, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
     with pytest.raises(KernelProblem, match="does not compile"):
-        tune_run.run(tune_run.Request(autotuned(), "1024", most=40, jobs=1), Quiet())
-    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
+        tune_bench.run(tune_bench.Request(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
+    assert tables.lookup(autotuned(), "1024", "float32", GPU) is None
 
 
 def test_the_family_page_shows_the_landscape() -> None:
     done = Searcher(grid(100), lambda _: None).run(FakeGpu(fails=frozenset({3})))
     for size in ("1024", "4096"):
         each = replace(done, size=size)
-        tuned.store_search(GPU, tune_run.entry_of(each), document(tuner.KIND, each.compact()))
+        tables.store_search(GPU, tune_bench.entry_of(each), document(halving.KIND, each.compact()))
     (chart,) = tune_view.charts(GPU, "gemm_fp32")
     assert [trace["visible"] for trace in chart.figure["data"]] == [False, True]
     assert len(chart.figure["layout"]["updatemenus"][0]["buttons"]) == 2
     assert [row[1].text for row in chart.table.rows] == ["n 7 half 3"] * 2
     assert tune_view.charts("NVIDIA A100", "gemm_fp32") == ()
     (
-        tuned.own_folder() / tuned.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")
+        tables.own_folder()
+        / tables.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")
     ).write_text("{")
     assert len(tune_view.charts(GPU, "gemm_fp32")[0].figure["data"]) == 1  # the other one is drawn
 
@@ -597,21 +616,18 @@ class Watch:
 
 def bench(
     monkeypatch: pytest.MonkeyPatch, folder: Path, deadline: float | None = None
-) -> tuple[tune_run._Bench, fake_gpu.FakeCupy]:
+) -> tuple[tune_bench._Bench, fake_gpu.FakeCupy]:
     fake = fake_gpu.install(monkeypatch, folder)
     fake.behaviours["autotuned"] = fake_gpu.product
-    monkeypatch.setattr(tune_run, "Stopwatch", Watch)
+    monkeypatch.setattr(tune_bench, "Stopwatch", Watch)
     monkeypatch.setattr(
-        tune_run,
+        tune_bench,
         "_baseline",
-        lambda *arguments: tune_run.Runnable(find_rung("naive"), arguments[2]),
+        lambda *arguments: tune_bench.Runnable(find_rung("naive"), arguments[2]),
     )
     fake.behaviours["naive"] = fake_gpu.product
-    rung = autotuned()
-    search = Search(
-        "gemm_fp32", "autotuned", "5x6x8", "float32", GPU, "0", 1, rung.with_parameters(), ()
-    )
-    return tune_run._Bench(rung, problem_for("gemm_fp32"), search, deadline), fake
+    request = tune_bench.Request(autotuned(), size_of("5x6x8"))
+    return tune_bench._Bench(request, problem_for("gemm_fp32"), "float32", deadline), fake
 
 
 def test_a_setting_is_verified_once_and_timed_beside_the_baseline(
@@ -649,6 +665,6 @@ def test_what_the_gpu_says_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pa
         timer.measure(autotuned().with_parameters(), 3, None)
     late, fake = bench(monkeypatch, tmp_path, deadline=0.0)
     before = list(fake.events)
-    with pytest.raises(tune_run._OutOfTime):
+    with pytest.raises(tune_bench._OutOfTime):
         late.measure(autotuned().with_parameters(), 3, None)
     assert fake.events == before

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import recorded
+from sass_signature import check_signature
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
@@ -22,7 +23,7 @@ from ncu_toolkit.ladder.catalogue import Rung, load_rung, rung_files
 from ncu_toolkit.ladder.header import code_digest
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.sass.disassembly import check_signature, disassemble
+from ncu_toolkit.sass.disassembly import disassemble
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
 

@@ -28,7 +28,7 @@ from ncu_toolkit.model import (
     Timing,
 )
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
-from ncu_toolkit.runs.store import Manifest
+from ncu_toolkit.model.run import Run
 
 names = st.text(max_size=12)
 whole = st.integers(0, 2**53)
@@ -208,7 +208,7 @@ def test_an_unknown_enumeration_value_is_an_input_problem() -> None:
 
 @pytest.mark.parametrize("data", [None, [], "text", 3, {"origin": {}}])
 def test_nonsense_in_place_of_a_document(data: Any) -> None:
-    for kind in (Profile, Manifest):
+    for kind in (Profile, Run):
         with pytest.raises(InputProblem):
             from_plain(kind, data)
 

@@ -14,7 +14,9 @@ import textwrap
 import threading
 import time
 import types
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report_files
@@ -23,7 +25,8 @@ import ncu_toolkit
 from ncu_toolkit import api
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import collect, programs
+from ncu_toolkit.gpu import collect, program_run
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.report import redact
 from ncu_toolkit.runs import store
 
@@ -220,10 +223,31 @@ def fake_ncu(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return path
 
 
+def profiled(
+    command: Sequence[str],
+    reports: Path,
+    timeout: float = 60,
+    redact: bool = False,
+    redact_source: bool = False,
+    **launches: Any,
+) -> Session:
+    """A program profiled as `ncu-toolkit profile -- command` does it."""
+    request = collect.Request(
+        command=tuple(command), **{"launch_count": program_run.DEFAULT_LAUNCHES, **launches}
+    )
+    return program_run.profile(
+        request, reports, timeout=timeout, redact=redact, redact_source=redact_source
+    )
+
+
 def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
-    selection = programs.Selection(kernel="na.*", skip=3, count=2, nvtx=("step/",))
-    done = programs.profile(
-        [sys.executable, "-c", "print('hello')"], selection, tmp_path / "reports", timeout=60
+    done = profiled(
+        [sys.executable, "-c", "print('hello')"],
+        tmp_path / "reports",
+        kernel_filter="na.*",
+        launch_skip=3,
+        launch_count=2,
+        nvtx_include=("step/",),
     )
     words = (fake_ncu.parent / "words").read_text().splitlines()
     for pair in (
@@ -235,7 +259,7 @@ def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
     ):
         assert words[words.index(pair[0]) + 1] == pair[1]
     assert "--profile-from-start" not in words
-    assert done.problem is None
+    assert done.failures == []
     assert any("none after 2 (--launch-count)" in note for note in done.notes)
     assert any("Profiled 2 of at least 5 launches" in note for note in done.notes)
     run = store.load_run(done.folder, live=True)
@@ -245,14 +269,12 @@ def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_profiled_before_a_crash_is_kept(fake_ncu: Path, tmp_path: Path) -> None:
-    done = programs.profile(
+    done = profiled(
         [sys.executable, "-c", "raise SystemExit(7)"],
-        programs.Selection(),
         tmp_path / "reports",
-        timeout=60,
     )
-    assert isinstance(done.problem, KernelProblem)
-    assert "exit code 7" in str(done.problem)
+    assert isinstance(done.failures[0], KernelProblem)
+    assert "exit code 7" in str(done.failures[0])
     assert len(store.load_run(done.folder, live=True).profiles) == 2
 
 
@@ -262,14 +284,16 @@ def test_a_program_that_hangs_is_ended_with_its_children(
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
     code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']); time.sleep(99)"
     started = time.monotonic()
-    done = programs.profile(
-        [sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=2
+    done = profiled(
+        [sys.executable, "-c", code],
+        tmp_path / "reports",
+        timeout=2,
     )
     assert time.monotonic() - started < 20
-    assert isinstance(done.problem, EnvironmentProblem)
-    assert "within 2 s" in str(done.problem)
-    assert "fewer launches (--launch-count)" in str(done.problem)
-    assert "rungs" not in str(done.problem), "a program has none"
+    assert isinstance(done.failures[0], EnvironmentProblem)
+    assert "within 2 s" in str(done.failures[0])
+    assert "fewer launches (--launch-count)" in str(done.failures[0])
+    assert "rungs" not in str(done.failures[0]), "a program has none"
     assert len(store.load_run(done.folder, live=True).profiles) == 2, (
         "ncu wrote its report when the program ended"
     )
@@ -278,15 +302,15 @@ def test_a_program_that_hangs_is_ended_with_its_children(
 def test_end_programs_leaves_others_alone() -> None:
     mine = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(99)"],
-        env={**os.environ, programs.TOKEN: "t-mine"},
+        env={**os.environ, program_run.TOKEN: "t-mine"},
     )
     other = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(99)"],
-        env={**os.environ, programs.TOKEN: "t-other"},
+        env={**os.environ, program_run.TOKEN: "t-other"},
     )
     try:
         time.sleep(0.3)
-        assert programs.end_programs("t-mine") == 1
+        program_run.end_programs("t-mine")
         assert mine.wait(10) == -signal.SIGTERM
         assert other.poll() is None
     finally:
@@ -297,37 +321,32 @@ def test_end_programs_leaves_others_alone() -> None:
 
 def test_nothing_profiled_says_why(fake_ncu: Path, tmp_path: Path) -> None:
     (fake_ncu.parent / "says").write_text("==WARNING== No kernels were profiled.\n")
-    selection = programs.Selection(kernel="zzz", ranges_only=True)
     with pytest.raises(UsageProblem) as refused:
-        programs.profile(
-            [sys.executable, "-c", "pass"], selection, tmp_path / "reports", timeout=60
+        profiled(
+            [sys.executable, "-c", "pass"],
+            tmp_path / "reports",
+            kernel_filter="zzz",
+            ranges_only=True,
         )
     assert "Only marked ranges" in str(refused.value)
     assert "'zzz'" in str(refused.value)
-    with pytest.raises(
-        UsageProblem, match=r"no kernel was profiled\. What the program said is in "
-    ):
-        programs.profile(
-            [sys.executable, "-c", "pass"],
-            programs.Selection(ranges_only=False),
-            tmp_path / "reports",
-            timeout=60,
-        )
+    with pytest.raises(UsageProblem, match=r"no kernel was profiled\. The program's output is in "):
+        profiled([sys.executable, "-c", "pass"], tmp_path / "reports", ranges_only=False)
 
 
 @pytest.mark.parametrize(
-    ("command", "selection"),
+    ("command", "kernel_filter"),
     [
-        ((), programs.Selection()),
-        (("./nothing",), programs.Selection()),
-        (("true",), programs.Selection(kernel="(")),
+        ((), ""),
+        (("./nothing",), ""),
+        (("true",), "("),
     ],
 )
 def test_bad_requests_are_refused_before_a_folder_is_made(
-    tmp_path: Path, command: tuple[str, ...], selection: programs.Selection
+    tmp_path: Path, command: tuple[str, ...], kernel_filter: str
 ) -> None:
     with pytest.raises(UsageProblem):
-        programs.profile(command, selection, tmp_path / "reports", timeout=60)
+        profiled(command, tmp_path / "reports", kernel_filter=kernel_filter)
     assert not (tmp_path / "reports").exists()
 
 
@@ -343,19 +362,17 @@ def test_bad_requests_are_refused_before_a_folder_is_made(
 def test_marks_in_a_script_are_seen(tmp_path: Path, script: str, marked: bool) -> None:
     path = tmp_path / "train.py"
     path.write_text(script)
-    assert programs.marks_ranges(["python", str(path), "--epochs", "1"]) is marked
-    assert programs.marks_ranges(["python", "-m", "train"]) is False
+    assert program_run.marks_ranges(["python", str(path), "--epochs", "1"]) is marked
+    assert program_run.marks_ranges(["python", "-m", "train"]) is False
 
 
 def test_interrupt(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the program; the report is written and the run kept."""
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)
     threading.Timer(6, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    done = programs.profile(
+    done = profiled(
         [sys.executable, "-c", "import time; time.sleep(99)"],
-        programs.Selection(),
         tmp_path / "reports",
-        timeout=60,
     )
     assert done.interrupted
     assert len(store.load_run(done.folder, live=True).profiles) == 2
@@ -368,15 +385,11 @@ def test_the_kept_report_of_a_program_is_redacted(fake_ncu: Path, tmp_path: Path
     private.mkdir()
     script = private / "train.py"
     script.write_text("print('hello from', __file__)")
-    plain = programs.profile(
-        [sys.executable, str(script)], programs.Selection(), reports, timeout=60
-    )
-    done = programs.profile(
+    plain = profiled(
         [sys.executable, str(script)],
-        programs.Selection(redact=True, redact_source=True),
         reports,
-        timeout=60,
     )
+    done = profiled([sys.executable, str(script)], reports, redact=True, redact_source=True)
     marks = (str(tmp_path).encode(), b"blockIdx")
     assert all(
         any(mark in path.read_bytes() for path in plain.folder.iterdir()) for mark in marks
@@ -409,12 +422,7 @@ def test_arguments_and_host_names_are_not_kept(
     found = {}
     for redacted in (False, True):
         reports = tmp_path / f"reports{redacted}"
-        done = programs.profile(
-            [sys.executable, str(script), *arguments],
-            programs.Selection(redact=redacted),
-            reports,
-            timeout=60,
-        )
+        done = profiled([sys.executable, str(script), *arguments], reports, redact=redacted)
         publish_run(done.folder, reports)
         files = [path for path in reports.rglob("*") if path.is_file()]
         assert any(path.suffix == ".html" for path in files)
@@ -441,17 +449,15 @@ def test_arguments_and_host_names_are_not_kept(
     ],
 )
 def test_a_run_is_never_called_by_an_argument(command: tuple[str, ...], name: str) -> None:
-    assert programs._name(command) == name
+    assert program_run._name(command) == name
 
 
 def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> None:
     (fake_ncu.parent / "says").write_text("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL\n")
     with pytest.raises(EnvironmentProblem, match="another profiler holds") as refused:
-        programs.profile(
+        profiled(
             [sys.executable, "-c", "raise SystemExit(1)"],
-            programs.Selection(),
             tmp_path / "reports",
-            timeout=60,
         )
     assert "End it" in refused.value.remedy
     assert list((tmp_path / "reports").iterdir()) == []
@@ -459,10 +465,11 @@ def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> N
 
 def test_what_a_program_prints_is_not_taken_for_ncus_words(fake_ncu: Path, tmp_path: Path) -> None:
     code = "print('Address already in use'); print('No space left on device')"
-    done = programs.profile(
-        [sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60
+    done = profiled(
+        [sys.executable, "-c", code],
+        tmp_path / "reports",
     )
-    assert done.problem is None
+    assert done.failures == []
 
 
 def test_a_disk_that_is_full(
@@ -472,8 +479,9 @@ def test_a_disk_that_is_full(
     code = "import sys; sys.exit('OSError: [Errno 28] No space left on device')"
     (fake_ncu.parent / "says").write_text("==PROF== Connected\n")
     with pytest.raises(EnvironmentProblem, match="the disk is full") as full:
-        programs.profile(
-            [sys.executable, "-c", code], programs.Selection(), tmp_path / "reports", timeout=60
+        profiled(
+            [sys.executable, "-c", code],
+            tmp_path / "reports",
         )
     assert "Free space" in full.value.remedy
     monkeypatch.setattr(files.tempfile, "mkstemp", _full)

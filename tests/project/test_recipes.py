@@ -99,15 +99,15 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
         copy,
         """
         import generate
-        from ncu_toolkit.gpu import selection, session
+        from ncu_toolkit.gpu import selection
         from ncu_toolkit.ladder import catalogue as ladder
         assert not ladder.check_ladders(), ladder.check_ladders()
         rung = ladder.find_rung("recipe_kernel")
         (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
         assert launch.grid == (2, 4, 1), launch
         assert "`recipe_kernel`" in generate.rung_tables()
-        (chosen,) = session.select(["recipe_kernel"], [], False, "64", None, default_sizes=lambda problem: problem.record_sizes)
-        assert [rung.name for rung in selection.with_predecessors(chosen).rungs] == ["naive", "recipe_kernel"]
+        cases = selection.select(["recipe_kernel"], [], False, "64", None, default_sizes=lambda problem: problem.record_sizes, predecessors=True)
+        assert [case.rung for case in cases] == ["naive", "recipe_kernel"]
         """,
     )
 
@@ -331,13 +331,13 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         copy,
         """
         import numpy
-        from ncu_toolkit.gpu import selection, session
+        from ncu_toolkit.gpu import selection
         from ncu_toolkit.ladder import catalogue as ladder
         from ncu_toolkit.ladder.problems import compare, families, problem_for
         assert "scale" in families() and "scale" in ladder.load_families()
         assert not ladder.check_ladders()
-        (chosen,) = session.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
-        assert chosen.sizes == ("1024",)
+        cases = selection.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
+        assert {case.size for case in cases} == {"1024"}
         problem = problem_for("scale")
         size = problem.parse_size("7")
         inputs = problem.make_inputs(numpy, 1, size, "float32", {}, ["x"])

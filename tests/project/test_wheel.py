@@ -123,7 +123,7 @@ def test_it_reports_from_its_recordings(installed: Path, tmp_path: Path) -> None
 
 
 def test_its_sections_are_found(installed: Path, tmp_path: Path) -> None:
-    script = "from ncu_toolkit.gpu.session import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
+    script = "from ncu_toolkit.gpu.collect import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
     found = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,

@@ -11,8 +11,6 @@ import mutation
 import pytest
 import report_files
 
-from ncu_toolkit.report import integrity
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -51,6 +49,6 @@ def test_relations_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert launches == 2
     assert not broken
     assert seen["grid and block = their products"] == 2
-    assert set(seen) <= set(integrity.RELATIONS)
+    assert set(seen) <= set(field_check.RELATIONS)
     _, broken, _ = field_check.relations([folder / "doubled.ncu-rep"])
     assert broken["DRAM bytes = read + written"] == 1

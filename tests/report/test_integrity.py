@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import field_check
 import mutation
 import pytest
 import report_files
@@ -22,6 +23,7 @@ import report_files
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.report import checksums, framing, integrity, messages, reader
 from ncu_toolkit.runs import store
 
@@ -95,7 +97,7 @@ def test_every_relation_was_seen_to_hold_and_is_in_the_table() -> None:
     text = text.partition("## What is checked")[2].partition("## What is not seen")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| ([\d,]+) \|$", text, re.MULTILINE)
     counted = {relation: proves for relation, proves, launches in rows if launches != "0"}
-    assert counted == dict(integrity.RELATIONS)
+    assert counted == dict(field_check.RELATIONS)
 
 
 # ---- origins of whole files that an invariant must not forbid
@@ -466,10 +468,8 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
 
 def test_manifests_carry_checksums(small: Path, tmp_path: Path) -> None:
     shutil.copyfile(small, tmp_path / "profile.ncu-rep")
-    manifest = store.Manifest(
-        "id", "t", "2025-01-01T00:00:00Z", "0", None, {}, report_files=("profile.ncu-rep",)
-    )
-    store.save(tmp_path, manifest, ())
+    manifest = Run("id", "t", "2025-01-01T00:00:00Z", report_files=("profile.ncu-rep",))
+    store.save(tmp_path, manifest)
     assert json.loads((tmp_path / "run.json").read_text())["data"]["checksums"] == {
         "profile.ncu-rep": hashlib.sha256(small.read_bytes()).hexdigest()
     }
@@ -494,8 +494,8 @@ def test_a_broken_manifest_does_not_switch_its_checksums_off(
 ) -> None:
     path = tmp_path / "profile.ncu-rep"
     shutil.copyfile(small, path)
-    manifest = store.Manifest("id", "t", "2025-01-01", "0", None, {}, report_files=(path.name,))
-    store.save(tmp_path, manifest, ())
+    manifest = Run("id", "t", "2025-01-01", report_files=(path.name,))
+    store.save(tmp_path, manifest)
     text = (tmp_path / "run.json").read_text()
     assert change(text) != text
     (tmp_path / "run.json").write_text(change(text))

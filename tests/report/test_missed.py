@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze, judge, unread
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.gpu import collect, programs
+from ncu_toolkit.gpu import collect, program_run
 from ncu_toolkit.model import Presence, Profile, Reading
 from ncu_toolkit.report import framing, messages, missed
 
@@ -142,14 +142,14 @@ def test_the_launch_at_which_profiling_was_cut_off_is_named(tmp_path: Path, kern
     problem = EnvironmentProblem("ncu did not finish within 2 s", "")
     cut = collect.Outcome(words, -9, 2.0, log, log, problem, passes=(12,))
     request = collect.Request(tmp_path / "p", ("./app",), (), ranges_only=False, launch_skip=4)
-    notes = programs._notes(request, cut, programs.Selection())
+    notes = program_run._notes(request, cut, False)
     assert (
         notes[0]
         == f"Profiled 1 of at least 5 launches: not the first 4 (--launch-skip). {NO_SHARE}"
     )
     assert notes[1].startswith(f"'{kernel}' was not finished")
     assert ("waits for other GPUs" in notes[1]) == kernel.startswith("nccl")
-    whole = programs._notes(request, replace(cut, problem=None), programs.Selection())
+    whole = program_run._notes(request, replace(cut, problem=None), False)
     assert whole == notes[:1]
 
 

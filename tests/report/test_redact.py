@@ -100,7 +100,7 @@ def test_names_that_figures_hang_on_are_refused(source: Path, tmp_path: Path) ->
 
 def test_launches_without_figures_are_told(source: Path, tmp_path: Path) -> None:
     assert redact.redact(source, tmp_path / "whole.ncu-rep").incomplete == 0
-    told = redact._told(source, scrub.Scrubbed(b"", 0, 0), incomplete_launches(source))
+    told = redact._summary(source, scrub.Scrubbed(b"", 0, 0), incomplete_launches(source))
     assert (told.launches, told.incomplete) == (2, 1)
 
 

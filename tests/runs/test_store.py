@@ -31,11 +31,11 @@ from ncu_toolkit.model import (
     RuleMessage,
     Timing,
 )
-from ncu_toolkit.model.run import Skipped
+from ncu_toolkit.model.codec import from_plain, open_document
+from ncu_toolkit.model.run import LadderOptions, Run, RunCase, Skipped
 from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import CaseRecord, Manifest
 
-CASE = CaseRecord(
+CASE = RunCase(
     "gemm_fp32",
     "naive",
     "64",
@@ -46,7 +46,7 @@ CASE = CaseRecord(
     flops=100.0,
     compulsory_bytes=10.0,
 )
-MANIFEST = Manifest(
+RUN = Run(
     "r",
     "a title",
     "2026-01-01T00:00:00Z",
@@ -214,18 +214,31 @@ def test_a_reports_path_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_run_comes_back(tmp_path: Path) -> None:
-    store.save(tmp_path, MANIFEST, [TIMING])
-    assert store.load_manifest(tmp_path) == MANIFEST
+    store.save(tmp_path, replace(RUN, timings=(TIMING,)))
+    assert store.load_manifest(tmp_path) == RUN
     assert store.load_timings(tmp_path) == (TIMING,)
     run = store.load_run(tmp_path, live=True)
     assert (run.title, run.timings, run.profiles, run.live) == ("a title", (TIMING,), (), True)
 
 
+def test_run_json_holds_no_timings_and_is_read_as_earlier_versions_wrote_it(
+    tmp_path: Path,
+) -> None:
+    asked = replace(RUN, asked=LadderOptions(redact=True), timings=(TIMING,))
+    store.save(tmp_path, asked)
+    text = (tmp_path / store.MANIFEST).read_text()
+    plain = json.loads(text)
+    assert not plain["data"].keys() & {"timings", "profiles", "curve", "live"}
+    assert store.load_manifest(tmp_path) == replace(asked, timings=())
+    plain["data"].update(device=None, asked=None, live=False)  # null was "unknown" and "none"
+    (tmp_path / store.MANIFEST).write_text(json.dumps(plain))
+    again = store.load_manifest(tmp_path)
+    assert (again.device, again.asked, again.live) == (Device("unknown", (0, 0)), None, True)
+
+
 def test_failed_and_skipped_cases_are_shown(tmp_path: Path) -> None:
     failed = replace(CASE, rung="coalesced", state="failed", message="wrong at [0, 1]")
-    store.save(
-        tmp_path, replace(MANIFEST, cases=(CASE, failed), skipped=(Skipped("a", "too old"),)), []
-    )
+    store.save(tmp_path, replace(RUN, cases=(CASE, failed), skipped=(Skipped("a", "too old"),)))
     assert store.load_run(tmp_path, live=True).skipped == (
         Skipped("a", "too old"),
         Skipped("gemm_fp32/coalesced at 64", "wrong at [0, 1]"),
@@ -237,7 +250,7 @@ def test_a_manifest_cannot_name_files_outside_its_folder(tmp_path: Path, name: s
     (tmp_path / "secret.ncu-rep").write_bytes(b"NVR\0")
     folder = tmp_path / "run"
     folder.mkdir()
-    store.save(folder, replace(MANIFEST, report_files=(name,)), [])
+    store.save(folder, replace(RUN, report_files=(name,)))
     with pytest.raises(InputProblem, match="outside its folder"):
         store.load_run(folder, live=True)
 
@@ -268,11 +281,11 @@ def test_binary_in_place_of_a_manifest(tmp_path: Path) -> None:
 def test_broken_runs_are_listed_beside_good_ones(tmp_path: Path) -> None:
     for name in ("20260101-a", "20260102-b"):
         (tmp_path / name).mkdir()
-        store.save(tmp_path / name, MANIFEST, [])
+        store.save(tmp_path / name, RUN)
     (tmp_path / "20260102-b" / store.MANIFEST).write_text("{")
     (first, good), (second, bad) = store.runs_under(tmp_path)
     assert (first.name, second.name) == ("20260101-a", "20260102-b")
-    assert isinstance(good, Manifest)
+    assert isinstance(good, Run)
     assert isinstance(bad, ToolkitError)
 
 
@@ -323,24 +336,15 @@ def test_profiles_and_rules_come_back(tmp_path: Path) -> None:
     message = RuleMessage("R", "T", "text", "optimization", 12.0, "global", "S")
     tied = store.tie([replace(launch(0, 5.0), rules=(message,)), launch(1, 1.0, "other")], [CASE])
     store.save_profiles(tmp_path, tied)
-    assert store.read_profiles(tmp_path / store.PROFILES) == tied
+    data = json.loads(gzip.decompress((tmp_path / store.PROFILES).read_bytes()))
+    assert from_plain(tuple[Profile, ...], open_document("profiles", data, "")) == tied
     store.save_rules(tmp_path, tied)
     bare = [replace(profile, rules=()) for profile in tied]
     assert [profile.rules for profile in store._with_rules(tmp_path, bare)] == [(message,), ()]
 
 
-def test_damaged_profiles(tmp_path: Path) -> None:
-    path = tmp_path / store.PROFILES
-    with pytest.raises(InputProblem, match="no file"):
-        store.read_profiles(path)
-    for data in (b"", b"not gzip", b"\x1f\x8b\x08cut"):
-        path.write_bytes(data)
-        with pytest.raises(InputProblem, match="is damaged"):
-            store.read_profiles(path)
-
-
 def test_what_is_written_is_plain_json(tmp_path: Path) -> None:
-    store.save(tmp_path, replace(MANIFEST, costs={"build": float("nan")}), [TIMING])
+    store.save(tmp_path, replace(RUN, costs={"build": float("nan")}, timings=(TIMING,)))
     text = (tmp_path / store.MANIFEST).read_text()
     assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["data"][
         "costs"
@@ -370,7 +374,7 @@ def test_recordings_are_found_by_their_manifest() -> None:
 def test_hostile_manifests_are_input_problems(
     tmp_path: Path, change: Callable[[str], str], says: str
 ) -> None:
-    store.save(tmp_path, MANIFEST, [TIMING])
+    store.save(tmp_path, replace(RUN, timings=(TIMING,)))
     whole = (tmp_path / store.MANIFEST).read_text()
     text = change(whole)
     assert text != whole
@@ -382,7 +386,7 @@ def test_hostile_manifests_are_input_problems(
 
 @pytest.mark.parametrize("name", [store.MANIFEST, store.TIMINGS, store.RULES])
 def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    store.save(tmp_path, MANIFEST, [TIMING])
+    store.save(tmp_path, replace(RUN, timings=(TIMING,)))
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     with pytest.raises(InputProblem, match=f"{name}' is not a regular file"):
@@ -391,7 +395,7 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("data", [5, {"a": 1}, [[]]])
 def test_documents_of_another_shape(tmp_path: Path, data: object) -> None:
-    store.save(tmp_path, MANIFEST, [TIMING])
+    store.save(tmp_path, replace(RUN, timings=(TIMING,)))
     for kind in ("timings", "rules"):
         store.write_json(tmp_path / f"{kind}.json", kind, data)
         with pytest.raises(InputProblem, match=f"{kind}.json"):
@@ -401,15 +405,15 @@ def test_documents_of_another_shape(tmp_path: Path, data: object) -> None:
 
 @pytest.mark.parametrize("times", [(), (float("nan"),), (1.0, -1.0), (0.0,)])
 def test_impossible_times(tmp_path: Path, times: tuple[float, ...]) -> None:
-    store.save(tmp_path, MANIFEST, [replace(TIMING, times_us=times)])
+    store.save(tmp_path, replace(RUN, timings=(replace(TIMING, times_us=times),)))
     with pytest.raises(InputProblem, match="no times or impossible ones"):
         store.load_timings(tmp_path)
 
 
 def test_names_that_are_no_text_come_back(tmp_path: Path) -> None:
     """A path that is not UTF-8 is a string with surrogates to Python."""
-    odd = replace(MANIFEST, commands=("./na\udcffme",), title="a\ud800b")
-    store.save(tmp_path, odd, ())
+    odd = replace(RUN, commands=("./na\udcffme",), title="a\ud800b")
+    store.save(tmp_path, odd)
     assert store.load_manifest(tmp_path) == odd
 
 

@@ -10,7 +10,6 @@ from functools import cache
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder.problems.base import (
     ArraySpec,
-    Case,
     Expected,
     Problem,
     Scalar,
@@ -21,7 +20,6 @@ from ncu_toolkit.ladder.problems.base import (
 
 __all__ = [
     "ArraySpec",
-    "Case",
     "Expected",
     "Problem",
     "Scalar",

@@ -2,7 +2,7 @@
 halving, and a state that survives interruption.
 
 What times a setting is passed in as a function, so that the search is tested on any machine;
-`tune_run.py` times on the GPU."""
+`bench.py` times on the GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu.tune.tuned import file_name
+from ncu_toolkit.gpu.tune.tables import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import document, from_plain, open_document
@@ -32,10 +32,10 @@ FIRST_REPEATS: Final = 3
 LAST_REPEATS: Final = 48
 #: Settings that get LAST_REPEATS runs and are ranked by them.
 FINALISTS: Final = 6
-#: A setting whose first run takes this many times the best median so far is not run again: halving
-#: would drop it, and it holds up the rest.
-HOPELESS: Final = 3.0
-#: Times a search may end while a setting runs before that setting is held to blame.
+#: A setting whose first run takes this many times the best median is not run again: halving would
+#: drop it, and its runs take the most time.
+_HOPELESS: Final = 3.0
+#: Times a search may end while a setting runs before it counts as failed.
 STRIKES: Final = 2
 
 TrialState = Literal["new", "pruned", "failed", "ready"]
@@ -118,7 +118,7 @@ class Search:
 
     @property
     def path(self) -> Path:
-        """Where its state is kept."""
+        """The file of its state."""
         name = f"{self.family}-{self.rung}-{self.size}-{self.dtype}-{self.source}"
         return cache_folder() / "tune" / file_name(self.gpu).removesuffix(".json") / f"{name}.json"
 
@@ -127,12 +127,12 @@ class Search:
         return tuple(trial for trial in self.trials if trial.state == "ready" and trial.rounds)
 
     def ranked(self) -> tuple[Trial, ...]:
-        """What was timed: those that came furthest first, and among them the fastest."""
+        """Timed settings: those that came furthest first, and among them the fastest."""
         return tuple(sorted(self.timed, key=lambda trial: (-len(trial.rounds), trial.score())))
 
     def compact(self) -> Search:
-        """The same with one run a round, its medians: enough to draw the landscape, and small
-        enough to keep for good."""
+        """The same with the median of each round only: enough to draw the landscape, and small
+        enough to store."""
         return replace(self, trials=tuple(trial.compact() for trial in self.trials))
 
     @property
@@ -188,8 +188,8 @@ def settings(
 def prune(
     cc: tuple[int, int], resources: Mapping[str, Resources], launches: Sequence[LaunchGeometry]
 ) -> tuple[str, Trial]:
-    """Why a compiled setting is not worth running, "" where it is, and a trial that holds its
-    resources (with no parameters yet).
+    """Why a compiled setting is not run, "" where it is, and a trial that holds its resources (with
+    no parameters yet).
 
     Spills, more registers or shared memory than a block may have, or no block on a multiprocessor,
     in any of its kernels."""
@@ -226,8 +226,8 @@ def prune(
 
 
 class Searcher:
-    """Runs a search, keeping `search` up to date after every step, so that whoever holds it can
-    save at any time."""
+    """Runs a search and updates `search` after every step, so that a caller can save it at any
+    time."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class Searcher:
         saved: Callable[[Search], None],
         running: Callable[[Parameters, bool], None] = lambda _, __: None,
     ) -> None:
-        """`saved` is told of every new state; `running` of each setting before it is run (True) and
+        """`saved` gets every new state, `running` each setting before it is run (True) and
         after (False)."""
         self.search, self._saved, self._running = search, saved, running
 
@@ -248,10 +248,10 @@ class Searcher:
     def run(
         self,
         measure: Measure,
-        told: Callable[[int, int, Trial], None] = lambda level, left, trial: None,
+        progress: Callable[[int, int, Trial], None] = lambda level, left, trial: None,
     ) -> Search:
-        """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. What an earlier,
-        interrupted call measured is not measured again.
+        """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. Rounds that an
+        earlier call measured are not measured again.
 
         Settings that are not compiled yet ("new") are left out; the search is finished only where
         there are none.
@@ -259,7 +259,7 @@ class Searcher:
         Args:
             measure: times a setting; anything but KernelProblem and UsageProblem that it raises
                 ends the search, with its state kept.
-            told: called with (round, settings left in it, trial) after each.
+            progress: called with (round, settings left in it, trial) after each.
 
         Raises:
             KernelProblem: no setting could be timed.
@@ -274,7 +274,7 @@ class Searcher:
             due = [i for i in order if len(self.search.trials[i].rounds) <= level]
             for n, index in enumerate(due):
                 self._one(index, measure, repeats, level)
-                told(level, len(due) - n - 1, self.search.trials[index])
+                progress(level, len(due) - n - 1, self.search.trials[index])
             alive = [i for i in alive if self.search.trials[i].state == "ready"]
             if last:
                 break
@@ -283,7 +283,7 @@ class Searcher:
         finished = all(trial.state != "new" for trial in self.search.trials)
         if finished and not self.search.timed:
             raise KernelProblem(
-                nothing_left(self.search),
+                _nothing_left(self.search),
                 "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`",
             )
         self.search = replace(self.search, finished=finished)
@@ -298,12 +298,12 @@ class Searcher:
             taken = measure(
                 trial.parameters,
                 repeats,
-                HOPELESS * best if best is not None and level == 0 else None,
+                _HOPELESS * best if best is not None and level == 0 else None,
             )
             found = replace(trial, rounds=(*trial.rounds, taken))
         except (KernelProblem, UsageProblem) as error:
             found = replace(trial, state="failed", reason=error.message)
-        finally:  # only a program that is killed, or hangs until it is, leaves its mark
+        finally:  # A program that is killed here leaves its mark.
             self._running(trial.parameters, False)
         self._set(index, found)
 
@@ -311,16 +311,18 @@ class Searcher:
         """The faster half by what was measured up to this round; the header's own parameters stay,
         so that the gain over them is known."""
         ranked = sorted(alive, key=lambda i: self.search.trials[i].score(level + 1))
-        kept = ranked[: max(1, (len(ranked) + 1) // 2)]
-        return kept + [
+        better = ranked[: max(1, (len(ranked) + 1) // 2)]
+        return better + [
             i
             for i in ranked
-            if i not in kept and dict(self.search.trials[i].parameters) == dict(self.search.default)
+            if i not in better
+            and dict(self.search.trials[i].parameters) == dict(self.search.default)
         ]
 
 
-def nothing_left(search: Search) -> str:
-    """Why a search has nothing to time, in words: how many settings fell for which reason."""
+def _nothing_left(search: Search) -> str:
+    """Text for a search that has nothing to time: how many settings were dropped for which
+    reason."""
     reasons = fallen(search)
     listed = "; ".join(f"{n} x {reason}" for reason, n in list(reasons.items())[:3])
     return (

@@ -1,5 +1,5 @@
-"""Anybody's program under ncu: which launches, for how long, and how it is brought to an end so
-that what was finished is kept."""
+"""A program under ncu: which launches, for how long, and how it is ended so that finished launches
+are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +18,8 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect
-from ncu_toolkit.gpu.session import section_folder
-from ncu_toolkit.metrics.sections import SET_NAME
-from ncu_toolkit.model.run import Skipped
+from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.report import missed
 from ncu_toolkit.report.redact import (
     redact_command,
@@ -29,14 +28,13 @@ from ncu_toolkit.report.redact import (
     redact_text,
 )
 from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import Manifest
 
-#: Launches profiled where nothing else is said: each is replayed a dozen times or more, and a
-#: training step has thousands.
+#: Launches profiled by default: each is replayed a dozen times or more, and a training step has
+#: thousands.
 DEFAULT_LAUNCHES: Final = 20
 STEM: Final = "profile"
-#: What to do about a time-out.
-FEWER: Final = "give more with --timeout, or profile fewer launches (--launch-count)"
+#: Remedy of a time-out.
+_FEWER: Final = "give more with --timeout, or profile fewer launches (--launch-count)"
 #: Marks the processes of one run, so that they can be found and ended.
 TOKEN: Final = "NCU_TOOLKIT_RUN"
 #: Calls in a script that mark what is to be profiled.
@@ -44,39 +42,11 @@ _MARKS: Final = re.compile(
     r"\bncu_toolkit\b[^\n]*\bprofile\b|cudaProfilerStart|profilerStart|profiler\.start\(|profile_start\("
 )
 _LONGEST_SCRIPT: Final = 4 << 20
-#: Arguments of the program that go from a redacted log: shorter ones are switches and numbers.
+#: Shortest argument of the program that is removed from a redacted log: shorter ones are switches
+#: and numbers.
 _SHORTEST_ARGUMENT: Final = 4
-#: Options of Python that take a word of their own.
+#: Options of Python that are followed by a value.
 _PYTHON_OPTIONS: Final = ("-W", "-X", "--check-hash-based-pycs")
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which launches of a program to profile. `ranges_only` restricts them to those between
-    profiler start and stop; None finds out."""
-
-    kernel: str = ""
-    skip: int = 0
-    count: int = DEFAULT_LAUNCHES
-    nvtx: tuple[str, ...] = ()
-    ranges_only: bool | None = None
-    cache_control: str = "all"
-    set_name: str = SET_NAME
-    redact: bool = False
-    redact_source: bool = False
-    needs: tuple[Needs, ...] = ()
-    """What its launches must move and compute, for their verdicts."""
-
-
-@dataclass(frozen=True)
-class Collected:
-    """How a program's profiling ended. `notes` say what a user should know; `problem` what went
-    wrong although a report is there."""
-
-    folder: Path
-    notes: tuple[str, ...]
-    problem: ToolkitError | None
-    interrupted: bool
 
 
 def marks_ranges(command: Sequence[str]) -> bool:
@@ -89,7 +59,7 @@ def marks_ranges(command: Sequence[str]) -> bool:
     return False
 
 
-def check(command: Sequence[str], selection: Selection) -> None:
+def check(command: Sequence[str], kernel_filter: str) -> None:
     """Raise UsageProblem where the program does not exist, or the kernel filter is no regular
     expression."""
     if not command:
@@ -99,98 +69,96 @@ def check(command: Sequence[str], selection: Selection) -> None:
     if shutil.which(command[0]) is None:
         hint = "A program in this folder is ./name, a script `python name.py`; a kernel of a ladder goes after --kernel"
         raise UsageProblem(f"there is no program '{command[0]}'", hint)
-    if selection.kernel:
+    if kernel_filter:
         try:
-            re.compile(selection.kernel)
+            re.compile(kernel_filter)
         except (re.error, OverflowError, RecursionError) as error:
             raise UsageProblem(
-                f"--kernel-filter '{selection.kernel}' is not a regular expression: {error}"
+                f"--kernel-filter '{kernel_filter}' is not a regular expression: {error}"
             ) from None
 
 
-def request_for(
-    command: Sequence[str], selection: Selection, folder: Path, ncu: collect.Ncu
-) -> collect.Request:
-    """What to ask of ncu for a program. Raises EnvironmentProblem where the sections of the chosen
-    set are missing."""
-    sections = [section_folder()]
-    if ncu.stock_sections is not None:
-        sections.append(ncu.stock_sections)
-    elif selection.set_name != SET_NAME:
-        raise EnvironmentProblem(
-            f"ncu's own sections are not found beside '{ncu.path}'",
-            "Set NCU to the ncu of an installation that has them",
-        )
-    ranges = selection.ranges_only if selection.ranges_only is not None else marks_ranges(command)
-    return collect.Request(
-        output=folder / STEM, command=tuple(command), section_folders=tuple(sections), set_name=selection.set_name, ranges_only=ranges,
-        kernel_filter=selection.kernel, launch_skip=selection.skip, launch_count=selection.count, nvtx_include=selection.nvtx,
-        cache_control=selection.cache_control,
-    )  # fmt: skip
-
-
 def profile(
-    command: Sequence[str], selection: Selection, reports: Path, *, timeout: float
-) -> Collected:
-    """Run a program under ncu into a new run folder, with its manifest. What was finished before a
-    failure, time-out or Ctrl-C is kept.
+    request: collect.Request,
+    reports: Path,
+    *,
+    timeout: float,
+    redact: bool = False,
+    redact_source: bool = False,
+    needs: Sequence[Needs] = (),
+) -> Session:
+    """Run a program under ncu into a new run folder. Launches that were finished before a failure,
+    time-out or Ctrl-C are kept.
+
+    Args:
+        request: the program and its launches; its output and section folders are set here.
+        needs: what its launches must move and compute, for their verdicts.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
     """
-    check(command, selection)
+    command = request.command
+    check(command, request.kernel_filter)
     ncu = collect.find_ncu()
     name = _name(command)
-    request_for(command, selection, reports, ncu)  # complains before a folder is made
+    folders = collect.section_folders(ncu, request.set_name)
     folder = store.new_run_folder(reports, name)
-    request = request_for(command, selection, folder, ncu)
+    detected = request.ranges_only is None
+    request = replace(
+        request,
+        output=folder / STEM,
+        section_folders=folders,
+        ranges_only=marks_ranges(command) if detected else request.ranges_only,
+    )
     words = collect.argv(ncu, request)
     token = secrets.token_hex(16)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-    def stop() -> None:
-        end_programs(token)
-
-    log = folder / f"{STEM}.log"
     try:
         outcome = collect.run(
             words,
-            folder / STEM,
-            log,
+            request.output,
+            folder / f"{STEM}.log",
             timeout=timeout,
-            request_stop=stop,
+            request_stop=lambda: end_programs(token),
             environment={TOKEN: token},
-            less=FEWER,
+            less=_FEWER,
         )
     finally:
         end_programs(token, signal.SIGKILL)
     if outcome.report is None:
         refused = _without_report(outcome, folder, request)
-        if str(folder) not in str(refused):  # it points to the log there
+        if str(folder) not in str(refused):  # The message does not point to the log there.
             store.discard(folder)
         raise refused
-    notes = list(_notes(request, outcome, selection))
-    told = outcome.problem.message if outcome.problem else ""
+    notes = _notes(request, outcome, detected)
+    failure = outcome.problem.message if outcome.problem else ""
     shown = " ".join(words)
-    if selection.redact:
-        _redact(outcome.report, selection.redact_source, command)
+    if redact:
+        _redact(outcome.report, redact_source, command)
         shown = f"{redact_command(words[: len(words) - len(command)])} {redact_text(name)}"
-        told, notes = redact_text(told), list(map(redact_text, notes))
-    lost = (Skipped(name, told),) if told else ()
-    skipped = (*lost, *(Skipped(name, note) for note in notes))
-    environment = {"ncu": ncu.version, "Driver": driver_version()}
-    manifest = Manifest(
-        id=folder.name, title=name, created=created, tool_version=__version__, device=None, environment=environment,
-        commands=(shown,), skipped=skipped, report_files=(outcome.report.name,), costs={"profiling": outcome.seconds},
-        needs=tuple(map(str, selection.needs)),
-    )  # fmt: skip
-    store.save(folder, manifest, ())
-    return Collected(folder, tuple(notes), outcome.problem, outcome.interrupted)
+        failure, notes = redact_text(failure), list(map(redact_text, notes))
+    run = Run(
+        id=folder.name,
+        title=name,
+        created=created,
+        tool_version=__version__,
+        environment={"ncu": ncu.version, "Driver": driver_version()},
+        commands=(shown,),
+        skipped=tuple(Skipped(name, text) for text in (failure, *notes) if text),
+        report_files=(outcome.report.name,),
+        costs={"profiling": outcome.seconds},
+        needs=tuple(map(str, needs)),
+    )
+    session = Session(run, folder, notes=notes, interrupted=outcome.interrupted)
+    if outcome.problem is not None:
+        session.failures.append(outcome.problem)
+    session.save()
+    return session
 
 
 def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
-    """Redact a report and what lies beside it, of which the program's arguments go too. Raises
-    InputProblem where the report would not stay whole, and says that it lies there as it was."""
+    """Redact a report and the files beside it, including the program's arguments. Raises
+    InputProblem where the report would not stay whole."""
     try:
         redact_in_place(report, remove_source=remove_source)
     except InputProblem as error:
@@ -216,7 +184,7 @@ def _without_report(
     if outcome.interrupted:
         return EnvironmentProblem(
             "interrupted before any launch was profiled",
-            f"What the program said is in {folder / f'{STEM}.log'}",
+            f"The program's output is in {folder / f'{STEM}.log'}",
         )
     hints = []
     if request.ranges_only:
@@ -227,15 +195,15 @@ def _without_report(
         hints.append(f"the first {request.launch_skip} launches were skipped")
     if request.nvtx_include:
         hints.append(f"only NVTX ranges {', '.join(request.nvtx_include)} were profiled")
-    where = f"what the program said is in {folder / f'{STEM}.log'}"
+    where = f"the program's output is in {folder / f'{STEM}.log'}"
     remedy = "; ".join([*hints, where])
     return UsageProblem("no kernel was profiled", remedy[:1].upper() + remedy[1:])
 
 
-def _notes(request: collect.Request, outcome: collect.Outcome, selection: Selection) -> list[str]:
+def _notes(request: collect.Request, outcome: collect.Outcome, detected: bool) -> list[str]:
     notes = []
     profiled = len(outcome.passes)
-    if request.ranges_only and selection.ranges_only is None:
+    if request.ranges_only and detected:
         notes.append(
             "only the ranges that the script marks were profiled; --no-ranges profiles everything"
         )
@@ -250,16 +218,14 @@ def _notes(request: collect.Request, outcome: collect.Outcome, selection: Select
 
 
 def _unfinished(log: str, finished: int) -> str:
-    """The kernel that ncu was at when it ended; empty where it had finished all that it began."""
+    """The kernel that ncu was profiling when it ended; empty where it had finished all."""
     begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', log)
     return begun[-1] if len(begun) > finished else ""
 
 
-def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> int:
-    """Signal every process of a run but ncu itself, which then writes its report; returns how many
-    there were."""
+def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
+    """Signal every process of a run but ncu itself, which then writes its report."""
     mark = f"{TOKEN}={token}".encode()
-    ended = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if mark not in (entry / "environ").read_bytes().split(b"\0"):
@@ -269,10 +235,8 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> int:
             ):
                 continue
             os.kill(int(entry.name), how)
-            ended += 1
         except (OSError, ValueError):
             continue  # it ended meanwhile, or is another user's
-    return ended
 
 
 def driver_version() -> str:
@@ -288,7 +252,7 @@ def driver_version() -> str:
 
 
 def _name(command: Sequence[str]) -> str:
-    """What a run is called: the script's or the module's name, else the program's; never another
+    """Name of a run: the script's or the module's name, else the program's; never another
     argument."""
     if not command:
         return "program"

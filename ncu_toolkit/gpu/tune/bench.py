@@ -1,4 +1,4 @@
-"""A search on the GPU of this machine: settings compiled in parallel, pruned, verified, and timed
+"""A search on this machine's GPU: settings are compiled in parallel, pruned, verified, and timed
 beside the baseline."""
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for
+from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
 from ncu_toolkit.gpu.session import Reporter
 from ncu_toolkit.gpu.timing import Stopwatch
-from ncu_toolkit.gpu.tune import tuned, tuner
-from ncu_toolkit.gpu.tune.tuner import Parameters, Round, Search, Searcher, Trial
+from ncu_toolkit.gpu.tune import halving, tables
+from ncu_toolkit.gpu.tune.halving import Parameters, Round, Search, Searcher, Trial
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
-from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.ladder.problems import Problem, Size, problem_for
 from ncu_toolkit.model.codec import document
 
-#: Compilations between two looks at the clock, for each that runs at a time.
-BATCH: Final = 4
-#: Seconds between two writes of the state; what is lost when the program is killed is measured
-#: again.
-SAVE_EVERY: Final = 2.0
+#: Compilations between two checks of the time limit, for each parallel job.
+_BATCH: Final = 4
+#: Seconds between two writes of the state; a kill loses at most this much.
+_SAVE_EVERY: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Request:
     bound. `restart` forgets an earlier search."""
 
     rung: Rung
-    size: str
+    size: Size
     dtype: str | None = None
     most: int | None = None
     seconds: float | None = None
@@ -49,8 +48,8 @@ class _OutOfTime(Exception):
 
 
 def run(request: Request, reporter: Reporter) -> Search:
-    """Search, from the start or from where an earlier call stopped, and keep the best where the
-    launcher finds it.
+    """Search from the start or from where an earlier call stopped, and store the best setting in
+    the table.
 
     Returns:
         The search; `finished` is False where `seconds` ran out: then the best of what was timed is
@@ -68,13 +67,13 @@ def run(request: Request, reporter: Reporter) -> Search:
     device, rung = cuda.device(), request.rung
     architecture_for(rung, device)
     problem = problem_for(rung.family)
-    size, dtype = problem.parse_size(request.size), problem.dtype(request.dtype)
-    chosen, invalid = tuner.settings(rung, request.most, request.seed)
+    dtype = problem.dtype(request.dtype)
+    chosen, invalid = halving.settings(rung, request.most, request.seed)
     trials = tuple(Trial(parameters) for parameters in chosen)
     fresh = Search(
         rung.family,
         rung.name,
-        size.label,
+        request.size.label,
         dtype,
         device.name,
         nvcc.source_digest(rung),
@@ -84,8 +83,8 @@ def run(request: Request, reporter: Reporter) -> Search:
         invalid,
     )
     if request.restart:
-        tuner.forget(fresh)
-    search = tuner.resume(fresh)
+        halving.forget(fresh)
+    search = halving.resume(fresh)
     if search.finished:
         reporter.note(
             "this search was finished before: its result is shown again, --restart measures anew"
@@ -93,7 +92,7 @@ def run(request: Request, reporter: Reporter) -> Search:
     else:
         search = _search(search, rung, problem, request, started, reporter)
     if search.timed:
-        tuned.store_search(device.name, entry_of(search), document(tuner.KIND, search.compact()))
+        tables.store_search(device.name, entry_of(search), document(halving.KIND, search.compact()))
     return search
 
 
@@ -105,26 +104,26 @@ def _search(
     started: float,
     reporter: Reporter,
 ) -> Search:
-    """Compile and time. With a time limit compiling takes no more than half of what is left before
-    what is ready is timed, so that a call that is too short for all settings finds the best of
-    some; the rest is compiled and timed afterwards, by this call or the next."""
+    """Compile and time. With a time limit at most half of the time left goes into compiling before
+    compiled settings are timed, so that a short call finds the best of some; this call or the next
+    does the rest."""
     deadline = None if request.seconds is None else started + request.seconds
     while True:
         pause = None if deadline is None else (time.monotonic() + deadline) / 2
         search = _compile(search, rung, problem, request, pause, reporter)
-        tuner.save(search)
+        halving.save(search)
         left = any(trial.state == "new" for trial in search.trials)
         if not left or any(trial.state == "ready" for trial in search.trials):
-            search = _time(search, rung, problem, deadline, reporter)
+            search = _time(search, request, problem, deadline, reporter)
         if not left or (deadline is not None and time.monotonic() > deadline):
             return search
 
 
-def entry_of(search: Search) -> tuned.TunedEntry:
-    """What a search found best so far, as the launcher reads it."""
+def entry_of(search: Search) -> tables.TunedEntry:
+    """The table's entry for the best setting so far."""
     best, own = search.ranked()[0], search.own
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return tuned.TunedEntry(
+    return tables.TunedEntry(
         search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us, best.beside_us, own.median_us if own else None,
         len(search.timed), search.source, created, __version__, search.finished,
     )  # fmt: skip
@@ -138,8 +137,8 @@ def _compile(
     deadline: float | None,
     reporter: Reporter,
 ) -> Search:
-    """Compile what is new, on all CPUs, and prune by what the compiler reports. Cubins are cached,
-    so an interrupted build goes on.
+    """Compile new settings on all CPUs, and prune by the compiler's resource report. Cubins are
+    cached, so an interrupted build goes on.
 
     What `deadline` (of time.monotonic) leaves no time for stays new.
     """
@@ -147,7 +146,7 @@ def _compile(
     trials = list(search.trials)
     requests: dict[int, nvcc.BuildRequest] = {}
     geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
-    names = _names(problem, search, rung)
+    names = _names(problem, request, search.dtype)
     for index, trial in enumerate(trials):
         if trial.state != "new":
             continue
@@ -171,7 +170,7 @@ def _compile(
                 reason=outcome.error.message if outcome.error else "does not compile",
             )
             continue
-        reason, seen = tuner.prune(device.cc, outcome.cubin.entries, geometry[index])
+        reason, seen = halving.prune(device.cc, outcome.cubin.entries, geometry[index])
         trials[index] = replace(
             seen, parameters=trial.parameters, state="pruned" if reason else "ready", reason=reason
         )
@@ -186,7 +185,7 @@ def _built(
 ) -> Iterator[tuple[int, nvcc.BuildOutcome]]:
     """Each request's outcome, compiled in batches until the deadline."""
     indices = list(requests)
-    batch = BATCH * (jobs or os.cpu_count() or 1) if deadline is not None else max(1, len(indices))
+    batch = _BATCH * (jobs or os.cpu_count() or 1) if deadline is not None else max(1, len(indices))
     for start in range(0, len(indices), batch):
         if deadline is not None and time.monotonic() > deadline:
             return
@@ -199,29 +198,28 @@ def _built(
         yield from zip(part, outcomes, strict=True)
 
 
-def _names(problem: Problem, search: Search, rung: Rung) -> dict[str, float]:
-    size = problem.parse_size(search.size)
-    scalars = problem.scalars(size, search.dtype, rung.problem)
-    return {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
+def _names(problem: Problem, request: Request, dtype: str) -> dict[str, float]:
+    scalars = problem.scalars(request.size, dtype, request.rung.problem)
+    return {**{name: scalar.value for name, scalar in scalars.items()}, **request.size.as_dict()}
 
 
 def _time(
-    search: Search, rung: Rung, problem: Problem, deadline: float | None, reporter: Reporter
+    search: Search, request: Request, problem: Problem, deadline: float | None, reporter: Reporter
 ) -> Search:
-    """The rounds, with the state written every SAVE_EVERY seconds and whenever they end, for
+    """The rounds, with the state written every _SAVE_EVERY seconds and whenever they end, for
     whatever reason."""
-    bench = _Bench(rung, problem, search, deadline)
+    bench = _Bench(request, problem, search.dtype, deadline)
     written = time.monotonic()
 
     def saved(state: Search) -> None:
         nonlocal written
-        if time.monotonic() - written > SAVE_EVERY:
-            tuner.save(state)
+        if time.monotonic() - written > _SAVE_EVERY:
+            halving.save(state)
             written = time.monotonic()
 
     stage = -1
 
-    def told(level: int, left: int, trial: Trial) -> None:
+    def progress(level: int, left: int, trial: Trial) -> None:
         nonlocal stage
         if level != stage:
             stage = level
@@ -229,33 +227,32 @@ def _time(
         reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
 
     searcher = Searcher(
-        search, saved, lambda parameters, running: tuner.mark(search, parameters, running)
+        search, saved, lambda parameters, running: halving.mark(search, parameters, running)
     )
     try:
-        return searcher.run(bench.measure, told)
+        return searcher.run(bench.measure, progress)
     except _OutOfTime:
         return searcher.search
     finally:
-        tuner.save(searcher.search)
+        halving.save(searcher.search)
 
 
 class _Bench:
     """Times settings on one workspace, each verified before its first run here."""
 
     def __init__(
-        self, rung: Rung, problem: Problem, search: Search, deadline: float | None
+        self, request: Request, problem: Problem, dtype: str, deadline: float | None
     ) -> None:
+        rung = request.rung
         self._rung, self._deadline = rung, deadline
-        self._space = Workspace(
-            problem, problem.parse_size(search.size), search.dtype, rung.problem
-        )
+        self._space = Workspace(problem, request.size, dtype, rung.problem)
         cache: Literal["warm", "flushed"] = "warm" if problem.rate == "flop" else "flushed"
         self._watch = Stopwatch(cache)
         self._baseline = _baseline(rung, problem, self._space)
         self._verified: set[str] = set()
 
     def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
-        """See `tune.Measure`; raises _OutOfTime before a setting where the time is over."""
+        """See `halving.Measure`; raises _OutOfTime before a setting where the time is over."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise _OutOfTime
         _check_context()
@@ -307,13 +304,4 @@ def _baseline(rung: Rung, problem: Problem, space: Workspace) -> Any:
     other = find_rung(name if "/" in name else f"{rung.family}/{name}") if name else rung
     if other is rung or other.unsupported_on(cuda.device().cc):
         return None
-    same: bool = _plain(other.problem) == _plain(rung.problem)
-    bound = Runnable(
-        other, space if same else Workspace(problem, space.size, space.dtype, other.problem)
-    )
-    bound.verify()
-    return bound
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(options)
+    return bind_verified(other, space)

@@ -1,5 +1,4 @@
-"""Parameters that a tuner found best, by GPU and size: where they are kept, and how the launcher
-finds them.
+"""Tables of the parameters that a search found best, by GPU and size.
 
 One JSON file a GPU: the user's own under `tuned/` in the cache folder, and those shipped in the
 package under data/tuned/. The user's win. An entry holds for exactly its kernel, size and element
@@ -70,12 +69,12 @@ def shipped_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """Where the user's tables are kept. Raises EnvironmentProblem as `cache_folder`."""
+    """The folder of the user's tables. Raises EnvironmentProblem as `cache_folder`."""
     return cache_folder() / "tuned"
 
 
 def _readable() -> Iterator[Path]:
-    """Folders of tables, the shipped ones first; where there is no home, nothing was kept."""
+    """Folders of tables, the shipped ones first; only those where there is no home."""
     yield shipped_folder()
     with contextlib.suppress(EnvironmentProblem):
         yield own_folder()
@@ -112,8 +111,8 @@ def _read(path: Path, _mtime: int) -> TunedTable:
 
 
 def lookup(rung: Rung, size: str, dtype: str, gpu: str) -> TunedEntry | None:
-    """The entry for a kernel, size label, element type and GPU name; None where there is none that
-    holds for the kernel as it is.
+    """The entry for a kernel, size label, element type and GPU name; None where there is none for
+    the kernel's present source.
 
     Raises:
         InputProblem: a table cannot be read.
@@ -122,7 +121,7 @@ def lookup(rung: Rung, size: str, dtype: str, gpu: str) -> TunedEntry | None:
 
 
 def outdated(rung: Rung, size: str, dtype: str, gpu: str) -> bool:
-    """Whether there are entries, but none that holds for the kernel as it is.
+    """Whether all entries are for another source of the kernel.
 
     Raises:
         InputProblem: a table cannot be read.
@@ -132,7 +131,7 @@ def outdated(rung: Rung, size: str, dtype: str, gpu: str) -> bool:
 
 
 def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry]:
-    """The user's entry and then the shipped one, where there are any."""
+    """The user's entry, then the shipped one."""
     if not rung.search:
         return
     key = (rung.family, rung.name, size, dtype)
@@ -157,20 +156,9 @@ def _takes(rung: Rung, parameters: Mapping[str, int]) -> bool:
     return True
 
 
-def parameters_for(
-    rung: Rung, size: str, dtype: str, gpu: str, overrides: Mapping[str, int], use: bool = True
-) -> dict[str, int]:
-    """What to run a kernel with beside its defaults: the user's overrides where there are any, else
-    what was tuned, else nothing."""
-    if overrides or not use:
-        return dict(overrides)
-    entry = lookup(rung, size, dtype, gpu)
-    return dict(entry.parameters) if entry else {}
-
-
-def told(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
-    """What to say of a kernel before it runs: at which sizes it runs as tuned, and where there are
-    entries for another source of it.
+def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
+    """Lines for the user before a kernel runs: the sizes at which it runs as tuned, and those whose
+    entry is for another source of the kernel.
 
     Raises:
         InputProblem: a table cannot be read.
@@ -201,8 +189,8 @@ def told(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
 
 
 def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -> Path:
-    """Put entries into the user's table of a GPU, each in place of an earlier one of the same
-    kernel, size and type; returns the file.
+    """Add entries to the user's table of a GPU, each in place of the one with its key; returns the
+    file.
 
     Raises:
         EnvironmentProblem: the folder cannot be written.
@@ -210,8 +198,8 @@ def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -
     """
     path = (folder or own_folder()) / file_name(gpu)
     table = read_table(path) or TunedTable(gpu)
-    kept = {entry.key: entry for entry in (*table.entries, *entries)}
-    table = replace(table, entries=tuple(kept[key] for key in sorted(kept)))
+    merged = {entry.key: entry for entry in (*table.entries, *entries)}
+    table = replace(table, entries=tuple(merged[key] for key in sorted(merged)))
     try:
         replace_file(
             path, (json.dumps(document(KIND, table), indent=1, ensure_ascii=False) + "\n").encode()
@@ -226,18 +214,18 @@ def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -
 def store_search(
     gpu: str, entry: TunedEntry, landscape: Mapping[str, Any], folder: Path | None = None
 ) -> None:
-    """Keep a search's best and its landscape (the search as a document). An unfinished search does
-    not replace a finished one of the same source.
+    """Store a search's best setting and its landscape (the search as a document). An unfinished
+    search does not replace a finished one of the same source.
 
     Raises:
         EnvironmentProblem: the folder cannot be written.
         InputProblem: the table that is there cannot be read.
     """
     table = read_table((folder or own_folder()) / file_name(gpu))
-    kept = next(
+    known = next(
         (other for other in (table.entries if table else ()) if other.key == entry.key), None
     )
-    if not entry.finished and kept is not None and kept.finished and kept.source == entry.source:
+    if not entry.finished and known is not None and known.finished and known.source == entry.source:
         return
     store(gpu, [entry], folder)
     path = (folder or own_folder()) / landscape_name(gpu, *entry.key)
@@ -252,7 +240,7 @@ def store_search(
 
 
 def landscape_name(gpu: str, family: str, rung: str, size: str, dtype: str) -> Path:
-    """Where a search's landscape lies, from the folder of tables."""
+    """Path of a search's landscape in the folder of tables."""
     return (
         Path("landscapes")
         / file_name(gpu).removesuffix(".json")

@@ -1,0 +1,465 @@
+"""A ladder under ncu: profiled a part at a time, and resumed where it stopped.
+
+ncu writes its report when it ends. If the whole ladder were one run of ncu, a `kill -9` would lose
+all of it. So the program under ncu ends after PART_SECONDS, and the next run of ncu goes on with the
+rest (docs/decisions/06-parts-and-resume.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.core.errors import (
+    EnvironmentProblem,
+    InputProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+)
+from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu.selection import Cases, rung_of
+from ncu_toolkit.gpu.session import DEFAULT_TIMEOUT, Reporter, Session, machine
+from ncu_toolkit.gpu.target import (
+    Plan,
+    plan_path,
+    read_plan,
+    read_progress,
+    stop_path,
+    write_plan,
+)
+from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.model.run import LadderOptions, Run, RunCase
+from ncu_toolkit.report import checksums, framing
+from ncu_toolkit.report.redact import redact_command, redact_in_place
+from ncu_toolkit.runs import store
+
+#: A part of a ladder begins no further case after this many seconds: what a kill can cost. Starting
+#: a part costs a few.
+PART_SECONDS: Final = 15.0
+CUT: Final = ".damaged"
+#: Python's arguments to run a plan. -P keeps the current folder off its path, where a file such as
+#: json.py would be imported in place of the library's.
+TARGET: Final = ("-P", "-m", "ncu_toolkit.gpu.target")
+#: Labels of a run's environment that must not change within a run.
+SAME: Final = ("GPU", "Driver", "CUDA runtime", "CuPy", "Compiler", "ncu")
+PAGE: Final = "index.html"
+#: Signals that a user or a scheduler sends; any other one is a crash.
+_ENDED_BY: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_LOCK: Final = ".lock"
+_STEM: Final = "profile"
+_LISTED: Final = 6
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What all runs of ncu of one ladder have in common."""
+
+    ncu: collect.Ncu
+    request: collect.Request
+    deadline: float
+    timeout: float
+    seconds: float | None
+    keep_open: Sequence[int]
+
+
+def profile_all(
+    session: Session,
+    cases: Sequence[RunCase],
+    reporter: Reporter,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    set_name: str = SET_NAME,
+    cache_control: str = "all",
+    part_seconds: float | None = PART_SECONDS,
+    keep_open: Sequence[int] = (),
+) -> None:
+    """Profile every case that is still open, and save after each part. A case that crashes costs
+    itself: the next part goes on after it. On Ctrl-C the current case is finished and kept.
+
+    Args:
+        timeout: seconds for all parts together.
+        part_seconds: how long a run of ncu begins new cases; None for all in one run.
+        keep_open: file descriptors that ncu inherits, such as the run's lock.
+
+    Raises:
+        ToolkitError: nothing could be profiled; the cause and its remedy.
+    """
+    ncu = collect.find_ncu()
+    session.record(*session.current(cases))
+    left = _open(session, cases)
+    if not left:
+        return
+    request = collect.Request(
+        section_folders=collect.section_folders(ncu, set_name),
+        set_name=set_name,
+        ranges_only=True,
+        cache_control=cache_control,
+    )
+    reporter.stage("Profile", len(left))
+    try:
+        cuda.cupy().get_default_memory_pool().free_all_blocks()
+    except Exception:
+        if not session.context_lost:
+            raise
+    deadline = time.monotonic() + timeout
+    parts = _Parts(ncu, request, deadline, timeout, part_seconds, keep_open)
+    while left:
+        problem = _part(session, left, _free_stem(session.folder), parts, reporter)
+        before, left = left, _open(session, left)
+        session.save()
+        if problem is not None:
+            session.failures.append(problem)
+            if not session.run.report_files:
+                raise problem
+            reporter.note(f"{problem.message}; what was profiled before is kept")
+            return
+        if session.interrupted or len(left) == len(before):
+            return
+
+
+def _open(session: Session, cases: Sequence[RunCase]) -> Cases:
+    return tuple(case for case in session.current(cases) if case.open)
+
+
+def _free_stem(folder: Path) -> str:
+    """`profile`, `profile-2`, and so on: the first that no file has, so that no part overwrites
+    another."""
+    names = [path.name for path in folder.iterdir()]
+    number, free = 1, _STEM
+    while any(
+        re.match(re.escape(free) + r"(\.|-plan\.json$|-progress\.jsonl$|-stop$)", name)
+        for name in names
+    ):
+        number += 1
+        free = f"{_STEM}-{number}"
+    return free
+
+
+def _part(
+    session: Session, cases: Cases, stem: str, parts: _Parts, reporter: Reporter
+) -> ToolkitError | None:
+    """One run of ncu; returns the error that ends the ladder, None where it may go on. A case that
+    failed by itself does not end it."""
+    folder = session.folder
+    plan = plan_path(folder, stem)
+    write_plan(Plan(cases, parts.seconds), plan)
+    request = replace(
+        parts.request, output=folder / stem, command=(sys.executable, *TARGET, str(plan))
+    )
+    words = collect.argv(parts.ncu, request)
+    redacted = session.run.asked is not None and session.run.asked.redact
+    shown = redact_command(words) if redacted else " ".join(words)
+    session.update(commands=(*session.run.commands, shown))
+
+    def tick() -> None:
+        # The bar counts cases whose report is on the disk, which is what a kill leaves.
+        steps = read_progress(plan)
+        if steps and steps[-1].case < len(cases):
+            reporter.doing(cases[steps[-1].case].label)
+
+    package_parent = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
+    outcome = collect.run(
+        words,
+        folder / stem,
+        folder / f"{stem}.log",
+        timeout=max(1.0, parts.deadline - time.monotonic()),
+        tick=tick,
+        request_stop=stop_path(plan).touch,
+        environment={"PYTHONPATH": path},
+        keep_open=parts.keep_open,
+    )
+    session.add_cost(f"profiling ({request.set_name})", outcome.seconds)
+    session.interrupted = outcome.interrupted
+    stop_path(plan).unlink(missing_ok=True)
+    _adopt(session, stem, reporter)
+    problem = _settle(session, cases, plan, outcome, parts.timeout)
+    for case in session.current(cases):
+        if not case.open:
+            reporter.step(case.label + ("" if case.state == "profiled" else f": {case.state}"))
+    return problem
+
+
+def _settle(
+    session: Session, cases: Cases, plan: Path, outcome: collect.Outcome, timeout: float
+) -> ToolkitError | None:
+    """Give each case of a part its state, from the progress; returns the error that keeps the rest
+    of the ladder from being profiled."""
+    ended = {step.case: step for step in read_progress(plan)}
+    crashed = outcome.cause == "crash" or (
+        outcome.cause == "signal" and -outcome.returncode not in _ENDED_BY
+    )
+    problem = outcome.problem
+    for index, case in enumerate(session.current(cases)):
+        if case.state == "profiled":
+            continue
+        step = ended.get(index)
+        state, message = "not run", "profiling ended before it"
+        if step is not None and step.state in ("failed", "skipped"):
+            state, message = step.state, step.message
+        elif step is not None and step.state == "started":
+            message = "it was under way when profiling ended"
+            if outcome.cause == "memory" and problem is not None:
+                state, message = "skipped", str(problem)
+            elif crashed:
+                state = "failed"
+                message = f"{case.label}: the program ended while this case ran; its output is in {outcome.log.name}"
+        session.record(replace(case, state=state, message=message))
+        if state == "failed":
+            session.failures.append(KernelProblem(message))
+    settled = any(not case.open for case in session.current(cases))
+    if outcome.interrupted or (
+        settled and (crashed or outcome.cause in ("", "memory", "no-kernels"))
+    ):
+        return None
+    if outcome.cause == "timeout":
+        remedy = "What was finished is kept: go on with --resume, and give more with --timeout"
+        return EnvironmentProblem(f"the ladder was not profiled within {timeout:.0f} s", remedy)
+    return problem or EnvironmentProblem(
+        "ncu ended without writing a report", f"Its output is in {outcome.log}"
+    )
+
+
+def _adopt(session: Session, stem: str, reporter: Reporter) -> None:
+    """Add a part's report to the run, where there is one, and mark the cases that it holds.
+
+    A report that was cut off is kept under another name, and its whole launches under its own.
+    """
+    folder, run = session.folder, session.run
+    path = folder / f"{stem}.ncu-rep"
+    if not path.is_file() or path.name in run.report_files:
+        return
+    data = path.read_bytes()
+    frame = framing.parse(data)
+    if frame.problem or not data.startswith(framing.MAGIC):
+        path.rename(path.with_name(path.name + CUT))
+        if not data.startswith(framing.MAGIC) or not frame.declared_launches:
+            reporter.note(
+                f"{path.name} was cut off before its first launch was whole; it is kept as {path.name}{CUT}"
+            )
+            return
+        data = _whole_launches(data, frame)
+        write_atomic(path, data)
+        reporter.note(
+            f"{path.name} was cut off; its {frame.declared_launches} whole launches are kept, the rest is in {path.name}{CUT}"
+        )
+    if run.asked is not None and run.asked.redact:
+        redact_in_place(path, remove_source=run.asked.redact_source)
+    session.update(report_files=(*run.report_files, path.name))
+    for case, state, _ in _steps(session, stem):
+        if state == "profiled" and case.state != "profiled" and holds(data, case.marker):
+            session.record(replace(case, state="profiled", message="", report=path.name))
+
+
+def _steps(session: Session, stem: str) -> Iterator[tuple[RunCase, str, str]]:
+    """The steps of a part: the run's case, the step's state and its message."""
+    plan = plan_path(session.folder, stem)
+    try:
+        planned = read_plan(plan).cases
+    except (InputProblem, OSError):
+        return
+    for step in read_progress(plan):
+        case = session.run.case(planned[step.case].marker) if step.case < len(planned) else None
+        if case is not None:
+            yield case, step.state, step.message
+
+
+def _whole_launches(data: bytes, frame: framing.Framing) -> bytes:
+    """A cut report up to its last whole launch: code that follows is of launches that were lost."""
+    last = max(index for index, block in enumerate(frame.blocks) if block.results)
+    return data[
+        : frame.blocks[last + 1].offset if last + 1 < len(frame.blocks) else frame.intact_bytes
+    ]
+
+
+def holds(data: bytes, marker: str) -> bool:
+    """Whether a report holds a launch in the NVTX range `marker`, which stands in it as it is."""
+    return re.search(re.escape(marker.encode()) + rb"(?![\w.-])", data) is not None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Lock a run's folder against a second session; yields the descriptor, which ncu inherits.
+
+    Raises:
+        UsageProblem: another process holds the lock.
+    """
+    with (folder / _LOCK).open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            hint = f"Wait for it; an ncu may outlive a toolkit that was killed: `fuser {folder / _LOCK}` names it"
+            raise UsageProblem(f"the run '{folder.name}' is still running", hint) from None
+        except OSError:
+            pass  # The file system has no locks.
+        yield stream.fileno()
+
+
+def unfinished_runs(reports: Path) -> list[Path]:
+    """Folders of ladder runs with open cases or without pages, the newest last."""
+    return [
+        folder
+        for folder, run in store.runs_under(reports)
+        if isinstance(run, Run)
+        and run.asked is not None
+        and (any(case.open for case in run.cases) or not (folder / PAGE).is_file())
+    ]
+
+
+def find(name: str, reports: Path) -> Path:
+    """The folder of the run to resume: by name under `reports` or by path; the newest unfinished
+    one where `name` is empty.
+
+    Raises:
+        UsageProblem: there is none; the message names those that can be resumed.
+    """
+    open_runs = unfinished_runs(reports)
+    if not name:
+        if not open_runs:
+            raise UsageProblem(
+                f"no run under '{reports}' is unfinished",
+                "Name the folder of reports with --output, or start a new run",
+            )
+        return open_runs[-1]
+    for folder in (reports / name, Path(name)):
+        if (folder / store.MANIFEST).is_file():
+            return folder
+    names = ", ".join(folder.name for folder in open_runs[-_LISTED:])
+    raise UsageProblem(
+        f"there is no run '{name}' under '{reports}'",
+        f"Unfinished are: {names}" if names else "No run there is unfinished",
+    )
+
+
+def resume(folder: Path, reporter: Reporter) -> Session:
+    """A session that goes on with a run; a note tells what is done and what is left. The caller
+    holds the folder's lock.
+
+    Raises:
+        UsageProblem: it is no run of a ladder, or a kernel has changed since.
+        EnvironmentProblem: GPU, driver, compiler, CuPy or ncu differ from the run's.
+        InputProblem: its files cannot be read.
+    """
+    run = store.load_manifest(folder)
+    if run.asked is None:
+        hint = "Profile a program again with --launch-skip N to leave out its first N launches; time a ladder again with `bench`"
+        raise UsageProblem(
+            f"the run '{folder.name}' was not made by `profile` on a ladder, so it cannot be resumed",
+            hint,
+        )
+    environment = {**machine(), "ncu": collect.find_ncu().version}
+    _check_machine(run.environment, environment)
+    _check_kernels(run.cases)
+    session = Session(
+        replace(
+            run,
+            device=cuda.device(),
+            environment=environment,
+            timings=store.load_timings(folder),
+        ),
+        folder,
+    )
+    _drop_damaged(session, reporter)
+    _adopt_all(session, reporter)
+    _report_progress(session, reporter)
+    return session
+
+
+def _report_progress(session: Session, reporter: Reporter) -> None:
+    run = session.run
+    left = [f"{case.rung} at {case.size}" for case in run.cases if case.open]
+    names = f"{', '.join(left[:_LISTED])}{', …' if len(left) > _LISTED else ''}"
+    rest = f"{len(left)} to collect: {names}" if left else "nothing is left to collect"
+    final = sum(case.final for case in run.cases)
+    stays = f" ({final} failed or cannot run here, and stay so)" if final else ""
+    done = sum(case.state == "profiled" for case in run.cases)
+    reporter.note(
+        f"{session.folder.name}: {done} of {len(run.cases)} cases are profiled and {len(run.timings)} timed, and kept{stays}; {rest}"
+    )
+
+
+def _check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise EnvironmentProblem where this machine differs in what changes figures."""
+    different = [
+        f"{label}: {then[label]} then, {now.get(label, 'none')} now"
+        for label in SAME
+        if label in then and then[label] != now.get(label)
+    ]
+    if different:
+        raise EnvironmentProblem(
+            f"the run was started on another machine ({'; '.join(different)})",
+            "Start a new run: a run must come from one machine",
+        )
+
+
+def _check_kernels(cases: Cases) -> None:
+    """Raise UsageProblem where kernels of the run are gone or have changed since, naming them."""
+    changed: dict[str, None] = {}
+    for case in cases:
+        try:
+            same = not case.source or nvcc.source_digest(rung_of(case)) == case.source
+        except ToolkitError:
+            same = False
+        if not same:
+            changed[f"{case.family}/{case.rung}"] = None
+    if changed:
+        raise UsageProblem(
+            f"{', '.join(changed)} changed since the run was started",
+            "Start a new run: figures of two versions of a kernel do not belong together",
+        )
+
+
+def _drop_damaged(session: Session, reporter: Reporter) -> None:
+    """Take out reports that were damaged or deleted; their cases are collected again."""
+    for name in session.run.report_files:
+        path = session.folder / name
+        problem = checksums.verify(path).problem if path.is_file() else "is gone"
+        if not problem:
+            continue
+        if path.is_file():
+            path.rename(path.with_name(name + CUT))
+        run = session.run
+        session.update(report_files=tuple(each for each in run.report_files if each != name))
+        session.record(
+            *(
+                replace(case, state="not run", message=f"{name} {problem}", report="")
+                for case in run.cases
+                if case.report == name
+            )
+        )
+        reporter.note(f"{name} {problem}; its cases are collected again")
+
+
+def _adopt_all(session: Session, reporter: Reporter) -> None:
+    """Adopt the reports of earlier parts, in the order in which they ran, where the toolkit was
+    killed before it could."""
+    plans = session.folder.glob(f"{_STEM}*-plan.json")
+    for plan in sorted(plans, key=lambda path: (len(path.name), path.name)):
+        stem = plan.name.removesuffix("-plan.json")
+        _adopt(session, stem, reporter)
+        for case, state, message in _steps(session, stem):
+            if state in ("failed", "skipped") and case.open:
+                session.record(replace(case, state=state, message=message))
+        stop_path(plan).unlink(missing_ok=True)
+
+
+def redact_reports(session: Session, remove_source: bool) -> None:
+    """Redact the reports that the run has, and those that it will get."""
+    asked = session.run.asked or LadderOptions()
+    session.update(
+        asked=replace(asked, redact=True, redact_source=asked.redact_source or remove_source)
+    )
+    for report in session.run.report_files:
+        redact_in_place(session.folder / report, remove_source=remove_source or asked.redact_source)
+        session.save()
