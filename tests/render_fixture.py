@@ -16,11 +16,11 @@ from ncu_toolkit.model import (
     InstructionMix,
     Launch,
     Location,
+    NoFinding,
     Origin,
     Presence,
     Profile,
     Reading,
-    Ruled,
     RuleMessage,
     StallStack,
     Timing,
@@ -504,7 +504,7 @@ def diagnosis(subject: Profile) -> Diagnosis:
         ("Use fewer registers.",),
     )
     considered = (
-        Ruled(
+        NoFinding(
             "warp-divergence",
             "ruled out",
             "32 of 32 lanes are active",
@@ -521,7 +521,7 @@ def diagnosis(subject: Profile) -> Diagnosis:
                 ),
             ),
         ),
-        Ruled(
+        NoFinding(
             "tail-effect",
             "abstained",
             "the report does not hold what the rule needs",

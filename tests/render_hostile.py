@@ -16,9 +16,9 @@ from ncu_toolkit.model import (
     InstructionMix,
     Launch,
     Location,
+    NoFinding,
     Origin,
     Profile,
-    Ruled,
     RuleMessage,
     StallStack,
 )
@@ -120,7 +120,7 @@ def hostile_diagnosis(_: Profile) -> Diagnosis:
     )
     return Diagnosis(
         (finding, finding),
-        (Ruled(EVIL, "abstained", EVIL, evidence, (EVIL,)),),
+        (NoFinding(EVIL, "abstained", EVIL, evidence, (EVIL,)),),
         {EVIL: 1.0},
         (EVIL,),
     )

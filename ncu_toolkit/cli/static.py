@@ -13,7 +13,7 @@ from ncu_toolkit.build.nvcc import parse_arch
 from ncu_toolkit.cli._common import console, parse_params
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.diagnosis.static_analysis import (
+from ncu_toolkit.diagnosis.static import (
     KernelAnalysis,
     StaticAnalysis,
     analyse_cubin,

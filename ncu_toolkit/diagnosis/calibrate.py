@@ -1,11 +1,11 @@
 """How good the diagnosis is: each pair of a slow kernel and the one that removes its cause,
-predicted against achieved, beside Nsight Compute's rules.
+predicted and achieved, and the same for Nsight Compute's rules.
 
 The slow kernel's profile alone must name the cause that the fast one's header declares, and predict
-the time that goes. Judged are steps that save time at their family's largest recorded size: headers
+the time that goes. Scored are steps that save time at their family's largest recorded size: headers
 declare causes for sizes that fill the GPU; a smaller one may not, and parameters tuned for it then
 cure the grid instead. Of several steps that leave one kernel only the rank of the one that gains
-most is judged."""
+most is scored."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Protocol
 
-from ncu_toolkit.diagnosis.changes import of_all
+from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.model import Diagnosis, Profile, RuleMessage
 from ncu_toolkit.model.run import Run
@@ -85,11 +86,11 @@ class Outcome:
     largest: bool = True
     """Whether this is the largest size recorded for the family."""
     ranked: bool = True
-    """Whether the rank is judged: see the module's docstring."""
+    """Whether the rank is scored: see the module's docstring."""
 
     @property
     def counts(self) -> bool:
-        """Whether the case is judged. A step that gains no more than noise proves nothing about its
+        """Whether the case is scored. A step that gains no more than noise proves nothing about its
         declared cause."""
         return self.largest and self.pair.achieved > NOISE
 
@@ -136,7 +137,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Reach:
-    """What is held, so that it cannot slip: parts of the ranked cases, and points of time saved."""
+    """The least accuracy that the gate accepts: parts of the ranked cases, and points of time saved."""
 
     first: float = 0.95
     first_two: float = 1.0
@@ -151,23 +152,23 @@ class Reach:
             or found.median_error is None
             or found.worst_error is None
         ):
-            return ["no case could be judged"]
+            return ["no case could be scored"]
         missed = []
         if found.first < self.first * found.ranked:
             missed.append(
-                f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are held"
+                f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are required"
             )
         if found.first_two < self.first_two * found.ranked:
             missed.append(
-                f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are held"
+                f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are required"
             )
         if found.median_error > self.median_error:
             missed.append(
-                f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are held"
+                f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are allowed"
             )
         if found.worst_error > self.worst_error:
             missed.append(
-                f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are held"
+                f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are allowed"
             )
         return missed
 
@@ -238,14 +239,14 @@ def _event_time(run: Run, profile: Profile) -> float | None:
 def calibrate(
     cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose
 ) -> Calibration:
-    """Judge every pair, ours and Nsight Compute's."""
-    outcomes = _judged(
+    """Score every pair, ours and Nsight Compute's."""
+    outcomes = _placed(
         [Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases]
     )
     return Calibration(outcomes, score(outcomes), score(outcomes, theirs=True))
 
 
-def _judged(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+def _placed(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
     """With `largest` and `ranked` filled in."""
     largest: dict[str, int] = {}
     most: dict[tuple[str, str, str, str], float] = {}
@@ -268,11 +269,11 @@ def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
     found = [
         (outcome, outcome.ncu if theirs else outcome.ours) for outcome in outcomes if outcome.counts
     ]
-    judged = [(outcome, guess) for outcome, guess in found if guess is not None]
-    errors = [outcome.error(guess) for outcome, guess in judged]
-    ranks = [guess.rank for outcome, guess in judged if outcome.ranked]
+    scored = [(outcome, guess) for outcome, guess in found if guess is not None]
+    errors = [outcome.error(guess) for outcome, guess in scored]
+    ranks = [guess.rank for outcome, guess in scored if outcome.ranked]
     return Score(
-        len(judged),
+        len(scored),
         len(ranks),
         sum(rank == 1 for rank in ranks),
         sum(rank in (1, 2) for rank in ranks),
@@ -299,53 +300,17 @@ def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) 
     return Guess(named, rank + 1, saved)
 
 
-#: Nsight Compute's rule, and a word of its title or text where one rule covers several causes (""
-#: for any) -> the bottlenecks it can mean. Generous: a stall named counts for every cause that
-#: shows as that stall.
-NCU_MEANS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
-    ("UncoalescedGlobalAccess", "", ("uncoalesced-global-access",)),
-    ("MemoryCacheAccessPattern", "local", ("local-memory-traffic",)),
-    ("MemoryCacheAccessPattern", "", ("uncoalesced-global-access", "narrow-access")),
-    ("UncoalescedSharedAccess", "", ("shared-bank-conflict",)),
-    ("SharedMemoryConflicts", "", ("shared-bank-conflict",)),
-    ("CPIStall", "long scoreboard", ("memory-latency", "missing-data-reuse", "narrow-access", "async-copy-wait")),
-    ("CPIStall", "lg throttle", ("global-instruction-pressure", "uncoalesced-global-access", "local-memory-traffic", "atomic-contention")),
-    ("CPIStall", "mio throttle", ("shared-instruction-pressure", "shared-bank-conflict", "special-function-pressure")),
-    ("CPIStall", "short scoreboard", ("shared-instruction-pressure", "shared-bank-conflict", "special-function-pressure")),
-    ("CPIStall", "barrier", ("barrier-imbalance", "async-copy-wait")),
-    ("CPIStall", "wait", ("instruction-dependency",)),
-    ("CPIStall", "imc miss", ("instruction-dependency", "constant-cache-divergence")),
-    ("CPIStall", "no instruction", ("instruction-cache",)),
-    ("CPIStall", "math pipe throttle", ("double-precision", "integer-arithmetic", "special-function-pressure", "tensor-core-unused")),
-    ("CPIStall", "membar", ("atomic-contention",)),
-    ("TheoreticalOccupancy", "", ("low-occupancy",)),
-    ("AchievedOccupancy", "", ("low-occupancy", "load-imbalance", "grid-too-small")),
-    ("LaunchConfiguration", "tail", ("tail-effect",)),
-    ("LaunchConfiguration", "small grid", ("grid-too-small",)),
-    ("SOLBottleneck", "small grid", ("grid-too-small", "launch-overhead")),
-    ("SOLBottleneck", "latency", ("memory-latency", "low-occupancy")),
-    ("WorkloadImbalance", "", ("load-imbalance",)),
-    ("ThreadDivergence", "", ("warp-divergence",)),
-    ("IssueSlotUtilization", "", ("instruction-dependency", "memory-latency")),
-    ("HighPipeUtilization", "fp64", ("double-precision",)),
-    ("HighPipeUtilization", "xu", ("special-function-pressure",)),
-    ("HighPipeUtilization", "tensor", ("tensor-pipe",)),
-    ("HighPipeUtilization", "fma", ("fp32-pipe",)),
-    ("SOLFPRoofline", "fp64", ("double-precision",)),
-    ("FPInstructions", "fp64", ("double-precision",)),
-    ("LocalMemory", "", ("local-memory-traffic",)),
-)  # fmt: skip
-
-
 def ncu_means(message: RuleMessage) -> tuple[str, ...]:
     """The bottleneck ids that a message of Nsight Compute can stand for; empty where it names none
     of ours."""
-    text = f"{message.title} {message.text}".lower().replace("_", " ")
-    heading = message.title.lower().replace("_", " ")
-    for rule, word, meanings in NCU_MEANS:
-        if message.rule.startswith(rule) and (word in heading or (not heading and word in text)):
-            return meanings
-    return ()
+    heading = (message.title or message.text).lower().replace("_", " ")
+    meant: dict[str, list[str]] = {}
+    for name, rule in load_rules().items():
+        for theirs, word in rule.NCU:
+            if message.rule.startswith(theirs) and word in heading:
+                meant.setdefault(word, []).append(name)
+    # "Local memory" says more than that some access pattern is meant.
+    return tuple(meant[max(meant, key=len)]) if meant else ()
 
 
 def ncu_guess(pair: Pair) -> Guess | None:

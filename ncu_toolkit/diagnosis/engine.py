@@ -1,26 +1,37 @@
-"""One profile -> why it is slow. Runs every rule, ranks what they find by predicted time saved, and
-always has a verdict."""
+"""The engine: one profile, or one kernel's code -> why it is slow.
+
+Runs every rule. What a profile shows is ranked by predicted time saved and always has a verdict;
+what code alone shows is ranked by how certain it is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures, needs, time_model
-from ncu_toolkit.diagnosis.rules import (
-    _roof,
-    barrier_imbalance,
-    debug_build,
-    grid_too_small,
-    load_rules,
-    low_occupancy,
-    narrow_access,
-    unknown,
+from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, unknown
+from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
+from ncu_toolkit.diagnosis.rules._support import (
+    BUSY,
+    FILLED,
+    SATURATED,
+    STALL,
+    Threshold,
+    abstain,
+    blame,
+    command,
+    fact,
+    facts,
+    load_fact,
+    missing,
+    sections_to_collect,
+    stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Diagnosis, Finding, Headroom, Profile, Ruled
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, NOISE, RESOURCES, TimeModel
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
+from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297
@@ -35,29 +46,27 @@ def diagnose(profile: Profile) -> Diagnosis:
     Otherwise the largest predicted saving does."""
     if not profile.launch.complete:
         return Diagnosis(
-            (_incomplete(profile),), (), {}, (profile.launch.status, *_contradictory(profile))
+            (unknown.incomplete(profile),),
+            (),
+            {},
+            (profile.launch.status, *_contradictory(profile)),
         )
     given, profile = profile, needs.believed(profile)
     model = time_model.build(profile)
     findings: list[Finding] = []
-    considered: list[Ruled] = []
-    for identifier, rule in load_rules().items():
-        try:
-            outcome = rule.find(profile, model)
-        except (
-            ArithmeticError
-        ) as error:  # figures that cannot all be true, as a contradictory report has them
-            outcome = Ruled(identifier, "abstained", f"{IMPOSSIBLE} ({error}).")
+    considered: list[NoFinding] = []
+    for rule in load_rules().values():
+        outcome = outcome_of(rule, profile, model)
         if isinstance(outcome, Finding):
             findings.append(outcome)
-        elif outcome.bottleneck != "unknown":
+        elif outcome.bottleneck != unknown.ID:
             considered.append(outcome)
     if any(
-        finding.bottleneck == debug_build.ID
+        _specificity(finding) is Specificity.BUILD
         or (not finding.good and _weight(finding) > _roof.TENTH and finding.confidence != "low")
         for finding in findings
     ):
-        findings = [_roof.demoted(finding) if finding.good else finding for finding in findings]
+        findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
     if not model.stalls:
         findings = [_less_sure(finding) for finding in findings]
     findings = _headed(ranked(findings), profile, model)
@@ -65,19 +74,48 @@ def diagnose(profile: Profile) -> Diagnosis:
         tuple(
             _questioned(needs.assumed(profile, _stated(finding)), profile) for finding in findings
         ),
-        tuple(ruled for ruled in considered if ruled.bottleneck != findings[0].bottleneck),
+        tuple(each for each in considered if each.bottleneck != findings[0].bottleneck),
         model.bounds_us(),
         (*_contradictory(profile), *needs.notes(given, profile), *_notes(profile, model)),
         _headroom(findings[0], model),
     )
 
 
+def outcome_of(rule: Rule, profile: Profile, model: TimeModel) -> Finding | NoFinding:
+    """What one rule makes of a profile; it abstains where the profile lacks what it requires, or
+    holds figures that cannot all be true."""
+    try:
+        if absent := missing(profile, rule.REQUIRES):
+            return abstain(rule.ID, absent)
+        return rule.find(profile, model)
+    except ArithmeticError as error:
+        return NoFinding(rule.ID, "abstained", f"{IMPOSSIBLE} ({error}).")
+
+
+def diagnose_code(facts: KernelFacts) -> tuple[StaticFinding, ...]:
+    """What every rule can tell from code alone, the most certain first."""
+    found = [(rule, finding) for rule in load_rules().values() if (finding := rule.in_code(facts))]
+    found.sort(key=lambda pair: (CERTAINTIES.index(pair[1].certainty), pair[0].CODE_RANK))
+    return tuple(finding for _, finding in found)
+
+
+def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
+    """What only a profile can tell of this kernel, by what its code does."""
+    found: dict[str, list[str]] = {
+        "How long it takes, how often its loops run, and which of its paths is taken.": []
+    }
+    for name, rule in load_rules().items():
+        if sentence := rule.open_in_code(facts):
+            found.setdefault(sentence, []).append(name)
+    return tuple(Unknown(tuple(names), sentence) for sentence, names in found.items())
+
+
 def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list[Finding]:
     """Ranked findings with a verdict worth a headline: where none was found, or the first would
     save less than a tenth, the nearest roof and what warps wait for go first."""
-    if findings and (findings[0].good or not 0 < _weight(findings[0]) < 1 - 1 / _roof.SUBSTANCE):
+    if findings and (findings[0].good or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE):
         return findings
-    near = _roof.nearest(profile, model)
+    near = nearest(profile, model)
     if near is None:
         return findings or [unknown.verdict(profile, model)]
     if not model.stalls:
@@ -107,22 +145,17 @@ def _weight(finding: Finding) -> float:
 def _stated(finding: Finding) -> Finding:
     """A finding whose evidence states no comparison that does not hold: of figures that each
     suffice, those that did not lead here only inform."""
-    held = tuple(
+    evidence = tuple(
         fact if fact.holds else replace(fact, threshold=None, comparison="", source="")
         for fact in finding.evidence
     )
-    return replace(finding, evidence=held)
-
-
-#: What the launch's shape and the SMs' times tell; all else is surer where it is known what warps
-#: wait for.
-SHAPE: Final = ("grid-too-small", "tail-effect", "load-imbalance", "launch-overhead")
+    return replace(finding, evidence=evidence)
 
 
 def _less_sure(finding: Finding) -> Finding:
     """A finding from how busy units are alone: without stall reasons nothing confirms that warps
     wait for what it names."""
-    if finding.bottleneck in SHAPE:
+    if load_rules()[finding.bottleneck].FROM_SHAPE:
         return finding
     return _lowered(finding)
 
@@ -147,16 +180,6 @@ def _contradictory(profile: Profile) -> list[str]:
 
 
 _CONFIDENCE: Final = {"high": 0, "medium": 1, "low": 2}
-#: Causes that name what the warps feel; where another finding predicts as much, it says what to
-#: change, and goes first.
-GENERAL: Final = (
-    "memory-latency",
-    "l1-bandwidth",
-    "l2-bandwidth",
-    "dram-bandwidth",
-    "tensor-pipe",
-    "load-imbalance",
-)
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -164,7 +187,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
     Savings within noise of the largest of their group go by how specific and how sure they are."""
     waiting = sorted(findings, key=lambda f: (not f.good, -_weight(f), f.bottleneck))
-    result = [f for f in waiting if f.bottleneck == debug_build.ID]
+    result = [f for f in waiting if _specificity(f) is Specificity.BUILD]
     waiting = [f for f in waiting if f not in result]
     while waiting:
         first = waiting[0]
@@ -175,7 +198,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
         ]
         result += sorted(
             group,
-            key=lambda f: (_generality(f), _CONFIDENCE[f.confidence], -_weight(f), f.bottleneck),
+            key=lambda f: (_specificity(f), _CONFIDENCE[f.confidence], -_weight(f), f.bottleneck),
         )
         waiting = [f for f in waiting if f not in group]
     for at, finding in enumerate(result):
@@ -188,61 +211,21 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 def _yields(before: Finding, after: Finding) -> bool:
     return (
         before.good == after.good
-        and _generality(before) > _generality(after)
+        and _specificity(before) > _specificity(after)
         and _weight(before) - _weight(after) <= time_model.ACCURACY
     )
 
 
-def _generality(finding: Finding) -> int:
-    """0 for a cause that says what to change, 1 for more warps, which are one way among others to
-    cover waiting but leave the code as it is, 2 for what the warps feel, 3 for what may only mirror
-    that.
-
-    A grid with fewer blocks than SMs, of which its rule is sure, is one; room in busy SMs is not:
-    of the warps of further blocks as few would work, and whether there is work for them the profile
-    does not say. Wider accesses of a grid that runs all at once may only take threads away. Waiting
-    at barriers is one where it is known which part a few warps run alone. Where it is not, the
-    barrier may only show how unevenly warps wait for something else (the time model lets it shrink
-    with that), so it is the least specific of all."""
-    shown = {evidence.metric for evidence in finding.evidence}
-    if finding.bottleneck == barrier_imbalance.ID:
-        return 0 if barrier_imbalance.FEW in shown else 3
-    if finding.bottleneck == narrow_access.ID and narrow_access.ALL_AT_ONCE in shown:
-        return 3
-    if finding.bottleneck == grid_too_small.ID:
-        return 0 if finding.confidence == "high" else 2
-    if finding.bottleneck == low_occupancy.ID:
-        return 1
-    return (
-        2
-        if finding.bottleneck in GENERAL
-        and not (finding.bottleneck == "tensor-pipe" and finding.good)
-        else 0
-    )
-
-
-def _incomplete(profile: Profile) -> Finding:
-    return Finding(
-        "unknown",
-        f"There is nothing to diagnose: this launch is {profile.launch.status}.",
-        "high",
-        (),
-        None,
-        ("No time was measured.",),
-        (
-            "Run the program by itself first and see that it ends without an error (compute-sanitizer finds illegal accesses).",
-            f"Then record it again: {unknown.command(())}",
-        ),
-        "A launch with a grid size and a duration.",
-    )
+def _specificity(finding: Finding) -> Specificity:
+    return load_rules()[finding.bottleneck].specificity(finding)
 
 
 def _notes(profile: Profile, model: TimeModel) -> list[str]:
     notes = []
-    absent = unknown.sections_to_collect(profile)
+    absent = sections_to_collect(profile)
     if absent:
         notes.append(
-            f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {unknown.command(absent)}"
+            f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {command(absent)}"
         )
     stack = profile.stalls
     if (
@@ -263,3 +246,140 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
             f"Only {sum(profile.samples.values())} samples: too few for shares of waiting."
         )
     return notes
+
+
+#: Stall reasons that are waiting in line at a memory unit.
+_AT_MEMORY: Final = (
+    "long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle",
+)  # fmt: skip
+HALF: Final = Threshold(
+    0.5, "a wait that takes half of a warp's time takes as much as all the rest together"
+)
+#: The factor below which a cause is no headline: a tenth is what a roof that is near leaves.
+SUBSTANCE: Final = 1.1
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """The busiest unit of a launch: what its roof goes by, its words, and the part (0-1) of the
+    launch's time that it was busy."""
+
+    bottleneck: str
+    words: str
+    busy: float
+    evidence: Evidence | None
+    resource: str = ""
+
+
+def nearest(profile: Profile, model: TimeModel) -> Finding | None:
+    """The nearest roof together with what warps wait for most, for a launch that no rule explains
+    or in which no cause would save a tenth.
+
+    It goes by the roof where a unit is near its peak (SATURATED), or busy (BUSY) and what the warps
+    wait for; by the wait where that takes HALF of their time. None where neither is so."""
+    unit, (share, reason) = _busiest(profile, model), _longest(model)
+    at_unit = unit is not None and (unit.resource in MEMORY) == (reason in _AT_MEMORY)
+    waits = share >= HALF.value and any(reason in rule.WAITS for rule in load_rules().values())
+    if unit is not None and (
+        unit.busy >= SATURATED.value or (unit.busy >= BUSY.value and (at_unit or not waits))
+    ):
+        bottleneck = unit.bottleneck
+        summary = f"The nearest roof is that of {unit.words}, {units.percent(unit.busy)} busy"
+        if share >= STALL.value and reason != "math_pipe_throttle":
+            summary += f", and warps wait for {units.percent(share)} of their time ({_words(reason)}): the two share the time"
+        advice = (
+            f"Give {unit.words} less to do: the hot spots show which instructions keep it busy."
+        )
+        sure = unit.busy >= SATURATED.value
+    elif waits:
+        bottleneck, sure = _by_wait(profile, reason, unit), False
+        summary = f"Warps wait for {units.percent(share)} of their time ({_words(reason)})"
+        if unit is not None:
+            summary += (
+                f"; the nearest roof is that of {unit.words}, {units.percent(unit.busy)} busy"
+            )
+        advice = "Read the hot spots: the lines with the most samples and what they wait for."
+    else:
+        return None
+    absent = sections_to_collect(profile)
+    return Finding(
+        bottleneck,
+        f"{summary}. No cause that this report can show saves a tenth of the time.",
+        "medium" if sure else "low",
+        facts(
+            unit.evidence if unit else None,
+            stall_fact(profile, reason) if reason else None,
+            fact(profile, "issue_active"),
+            fact(profile, "sm_throughput"),
+            fact(profile, "memory_throughput"),
+        ),
+        None,
+        ("No figure: no cause was found whose removal would show one.",),
+        (advice, *((f"Collect what is missing: {command(absent)}",) if absent else ())),
+        "Less work for this unit, or a smaller part of that wait.",
+    )
+
+
+def _busiest(profile: Profile, model: TimeModel) -> _Unit | None:
+    """The unit that is busy for most of the launch's time; None where no load was collected."""
+    found = []
+    by_unit = {unit: name for name, rule in load_rules().items() for unit in rule.UNITS}
+    for name, (_, per_sm, words) in RESOURCES.items():
+        load = load_fact(model, name, BUSY) if name in model.loads else None
+        # Blocks that start fast are short, which costs time only where SMs wait for new ones.
+        if load is None or (name == "blocks" and _stay_full(profile)):
+            continue
+        used = model.utilization(name) if per_sm else model.counted(name)
+        busy = min(1.0, (used or 0.0) / (BLOCK_STARTS if name == "blocks" else 1.0))
+        found.append(_Unit(by_unit[name], words, busy, replace(load, value=busy), name))
+    best = max(found, key=lambda unit: unit.busy, default=None)
+    # Roofs first: the counters of other rules are roll-ups, which say that some unit is busy.
+    for bottleneck, rule in sorted(load_rules().items(), key=lambda item: item[1].ROOF is None):
+        for name, words in rule.COUNTERS.items():
+            value = profile.value(name)
+            if value is not None and value > (best.busy + NOISE if best else 0.0):
+                best = _Unit(bottleneck, words, value, fact(profile, name))
+    return best
+
+
+def _stay_full(profile: Profile) -> bool:
+    return (figures.value(profile, "occupancy_fill") or 1.0) > FILLED.value
+
+
+def _longest(model: TimeModel) -> tuple[float, str]:
+    """The largest stall reason with its share; (0, "") where none is known.
+
+    Issuing is no waiting, nor is readiness to issue (not selected)."""
+    return max(
+        (
+            (share, reason)
+            for reason, share in model.stalls.items()
+            if reason not in ("selected", "not_selected")
+        ),
+        default=(0.0, ""),
+    )
+
+
+def _words(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _by_wait(profile: Profile, reason: str, unit: _Unit | None) -> str:
+    """The bottleneck that a stall reason shows as in this kernel: of the rules that it can mean,
+    the one whose kind of instruction causes most of it, else the one that asks for no kind."""
+    if reason == "math_pipe_throttle" and unit is not None:
+        return unit.bottleneck
+    meant = {
+        name: kind
+        for name, rule in load_rules().items()
+        if (kind := rule.WAITS.get(reason)) is not None
+    }
+    caused = (name for name, kind in meant.items() if kind and _causes(profile, reason, kind))
+    return next(caused, "") or next(name for name, kind in meant.items() if not kind)
+
+
+def _causes(profile: Profile, reason: str, kind: str) -> bool:
+    """Whether instructions of a kind cause more than half of a stall. What waits at a barrier only
+    samples tell."""
+    known = reason != "barrier" or attribution.waits(profile, reason)
+    return bool(known) and blame(profile, reason, (kind,)) > 0.5

@@ -14,6 +14,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.ladder import expressions
 from ncu_toolkit.model import Finding, Profile
 from ncu_toolkit.model.profile import positive
@@ -25,11 +26,6 @@ _NEXT: Final = re.compile(r",(?=\s*(?:bytes|flops)\s*=)")
 #: Every byte that a kernel needs passes between L2 and an SM once at least; what is counted there
 #: was never less than the compulsory bytes in 255 recorded launches. Twentieth for rounding.
 LEAST: Final = 0.95
-#: The roofs whose verdict rests on bytes, and those that rest on operations.
-_RESTS_ON: Final = {
-    "dram-bandwidth": "bytes", "l2-bandwidth": "bytes", "l1-bandwidth": "bytes",
-    "fp32-pipe": "flops", "tensor-pipe": "flops",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,10 +138,10 @@ def notes(given: Profile, used: Profile) -> list[str]:
 def assumed(profile: Profile, finding: Finding) -> Finding:
     """A good verdict at a roof with what it takes for granted: where nobody said what the kernel
     needs, that the work which fills the roof is needed."""
-    rests_on = _RESTS_ON.get(finding.bottleneck)
-    context = profile.context
-    if not finding.good or rests_on is None or profile.rung:
+    roof, context = load_rules()[finding.bottleneck].ROOF, profile.context
+    if not finding.good or roof is None or profile.rung:
         return finding
+    rests_on = roof.rests_on
     if context and (context.compulsory_bytes if rests_on == "bytes" else context.flops):
         return finding
     what = "bytes" if rests_on == "bytes" else "operations"

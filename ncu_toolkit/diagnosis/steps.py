@@ -1,5 +1,5 @@
-"""What a step from one kernel to the next changed, which waiting fell, and what was predicted of it
-held against what it brought.
+"""What a step from one kernel to the next changed, which waiting fell, and the gain that was
+predicted compared with the gain achieved.
 
 A step has one speedup: of the unprofiled times where both kernels were timed, else of their
 launches' sum under the profiler. Figures and waiting are the profiler's, summed over the launches
@@ -13,8 +13,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.changes import OPCODES, Change, Launches, changes, of_all
-from ncu_toolkit.diagnosis.compare import attribute
+from ncu_toolkit.diagnosis.compare import OPCODES, Change, Launches, attribute, changes, of_all
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import ACCURACY, NOISE
@@ -62,15 +61,6 @@ SHARE: Final = 0.05
 #: A prediction and what was achieved are told as alike only within this factor: 95% and 99% of a
 #: time saved are a few points, but 20x and 100x.
 ALIKE: Final = 1.25
-#: Verdicts that name a unit at work: a step cannot remove it, only use it better. Figure that tells
-#: how busy it is.
-ROOFS: Final = {
-    "fp32-pipe": ("the FP32 pipe", "fma_pipe_active"),
-    "tensor-pipe": ("the tensor pipe", "tensor_pipe_active"),
-    "dram-bandwidth": ("DRAM bandwidth", "dram_utilization"),
-    "l2-bandwidth": ("L2 bandwidth", ""),
-    "l1-bandwidth": ("L1 and shared-memory bandwidth", ""),
-}
 
 
 def explain_step(
@@ -95,22 +85,22 @@ def explain_step(
         else None
     )
     predicted = first.findings[rank - 1] if rank else None
-    story = _Story(sides[0], sides[1], first, second, removes, kind, predicted, rank)
+    made = _Sentences(sides[0], sides[1], first, second, removes, kind, predicted, rank)
     return StepExplanation(
-        story.speedup,
-        story.clock,
+        made.speedup,
+        made.clock,
         first.primary,
         second.primary,
         predicted,
         rank,
-        story.expected,
-        story.figures,
-        story.stalls,
-        tuple(story.text()),
+        made.expected,
+        made.figures,
+        made.stalls,
+        tuple(made.text()),
     )
 
 
-class _Story:
+class _Sentences:
     """The sentences of one step, with what they share."""
 
     def __init__(
@@ -126,6 +116,8 @@ class _Story:
     ) -> None:
         self.before, self.after, self.first, self.second = before, after, first, second
         self.removes, self.kind, self.predicted, self.rank = removes, kind, predicted, rank
+        rule = load_rules().get(removes)
+        self.roof = rule.ROOF if rule else None
         self.titles = {name: _small(rule.TITLE) for name, rule in load_rules().items()}
         self.clock: Literal["timed", "profiled", ""] = ""
         self.times: tuple[float, float] | None = None
@@ -157,7 +149,7 @@ class _Story:
 
     def _time(self) -> list[str]:
         if self.speedup is None or self.times is None:
-            return ["Times are missing, so the step cannot be judged."]
+            return ["Times are missing, so the step cannot be assessed."]
         how = "timed without the profiler" if self.clock == "timed" else "under the profiler"
         if max(self.before.count, self.after.count) > 1:
             how += ", all launches together"
@@ -186,7 +178,7 @@ class _Story:
 
     def _changed(self) -> list[str]:
         told = [
-            _told(change)
+            _described(change)
             for change in [
                 *_moved(self.figures, opcodes=False)[:6],
                 *_moved(self.figures, opcodes=True)[:4],
@@ -289,19 +281,18 @@ class _Story:
             lines.append(
                 f"This step goes for cause number {self.rank} of the earlier kernel's diagnosis, {title}, not for its verdict, {verdict}."
             )
-        if self.removes in ROOFS:
-            unit, figure = ROOFS[self.removes]
+        if self.roof:
             busy = next(
                 (
                     c
                     for c in self.figures
-                    if c.name == figure and c.before is not None and c.after is not None
+                    if c.name == self.roof.figure and c.before is not None and c.after is not None
                 ),
                 None,
             )
-            moved = f" {_told(busy)}." if busy else ""
+            moved = f" {_described(busy)}." if busy else ""
             lines.append(
-                f"The limit is still {unit}: the step removes overhead around that work, or does the work in another way.{moved}"
+                f"The limit is still {self.roof.words}: the step removes overhead around that work, or does the work in another way.{moved}"
             )
         return lines
 
@@ -311,12 +302,12 @@ class _Story:
         title = self.titles[self.predicted.bottleneck]
         gone = 1 - 1 / self.expected
         what = (
-            f"A better use of {ROOFS[self.removes][0]} alone"
-            if self.removes in ROOFS
+            f"A better use of {self.roof.words} alone"
+            if self.roof
             else f"The cause {title}, removed by itself,"
         )
         if gone < NOISE:
-            said = f"For {ROOFS[self.removes][0] if self.removes in ROOFS else title} no gain was predicted"
+            said = f"For {self.roof.words if self.roof else title} no gain was predicted"
         else:
             said = f"{what} was predicted to bring {units.ratio(self.expected)}, {units.percent(gone)} of the time"
         if self.speedup is None:
@@ -437,7 +428,7 @@ def _factor(change: Change) -> float:
     return max(change.after / change.before, change.before / change.after)
 
 
-def _told(change: Change) -> str:
+def _described(change: Change) -> str:
     return f"{change.label} {_arrow(change.before, change.after, change.unit)}"
 
 

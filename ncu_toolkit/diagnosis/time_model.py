@@ -126,14 +126,14 @@ class Prediction:
     """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes
     over, `arithmetic` shows how, `relieves` names the resources with less work.
 
-    Where the report holds too little to tell a figure `told` is False: the speedup is then the most
+    Where the report holds too little to tell a figure `quantified` is False: the speedup is then the most
     that nothing collected rules out, good for an order of causes and no more."""
 
     speedup: float
     limit: str
     arithmetic: tuple[str, ...]
     relieves: tuple[str, ...] = ()
-    told: bool = True
+    quantified: bool = True
 
     @property
     def saved(self) -> float:
@@ -142,38 +142,23 @@ class Prediction:
 
 #: Stalls that come with every instruction issued, so that they go when instructions go.
 _PER_INSTRUCTION: Final = (
-    "selected",
-    "not_selected",
-    "wait",
-    "math_pipe_throttle",
-    "dispatch_stall",
-    "branch_resolving",
-    "no_instruction",
-    "imc_miss",
-    "misc",
-)
+    "selected", "not_selected", "wait", "math_pipe_throttle", "dispatch_stall",
+    "branch_resolving", "no_instruction", "imc_miss", "misc",
+)  # fmt: skip
 #: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
 _INSTRUCTION_RESOURCES: Final = ("issue",)
 #: Waiting that passes through a unit in the SM's memory path, and through what lies behind it:
 #: where that unit is the limit, all of it queues there.
 _QUEUES_ON_CHIP: Final = (
-    "long_scoreboard",
-    "lg_throttle",
-    "mio_throttle",
-    "short_scoreboard",
-    "tex_throttle",
-)
+    "long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle",
+)  # fmt: skip
 _QUEUES_OFF_CHIP: Final = ("long_scoreboard", "lg_throttle", "tex_throttle")
 #: Waiting in line for a shared unit: with more warps in the line each waits longer, so it does not
 #: shrink by warps side by side.
 CONTENTION: Final = (
-    "not_selected",
-    "dispatch_stall",
-    "math_pipe_throttle",
-    "lg_throttle",
-    "mio_throttle",
+    "not_selected", "dispatch_stall", "math_pipe_throttle", "lg_throttle", "mio_throttle",
     "tex_throttle",
-)
+)  # fmt: skip
 #: A prediction that moves the time by less than this says that nothing moves: the profiler's own
 #: repeats differ by 1-2%.
 NOISE: Final = 0.02
@@ -325,7 +310,7 @@ class TimeModel:
                 relieves,
             )
         if missing := self._no_figure(removal):
-            return Prediction(speedup, limit, (missing,), relieves, told=False)
+            return Prediction(speedup, limit, (missing,), relieves, quantified=False)
         second = max(
             (item for item in candidates if item[0] != limit),
             key=lambda item: item[1],

@@ -14,7 +14,7 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.diagnosis import figures, needs
 from ncu_toolkit.diagnosis.engine import RESIDUAL
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title, unknown
-from ncu_toolkit.diagnosis.rules._support import missing
+from ncu_toolkit.diagnosis.rules._support import command, missing
 from ncu_toolkit.diagnosis.time_model import BUSY
 from ncu_toolkit.explain.card import (
     LEAST_GAIN,
@@ -51,7 +51,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "imc_miss": "constant cache miss", "gmma": "GMMA", "membar": "memory barrier",
     "selected": "issuing",
 }  # fmt: skip
-#: What of a report its figures come from, in words; keys are those of unknown.SECTIONS.
+#: What of a report its figures come from, in words; keys are those of SECTIONS in rules/_support.py.
 _INPUTS: Final[Mapping[str, str]] = {
     "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",
     "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",
@@ -289,7 +289,7 @@ def _next(state: State, absent: bool, file: str) -> str:
     if state == "incomplete":
         return ""
     if absent:
-        return unknown.command(())
+        return command(())
     if state == "slow":
         return f"ncu-toolkit compare {shell_word(file)} after.ncu-rep" if file else ""
     return f"ncu-toolkit analyze {shell_word(file)} --format html" if state == "unknown" else ""

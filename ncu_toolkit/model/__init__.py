@@ -8,7 +8,7 @@ from ncu_toolkit.model.finding import (
     Finding,
     Headroom,
     Location,
-    Ruled,
+    NoFinding,
 )
 from ncu_toolkit.model.profile import (
     SCHEMA_VERSION,
@@ -41,12 +41,12 @@ __all__ = [
     "InstructionMix",
     "Launch",
     "Location",
+    "NoFinding",
     "Origin",
     "Presence",
     "Profile",
     "Reading",
     "RuleMessage",
-    "Ruled",
     "StallStack",
     "Timing",
     "finite",

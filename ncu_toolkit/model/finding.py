@@ -86,7 +86,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Ruled:
+class NoFinding:
     """A bottleneck that was considered and not found: ruled out by evidence, or abstained for want
     of inputs."""
 
@@ -117,7 +117,7 @@ class Diagnosis:
     bottleneck; never empty."""
 
     findings: tuple[Finding, ...]
-    considered: tuple[Ruled, ...] = ()
+    considered: tuple[NoFinding, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
     """The time model's lower bounds in microseconds by resource name (issue, fma, shared, l1, l2,
     dram, latency, …)."""

@@ -10,7 +10,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.changes import Launches, of_all
+from ncu_toolkit.diagnosis.compare import Launches, of_all
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.card import LEAST_GAIN
 from ncu_toolkit.ladder.problems import Problem

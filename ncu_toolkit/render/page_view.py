@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.diagnosis.changes import Launches
+from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of

@@ -7,7 +7,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.diagnosis.static_profile import Outcome, ProfiledCode, checked, code_of
+from ncu_toolkit.diagnosis.static import Outcome, ProfiledCode, checked, code_of
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.render.views import (
     Cell,

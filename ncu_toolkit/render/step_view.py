@@ -9,8 +9,9 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.changes import Launches
-from ncu_toolkit.diagnosis.steps import ROOFS, StepExplanation, explain_step
+from ncu_toolkit.diagnosis.compare import Launches
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.steps import StepExplanation, explain_step
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
@@ -102,11 +103,9 @@ def _facts(
         }
         none = missing("the header names no bottleneck that this step removes")
         return (*facts, Fact("Removes", text(words[entry.kind]) if entry.kind in words else none))
-    facts.append(
-        Fact(
-            "Aims at the roof" if removes in ROOFS else "Meant to remove", text(removes, code=True)
-        )
-    )
+    rule = load_rules().get(removes)
+    aim = "Aims at the roof" if rule and rule.ROOF else "Meant to remove"
+    facts.append(Fact(aim, text(removes, code=True)))
     if step is None or step.expected is None:
         why = (
             f"the profile of {before.label} alone does not show {removes}"

@@ -12,10 +12,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.hardware.specs import SPECS, spec
-from ncu_toolkit.sass.disassembly import Function, SassInstruction
 from ncu_toolkit.sass.loops import LOOP_WEIGHT, Loop, loops_of
 from ncu_toolkit.sass.opcodes import (
     ATOMICS,
@@ -31,6 +30,9 @@ from ncu_toolkit.sass.opcodes import (
     width_classes,
 )
 from ncu_toolkit.sass.operands import registers
+
+if TYPE_CHECKING:
+    from ncu_toolkit.sass.disassembly import Function, SassInstruction
 
 #: Warp instructions an SM issues a cycle: one a scheduler (CUDA C++ Programming Guide,
 #: "Multiprocessor Level", CC 7.0 on).

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ncu_toolkit.sass import branches
 from ncu_toolkit.sass.branches import Block
-from ncu_toolkit.sass.disassembly import Function, SassInstruction
 from ncu_toolkit.sass.liveness import Liveness, of_code
 from ncu_toolkit.sass.opcodes import (
     ATOMICS,
@@ -28,6 +28,9 @@ from ncu_toolkit.sass.opcodes import (
     width,
 )
 from ncu_toolkit.sass.operands import registers
+
+if TYPE_CHECKING:
+    from ncu_toolkit.sass.disassembly import Function, SassInstruction
 
 #: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register
 #: allocation and spilling", 1982).

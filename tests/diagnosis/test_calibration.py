@@ -124,7 +124,7 @@ def test_shortfalls_are_named() -> None:
     assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == []
     missed = Reach().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0))
     assert len(missed) == 4
-    assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be judged"]
+    assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be scored"]
 
 
 @pytest.fixture

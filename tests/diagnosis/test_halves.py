@@ -8,7 +8,7 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis.rules._halves import is_widening, widened
+from ncu_toolkit.diagnosis.rules._arithmetic import is_widening, widened
 
 
 @pytest.mark.parametrize(

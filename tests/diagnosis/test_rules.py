@@ -3,6 +3,9 @@ are mended; and the rules' own form."""
 
 from __future__ import annotations
 
+import ast
+import re
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +15,9 @@ import diagnosis_cases as cases
 import pytest
 
 from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.engine import diagnose, outcome_of
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, reference
-from ncu_toolkit.model import Finding, Ruled
+from ncu_toolkit.model import Finding, NoFinding
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,8 +78,8 @@ def test_rule_is_well_formed(name: str) -> None:
 def test_rule_abstains_by_name_without_any_input(name: str) -> None:
     """Nothing collected: no rule may find anything, and those that abstain name what they need."""
     empty = cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})
-    outcome = load_rules()[name].find(empty, time_model.build(empty))
-    assert isinstance(outcome, Ruled)
+    outcome = outcome_of(load_rules()[name], empty, time_model.build(empty))
+    assert isinstance(outcome, NoFinding)
     if outcome.outcome == "abstained":
         assert outcome.missing
 
@@ -97,6 +100,41 @@ def test_rules_do_not_look_at_names() -> None:
         text = path.read_text(encoding="utf-8")
         for forbidden in ("launch.kernel", "launch.function", "context.rung", "context.family"):
             assert forbidden not in text, f"{path.name} looks at {forbidden}"
+
+
+def test_no_file_names_a_rule_of_another() -> None:
+    """What others ask of a rule it declares. "unknown" is also an English word and goes unchecked;
+    words for readers may say "see <id>"."""
+    ids = set(bottleneck_ids()) - {"unknown"}
+    for path in (ROOT / "ncu_toolkit").rglob("*.py"):
+        own = path.stem.replace("_", "-") if path.parent.name == "rules" else ""
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert not named & ids - {own}, f"{path.relative_to(ROOT)} names a rule"
+        for words in (word for word in named if isinstance(word, str)):
+            assert set(re.findall(r"\bsee ([a-z0-9]+(?:-[a-z0-9]+)+)", words.lower())) <= ids, words
+    for path in (ROOT / "ncu_toolkit").rglob("*.[hj]*"):
+        quoted = re.findall(r"[\"'`]([a-z0-9-]+)[\"'`]", path.read_text(encoding="utf-8"))
+        assert path.suffix == ".json" or not set(quoted) & ids, f"{path.name} names a rule"
+
+
+@pytest.mark.parametrize("name", bottleneck_ids())
+def test_words_stand_beside_the_logic(name: str) -> None:
+    """Sentences are declared in `Words`, each is used, and each use gives what it asks for."""
+    path = ROOT / "ncu_toolkit" / "diagnosis" / "rules" / f"{name.replace('-', '_')}.py"
+    source = path.read_text(encoding="utf-8")
+    declared = vars(getattr(load_rules()[name], "Words", object))
+    words = {key: text for key, text in declared.items() if not key.startswith("__")}
+    assert set(words) - set(vars(object)) == set(re.findall(r"\bWords\.(\w+)", source))
+    parts = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    for call in (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Call)):
+        said = re.fullmatch(r"Words\.(\w+)\.format", ast.unparse(call.func))
+        if said:
+            fields = {field for _, field, _, _ in string.Formatter().parse(words[said[1]]) if field}
+            assert fields == {keyword.arg for keyword in call.keywords}, said[0]
+        elif ast.unparse(call.func) in ("ruled_out", "finding", "roof", "StaticFinding"):
+            sentences = [a for a in call.args[1:] if isinstance(a, ast.Constant | ast.JoinedStr)]
+            assert not [a for a in sentences if len(ast.unparse(a)) > 40], f"{name}: into Words"
 
 
 def test_reference_pages_are_up_to_date() -> None:

@@ -16,10 +16,10 @@ from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.diagnosis import static_rules
-from ncu_toolkit.diagnosis.static_analysis import analyse_cubin, analyse_rung, analyse_source
-from ncu_toolkit.diagnosis.static_facts import KernelFacts, unknowns
-from ncu_toolkit.diagnosis.static_rules import diagnose_static
+from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.diagnosis.rules import Rule, load_rules
+from ncu_toolkit.diagnosis.rules._code import KernelFacts
+from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.hardware import occupancy
 from ncu_toolkit.hardware.specs import SPECS
 from ncu_toolkit.ladder.catalogue import find_rung
@@ -77,7 +77,7 @@ def facts(
 def found(body: str, loop: bool = True, **known: Any) -> dict[str, str]:
     return {
         finding.bottleneck: finding.certainty
-        for finding in diagnose_static(facts(body, loop, **known))
+        for finding in diagnose_code(facts(body, loop, **known))
     }
 
 
@@ -236,7 +236,7 @@ def test_a_tile_stored_now_and_then_is_no_shared_memory_pressure() -> None:
     known = KernelFacts("k", HOPPER, Resources(32), branching, regions_of(branching, HOPPER))
     assert known.main.cycles["shared"] == 22.0
     assert "shared-instruction-pressure" not in {
-        finding.bottleneck for finding in diagnose_static(known)
+        finding.bottleneck for finding in diagnose_code(known)
     }
 
 
@@ -333,25 +333,14 @@ def test_what_only_a_profile_tells() -> None:
     assert "atomic-contention" not in hidden
 
 
-def test_every_rule_names_a_bottleneck_with_a_page() -> None:
-    """The ids are those of the profile rules."""
-    pages = {
-        path.stem.replace("_", "-")
-        for path in (Path(static_rules.__file__).parent / "rules").glob("*.py")
-    }
-    folder = Path(static_rules.__file__).parent
-    body = "".join(
-        (folder / name).read_text(encoding="utf-8")
-        for name in ("static_rules.py", "static_memory_rules.py")
-    )
-    named = {
-        line.strip().strip('",') for line in body.splitlines() if line.strip().strip('",') in pages
-    }
-    assert len(named) >= 10
-    assert (
-        set(found("STL [R1], R2\nLDS R4, [R3]\nLDG.E R5, desc[UR4][R6.64]\nFFMA R0, R4, R5, R0"))
-        <= pages
-    )
+def test_findings_of_one_certainty_have_an_order() -> None:
+    """Only the two rules on a kernel's grid, which exclude each other, share a place."""
+    rules = load_rules().items()
+    ranks = {name: rule.CODE_RANK for name, rule in rules if rule.in_code is not Rule.in_code}
+    assert len(ranks) >= 16
+    assert ranks.pop("grid-too-small") == ranks["tail-effect"]
+    assert len(set(ranks.values())) == len(ranks)
+    assert set(found("STL [R1], R2\nLDG.E R5, desc[UR4][R6.64]\nFFMA R0, R4, R5, R0")) <= set(ranks)
 
 
 def test_a_library_has_nothing_to_analyse() -> None:

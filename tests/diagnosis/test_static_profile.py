@@ -10,8 +10,8 @@ import recorded
 import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.static_profile import LONGEST, checked, code_of
-from ncu_toolkit.model import Diagnosis, Finding, Profile, Ruled
+from ncu_toolkit.diagnosis.static import LONGEST, checked, code_of
+from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
 from ncu_toolkit.render.static_view import static_view
 from ncu_toolkit.sass import liveness
 
@@ -64,7 +64,7 @@ def test_findings_stand_beside_the_verdict() -> None:
     assert "shared-instruction-pressure" in names
     base = diagnose(profile).primary
 
-    def verdict(*findings: Finding, considered: tuple[Ruled, ...] = ()) -> str:
+    def verdict(*findings: Finding, considered: tuple[NoFinding, ...] = ()) -> str:
         result = {
             c.finding.bottleneck: c.outcome for c in checked(code, Diagnosis(findings, considered))
         }
@@ -74,7 +74,7 @@ def test_findings_stand_beside_the_verdict() -> None:
         replace(base, bottleneck="shared-instruction-pressure", good=False),
         replace(base, bottleneck="tail-effect", good=False),
     )
-    ruled = Ruled("shared-instruction-pressure", "ruled out", "the queue is empty.")
+    ruled = NoFinding("shared-instruction-pressure", "ruled out", "the queue is empty.")
     assert verdict(same, other) == "confirmed"
     assert verdict(other, same) == "runner-up"
     assert verdict(other, considered=(ruled,)) == "refuted"

@@ -11,7 +11,7 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.changes import Launches
+from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.diagnosis.steps import explain_step
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 from ncu_toolkit.render.book import Book, open_book
@@ -67,7 +67,7 @@ def test_step_is_explained() -> None:
 def test_step_without_times_says_so() -> None:
     step = explain_step(cases.build({"metrics": {"duration": None}}), cases.build({}))
     assert step.speedup is None
-    assert "cannot be judged" in step.text[0]
+    assert "cannot be assessed" in step.text[0]
 
 
 def test_timed_goes_before_profiled() -> None:

@@ -9,7 +9,8 @@ import diagnosis_cases as cases
 import pytest
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.engine import SHAPE, diagnose
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._access import warp_latency
 from ncu_toolkit.model import Diagnosis
 
@@ -46,9 +47,8 @@ def test_no_case_is_surer_without_stalls(name: str) -> None:
         )
     )
     assert found.findings
-    assert not [
-        f.bottleneck for f in found.findings if f.confidence == "high" and f.bottleneck not in SHAPE
-    ]
+    sure = [f.bottleneck for f in found.findings if f.confidence == "high"]
+    assert all(load_rules()[name].FROM_SHAPE for name in sure)
     # All lanes take part in a matrix instruction.
     assert not [f.bottleneck for f in found.findings if f.good and f.bottleneck != "tensor-pipe"], (
         "nothing tells useful from wasteful work"

@@ -20,7 +20,7 @@ import recorded
 
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import _roof, fp32_pipe, load_rules, tensor_pipe
+from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Finding, Profile
@@ -87,7 +87,9 @@ def test_no_verdict_is_empty(folder: Path) -> None:
         assert primary.bottleneck != "unknown" or not full_or_waiting(profile), primary.summary
 
 
-@pytest.mark.parametrize("reason", sorted(_roof.BY_WAIT))
+@pytest.mark.parametrize(
+    "reason", sorted({wait for rule in load_rules().values() for wait in rule.WAITS})
+)
 def test_each_wait_has_a_verdict(reason: str) -> None:
     """Half of a warp's time, and nothing else known of the launch."""
     absent = dict.fromkeys(cases.METRICS) | {"duration": 100.0, "sm_cycles": 170_000.0}
@@ -102,7 +104,7 @@ def test_each_wait_has_a_verdict(reason: str) -> None:
     )
 
 
-@pytest.mark.parametrize("resource", sorted(_roof.BY_UNIT))
+@pytest.mark.parametrize("resource", sorted(time_model.RESOURCES))
 def test_each_full_unit_has_a_verdict_without_stall_reasons(resource: str) -> None:
     """A report of one counter at 86%."""
     name = next(
@@ -115,15 +117,15 @@ def test_each_full_unit_has_a_verdict_without_stall_reasons(resource: str) -> No
     assert "86" in found.primary.summary
 
 
-def test_verdicts_by_unit_and_wait_are_rules() -> None:
-    assert set(_roof.BY_UNIT) == set(time_model.RESOURCES)
-    named = {
-        *_roof.BY_UNIT.values(),
-        *_roof.BY_WAIT.values(),
-        *(n for n, _ in _roof.BY_COUNTER.values()),
-    }
-    assert named <= set(load_rules())
-    assert set(_roof.BY_WAIT) == set(registry.STALL_REASONS) - {"selected", "not_selected", "misc"}
+def test_each_unit_and_wait_goes_by_one_rule() -> None:
+    units = [unit for rule in load_rules().values() for unit in rule.UNITS]
+    waits = [
+        wait for rule in load_rules().values() for wait, kind in rule.WAITS.items() if not kind
+    ]
+    assert sorted(units) == sorted(time_model.RESOURCES)
+    assert sorted(waits) == sorted(
+        set(registry.STALL_REASONS) - {"selected", "not_selected", "misc"}
+    )
 
 
 @RECORDINGS

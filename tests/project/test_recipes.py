@@ -183,7 +183,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, Profile, NoFinding
 from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, ruled_out
 from ncu_toolkit.diagnosis.time_model import TimeModel
 
@@ -194,7 +194,7 @@ OPTIONAL: Final = ()
 MANY: Final = Threshold(0.5, "half of what is issued, chosen for this test")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if not profile.mix.collected:
         return abstain(ID, REQUIRES)
     part = profile.mix.executed("MOV") / profile.mix.total

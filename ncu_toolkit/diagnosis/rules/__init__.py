@@ -1,34 +1,107 @@
-"""The bottlenecks, one module each. A module's docstring is its reference page; `find` decides
-whether a profile shows it.
+"""The bottlenecks, one module each. A module's docstring is its reference page and its constants
+declare what others ask about it (`Rule`); `find` decides whether a profile shows the bottleneck,
+`in_code` whether code alone does.
 
 Everything is discovered: a new module in this folder is a new bottleneck. Module names are
-bottleneck ids with underscores.
+bottleneck ids with underscores, and no other file names an id.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from ncu_toolkit.diagnosis.time_model import TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
-_NOT_RULES = ("reference",)
+if TYPE_CHECKING:
+    from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding
+
+_NOT_RULES: Final = ("reference",)
+
+
+class Specificity(IntEnum):
+    """Which of two findings goes first where both would save about as much: the lower one."""
+
+    BUILD = 0
+    """All other findings hold for this build alone: it goes first, whatever it saves."""
+    CHANGE = 1
+    """It says what to change."""
+    WARPS = 2
+    """More warps: one way among others to cover waiting, which leaves the code as it is."""
+    SYMPTOM = 3
+    """It names what the warps feel."""
+    SHADOW = 4
+    """It may only mirror what another finding names."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """A unit at work, which a change can use better but not remove: its words, the figure of how
+    busy it is ("" for none), and what must be needed for the verdict to be good."""
+
+    words: str
+    figure: str
+    rests_on: Literal["bytes", "flops"]
 
 
 class Rule(Protocol):
-    """What a rule module offers. REQUIRES: names without which it abstains; OPTIONAL: names that
-    make it surer."""
+    """What a rule module declares. ID, TITLE, REQUIRES, OPTIONAL and `find` are its own; of the rest
+    it declares what differs from the values here."""
 
+    ID: str
     TITLE: str
     REQUIRES: tuple[str, ...]
+    """Names without which the engine does not ask it."""
     OPTIONAL: tuple[str, ...]
+    """Names that make it surer."""
+    NCU: tuple[tuple[str, str], ...] = ()
+    """Nsight Compute's rules that can mean this bottleneck, each with a word of its title or text,
+    "" where the rule needs none. Generous: a stall counts for every cause that shows as it."""
+    ROOF: Roof | None = None
+    UNITS: tuple[str, ...] = ()
+    """Resources of the time model whose roof goes by this bottleneck."""
+    COUNTERS: Mapping[str, str] = {}
+    """Figures of units that are no resource of the time model, with the unit's words."""
+    WAITS: Mapping[str, str] = {}
+    """Stall reasons that show as this bottleneck where nothing else explains a launch, with the
+    kind of instruction that must cause most of the stall ("" for any)."""
+    FROM_SHAPE: bool = False
+    """Whether the launch's shape and the SMs' times tell it, without what warps wait for."""
+    WHOLE_JOB: bool = False
+    """Whether its saving is of all launches that share a job, not of the launch that has it."""
+    CODE_RANK: int = 99
+    """Place of its finding in code among those of the same certainty."""
     __doc__: str | None
 
-    def find(self, profile: Profile, model: TimeModel) -> Finding | Ruled: ...
+    def find(self, profile: Profile, model: TimeModel) -> Finding | NoFinding: ...
+
+    @staticmethod
+    def specificity(finding: Finding) -> Specificity:
+        """How specific a finding of this rule is."""
+        return Specificity.CHANGE
+
+    @staticmethod
+    def in_code(facts: KernelFacts) -> StaticFinding | None:
+        """What the code alone shows of it; None for nothing."""
+        return None
+
+    @staticmethod
+    def open_in_code(facts: KernelFacts) -> str:
+        """What this kernel's code leaves open about it, a sentence; "" for nothing."""
+        return ""
+
+
+_DECLARED: Final = (
+    "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "WHOLE_JOB", "CODE_RANK",
+    "specificity", "in_code", "open_in_code",
+)  # fmt: skip
 
 
 def bottleneck_ids() -> tuple[str, ...]:
@@ -45,11 +118,14 @@ def bottleneck_ids() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def load_rules() -> dict[str, Rule]:
-    """Rule modules by bottleneck id."""
-    return {
-        name: cast(Rule, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
-        for name in bottleneck_ids()
-    }
+    """Rule modules by bottleneck id, with the values of `Rule` for what they do not declare."""
+    rules = {}
+    for name in bottleneck_ids():
+        module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+        for attribute in _DECLARED:
+            vars(module).setdefault(attribute, getattr(Rule, attribute))
+        rules[name] = cast(Rule, module)
+    return rules
 
 
 def title(bottleneck: str) -> str:

@@ -203,3 +203,33 @@ def warp_latency(profile: Profile) -> float | None:
     filled, issued = profile.value("achieved_occupancy"), profile.value("issue_active")
     warps = profile.device.max_warps_per_sm / profile.device.schedulers_per_sm
     return filled * warps / issued if filled and issued and warps else None
+
+
+#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes a lane are 32 KiB under way; a
+#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes a cycle on an
+#: H200).
+ENOUGH: Final = 8
+
+
+#: Instructions behind a copy wait within which a barrier belongs to it: compilers put the block
+#: barrier right after DEPBAR, with few moves between.
+NEAR_WAIT: Final = 8
+
+
+def after_copy_wait(profile: Profile) -> set[int]:
+    """Indices of instructions at or shortly behind a wait for copies."""
+    waits = [
+        i
+        for i, row in enumerate(profile.instructions)
+        if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")
+    ]
+    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(profile.instructions)))}
+
+
+def barrier_part(profile: Profile) -> float:
+    """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
+    nothing then ties them to copies."""
+    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(profile.instructions)}
+    total = sum(samples.values())
+    near = after_copy_wait(profile)
+    return sum(n for i, n in samples.items() if i in near) / total if total else 0.0

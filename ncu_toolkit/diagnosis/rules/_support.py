@@ -3,21 +3,23 @@ of instruction causes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.time_model import (
-    MEMORY,
-    NOISE,
-    RESOURCES,
-    Prediction,
-    TimeModel,
-    queue_share,
+from ncu_toolkit.diagnosis.time_model import MEMORY, RESOURCES, Prediction, TimeModel, queue_share
+from ncu_toolkit.model import (
+    Comparison,
+    Evidence,
+    Finding,
+    Instruction,
+    Location,
+    NoFinding,
+    Profile,
 )
-from ncu_toolkit.model import Comparison, Evidence, Finding, Instruction, Location, Profile, Ruled
 from ncu_toolkit.sass import attribution
 
 #: A cause that would save less than this is not worth a finding: within the profiler's own
@@ -73,7 +75,7 @@ def fact(
 
 
 def load_fact(model: TimeModel, resource: str, threshold: Threshold) -> Evidence | None:
-    """How busy the time model takes a unit to be, held against a threshold: by its work as well as
+    """How busy the time model takes a unit to be, compared with a threshold: by its work as well as
     by its counter. None where it is not known."""
     if resource not in model.loads and resource not in model.activity:
         return None
@@ -133,9 +135,11 @@ def missing(profile: Profile, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(absent)
 
 
-def abstain(bottleneck: str, absent: Sequence[str]) -> Ruled:
+def abstain(bottleneck: str, absent: Sequence[str]) -> NoFinding:
     labels = ", ".join(_words(name) for name in absent)
-    return Ruled(bottleneck, "abstained", f"Cannot be told without: {labels}.", (), tuple(absent))
+    return NoFinding(
+        bottleneck, "abstained", f"Cannot be told without: {labels}.", (), tuple(absent)
+    )
 
 
 def _words(name: str) -> str:
@@ -146,8 +150,8 @@ def _words(name: str) -> str:
     return figures.describe(name)[1].lower()
 
 
-def ruled_out(bottleneck: str, reason: str, *evidence: Evidence | None) -> Ruled:
-    return Ruled(bottleneck, "ruled out", reason, facts(*evidence))
+def ruled_out(bottleneck: str, reason: str, *evidence: Evidence | None) -> NoFinding:
+    return NoFinding(bottleneck, "ruled out", reason, facts(*evidence))
 
 
 def finding(
@@ -160,7 +164,7 @@ def finding(
     *,
     confidence: Literal["high", "medium", "low"] = "high",
     locations: tuple[Location, ...] = (),
-) -> Finding | Ruled:
+) -> Finding | NoFinding:
     """A finding, or ruled out where its removal would not move the time by WORTH."""
     if prediction.saved < WORTH:
         why = prediction.arithmetic[-1] if prediction.arithmetic else ""
@@ -172,11 +176,11 @@ def finding(
     return Finding(
         bottleneck,
         summary
-        if prediction.told
+        if prediction.quantified
         else f"{summary} How much faster it would be, this report does not tell.",
         confidence,
         facts(*evidence),
-        prediction.speedup if prediction.told else None,
+        prediction.speedup if prediction.quantified else None,
         prediction.arithmetic,
         tuple(advice),
         look_for,
@@ -187,11 +191,10 @@ def finding(
 
 
 def blame(profile: Profile, reason: str, kinds: Sequence[str]) -> float:
-    """The part (0-1) of a stall reason's time that instructions of `kinds` are to blame for.
+    """The part (0-1) of a stall reason's time that instructions of `kinds` cause.
 
     From PC samples traced to their producers; without samples, from executed counts of the kinds
-    that can cause the reason; 1 where neither is there (the reason then belongs wholly to whoever
-    asks, and the caller's confidence should say so)."""
+    that can cause the reason; 1 where neither is there (the caller's confidence should then say that the reason may have other causes)."""
     shares = attribution.waits(profile, reason)
     if shares:
         return sum(shares.get(kind, 0.0) for kind in kinds)
@@ -236,6 +239,26 @@ def locate(
     )
 
 
+def locate_executed(
+    profile: Profile, wanted: str | Callable[[str], bool], what: str, count: int = 3
+) -> tuple[Location, ...]:
+    """The instructions of a kind, or whose opcodes pass a test, by executions."""
+    passes = (
+        (lambda opcode: attribution.kind(opcode) == wanted) if isinstance(wanted, str) else wanted
+    )
+    return locate(
+        profile, lambda row: float(row.executed or 0) if passes(row.opcode) else 0.0, what, count
+    )
+
+
+def pipe_part(profile: Profile, kind: str, unknown: float) -> float:
+    """Part (0-1) of the load/store pipe's instructions that are of a kind; `unknown` where they
+    were not counted."""
+    of_pipe = ("global", "copy", "local", "shared", "shuffle", "atomic")
+    mine, total = figures.executed(profile, (kind,)), figures.executed(profile, of_pipe)
+    return mine / total if mine is not None and total else unknown
+
+
 def at(locations: Sequence[Location], count: int = 2) -> str:
     """Where the first different places are, to end a sentence: ` at gather.cu:12 and gather.cu:19`,
     or the instruction where the report holds no source lines. Empty without locations."""
@@ -251,7 +274,7 @@ def at(locations: Sequence[Location], count: int = 2) -> str:
 def locate_stall(
     profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3
 ) -> tuple[Location, ...]:
-    """The instructions to blame for a stall reason, restricted to `kinds` where given."""
+    """The instructions that cause a stall reason, restricted to `kinds` where given."""
     weights = {
         i: w
         for i, w in attribution.weights_by_culprit(profile, reason).items()
@@ -286,4 +309,68 @@ def _locations(
     )
 
 
-__all__ = ["BUSY", "NOISE", "SATURATED", "STALL", "WEAK_STALL", "WORTH", "Threshold"]
+#: Without these no cause of waiting can be named; the sections that hold them.
+SECTIONS: Final = {
+    "stalls": "WarpStateStats", "issue_active": "SchedulerStats", "opcodes": "SourceCounters",
+    "global_load_sectors": "MemoryWorkloadAnalysis_Tables", "dram_bytes": "MemoryWorkloadAnalysis",
+    "fma_pipe_active": "ComputeWorkloadAnalysis", "theoretical_occupancy": "Occupancy", "duration": "SpeedOfLight",
+}  # fmt: skip
+
+
+def sections_to_collect(profile: Profile) -> tuple[str, ...]:
+    """Names of the profiler's stock sections that hold what this report lacks."""
+    return tuple(SECTIONS[name] for name in missing(profile, SECTIONS))
+
+
+def command(sections: tuple[str, ...]) -> str:
+    """The ncu command line that collects `sections` (empty: everything) for a program."""
+    chosen = " ".join(f"--section {name}" for name in sections)
+    return f"ncu {chosen or '--set full'} --import-source yes -o report YOUR_PROGRAM"
+
+
+def by_grid(profile: Profile) -> float:
+    """How much longer the busiest SM works than the mean (>= 1) because of the number of blocks
+    alone, all being equal: some SMs have no block, or one block less. 1 where it is not known.
+
+    An upper bound: where blocks on one SM do not slow each other down, it makes no difference."""
+    blocks, sms = profile.launch.blocks, profile.device.sm_count
+    return math.ceil(blocks / sms) / (blocks / sms) if blocks and sms else 1.0
+
+
+FILLED: Final = Threshold(
+    0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
+)
+
+
+CHAIN: Final = Threshold(
+    3.0,
+    "three or more launches for one result: two are often needed, as for a reduction's partial sums",
+)
+
+
+def is_chain(profile: Profile) -> bool:
+    """Whether this launch is one of several that share a job: three or more, none of which does
+    nearly all (as a first pass does)."""
+    context = profile.context
+    if context is None or context.compulsory_bytes is not None or context.flops is not None:
+        return False
+    return context.launch_count - 1 + context.repeat >= CHAIN.value
+
+
+ONE_WAVE: Final = Threshold(
+    1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's"
+)
+
+
+LOW_OCCUPANCY: Final = Threshold(
+    0.5,
+    "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta",
+)
+
+
+LANES: Final = Threshold(24.0, "Nsight Compute's ThreadDivergence rule: below 24 of 32 lanes")
+
+
+def capital(words: str) -> str:
+    """Words as the beginning of a sentence."""
+    return words[:1].upper() + words[1:]

@@ -33,41 +33,66 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._access import after_copy_wait, barrier_part
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
     WEAK_STALL,
-    abstain,
     blame,
     fact,
     finding,
     keep,
     locate,
+    locate_executed,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Finding, Location, Profile, Ruled
+from ncu_toolkit.model import Finding, Location, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.cost import copy_overlap
 
 ID: Final = "async-copy-wait"
 TITLE: Final = "Waiting for asynchronous copies"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("dram_utilization",)
-#: Instructions behind a copy wait within which a barrier belongs to it: compilers put the block
-#: barrier right after DEPBAR, with few moves between.
-NEAR_WAIT: Final = 8
+NCU: Final = (("CPIStall", "long scoreboard"), ("CPIStall", "barrier"))
+CODE_RANK: Final = 6
+#: Part of a loop's arithmetic below which nothing worth the name lies between issuing a copy and
+#: waiting for it.
+OVERLAP: Final = 0.1
 #: Copies of whole tiles, which report to an mbarrier.
 BULK: Final = ("UBLKCP", "UTMALDG", "UBLKRED")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    none = "The kernel makes no asynchronous copies."
+    landed = "Copies land in time: warps wait for them for only {waiting} of their time."
+    bandwidth = "{unit} is {busy} busy: copies wait for bandwidth, a deeper pipeline does not help."
+    unpipelined = "The kernel starts each copy right before it needs the data, so that nothing is computed meanwhile"
+    too_late = "The kernel copies data ahead of time, but not far enough"
+    found = "{how}: {waiting} of a warp's time goes by waiting where the copy should have landed."
+    look_for = "Stalls at the wait and its barrier vanish; if short scoreboard takes their place, shared memory is next."
+    code = "The loop waits for its asynchronous copies right after issuing them: {overlapped} of its arithmetic lies in between."
+    code_advice = "Issue copies a tile or more ahead, and wait only for the oldest group (cp.async.wait_group with the number of younger ones)."
+    code_look_for = "Long scoreboard or barrier stalls at DEPBAR and the barrier behind it."
+    buffers = "Give every stage its own buffer{}, and check that they do not share one allocation."
+    bulk_ahead = (
+        "Issue each bulk copy at least two tiles before its use, and wait on the mbarrier of that stage alone, for the phase of its oldest "
+        "copy."
+    )
+    own_warp = "Let a warp that does nothing else issue the copies, so that they do not wait for the arithmetic."
+    ahead = (
+        "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of "
+        "younger groups)."
+    )
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     copies = figures.executed(profile, ("copy",))
     if not copies:
-        return ruled_out(ID, "The kernel makes no asynchronous copies.")
+        return ruled_out(ID, Words.none)
     at_barrier = barrier_part(profile)
     part = blame(profile, "long_scoreboard", ("copy",))
     waiting = model.waiting("long_scoreboard") * part + model.waiting("barrier") * at_barrier
@@ -78,11 +103,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "issue_active"),
     )
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.",
-            *evidence,
-        )
+        return ruled_out(ID, Words.landed.format(waiting=units.percent(waiting)), *evidence)
     removal = Removal(
         "with copies issued early enough",
         stalls={"long_scoreboard": keep(part, 0.0), "barrier": keep(at_barrier, 0.0)},
@@ -94,40 +115,50 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy >= SATURATED.value and without.saved < ACCURACY:
         return ruled_out(
             ID,
-            f"{RESOURCES[busiest][2]} is {units.percent(busy)} busy: copies wait for bandwidth, a deeper pipeline does not help.",
+            Words.bandwidth.format(unit=RESOURCES[busiest][2], busy=units.percent(busy)),
             *evidence,
         )
-    how = (
-        "The kernel starts each copy right before it needs the data, so that nothing is computed meanwhile"
-        if _unpipelined(profile)
-        else "The kernel copies data ahead of time, but not far enough"
-    )
+    how = Words.unpipelined if _unpipelined(profile) else Words.too_late
     return finding(
         ID,
-        f"{how}: {units.percent(waiting)} of a warp's time goes by waiting where the copy should have landed.",
+        Words.found.format(how=how, waiting=units.percent(waiting)),
         without,
         evidence,
         _advice(profile),
-        "Stalls at the wait and its barrier vanish; if short scoreboard takes their place, shared memory is next.",
+        Words.look_for,
         locations=_locations(profile),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    for region in facts.regions:
+        overlapped = copy_overlap(region.code)
+        if overlapped is not None and overlapped < OVERLAP:
+            return StaticFinding(
+                ID, "likely",
+                Words.code.format(overlapped=units.percent(overlapped)),
+                (
+                    evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
+                             "Of the loop's arithmetic.", OVERLAP, "<"),
+                    evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count",
+                             "Most that one thread has outstanding."),
+                ),
+                Words.code_advice, Words.code_look_for, locations([i for i in region.code if i.base == "DEPBAR"], "waits for copies"),
+            )  # fmt: skip
+    return None
 
 
 def _advice(profile: Profile) -> tuple[str, ...]:
     """By the instructions: bulk copies complete on an mbarrier, cp.async in groups."""
     ran = {attribution.base(row.opcode) for row in figures.rows(profile)}
-    own = "Give every stage its own buffer{}, and check that they do not share one allocation."
+    own = Words.buffers
     if ran & set(BULK):
         return (
-            "Issue each bulk copy at least two tiles before its use, and wait on the mbarrier of that stage alone, for the phase of its oldest copy.",
+            Words.bulk_ahead,
             own.format(" and its own mbarriers, one for full and one for empty"),
-            "Let a warp that does nothing else issue the copies, so that they do not wait for the arithmetic.",
+            Words.own_warp,
         )
-    return (
-        "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of "
-        "younger groups).",
-        own.format(""),
-    )
+    return (Words.ahead, own.format(""))
 
 
 def _unpipelined(profile: Profile) -> bool:
@@ -139,29 +170,10 @@ def _unpipelined(profile: Profile) -> bool:
     return flow.copies_at_the_last_moment(max(waits, key=lambda i: waits[i]))
 
 
-def _after_copy_wait(profile: Profile) -> set[int]:
-    """Indices of instructions at or shortly behind a wait for copies."""
-    waits = [
-        i
-        for i, row in enumerate(profile.instructions)
-        if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")
-    ]
-    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(profile.instructions)))}
-
-
-def barrier_part(profile: Profile) -> float:
-    """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
-    nothing then ties them to copies."""
-    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(profile.instructions)}
-    total = sum(samples.values())
-    near = _after_copy_wait(profile)
-    return sum(n for i, n in samples.items() if i in near) / total if total else 0.0
-
-
 def _locations(profile: Profile) -> tuple[Location, ...]:
     """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait),
     and the copies."""
-    rows, near = profile.instructions, _after_copy_wait(profile)
+    rows, near = profile.instructions, after_copy_wait(profile)
     at = {
         id(rows[i]): n
         for i, n in attribution.consumers(profile, "long_scoreboard", ("copy",)).items()
@@ -171,10 +183,5 @@ def _locations(profile: Profile) -> tuple[Location, ...]:
     waited = locate(
         profile, lambda row: float(at.get(id(row), 0)), "samples that wait here for copies", 2
     )
-    copies = locate(
-        profile,
-        lambda row: float(row.executed or 0) if attribution.kind(row.opcode) == "copy" else 0.0,
-        "copies, by executions: issued here",
-        4,
-    )
+    copies = locate_executed(profile, "copy", "copies, by executions: issued here", 4)
     return (*waited, *copies) if waited else locate_stall(profile, "barrier")

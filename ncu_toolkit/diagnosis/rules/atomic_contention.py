@@ -38,26 +38,28 @@ from ncu_toolkit.diagnosis.rules._access import (
     queued_behind_atomics,
     shared_wavefront_part,
 )
+from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     WEAK_STALL,
-    abstain,
     blame,
     fact,
     finding,
     keep,
     locate_stall,
-    missing,
+    pipe_part,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("stalls", "l2_atomic_unit_active", "l2_reduction_sectors", "l2_atomic_sectors")
+NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))
+UNITS: Final = ("atomic",)
 #: One update a warp in place of one a lane: what aggregation by shuffles leaves.
 AGGREGATED: Final = 1 / 32
 #: Through which queue updates of global and of shared memory go, per the profiler's documentation
@@ -67,12 +69,27 @@ SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    none = "The kernel executes no atomic operations."
+    few = "Warps wait for atomic operations for only {waiting} of their time."
+    found = (
+        "Many threads update the same few memory locations, one after another: {waiting} of a warp's time goes by waiting for atomic "
+        "operations."
+    )
+    advice = (
+        "Add up within the warp first (shuffles or __reduce_add_sync), then in shared memory, and update global memory once a block.",
+        "Give each block or warp a private copy of the counters, and combine the copies at the end.",
+    )
+    look_for = (
+        "Far fewer RED or ATOM instructions; stalls at them vanish; the L2 atomic units go quiet."
+    )
+    open = "Whether atomic operations meet at the same addresses."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     count = figures.executed(profile, ("atomic",))
     if not count:
-        return ruled_out(ID, "The kernel executes no atomic operations.")
+        return ruled_out(ID, Words.none)
     parts = {reason: blame(profile, reason, ("atomic",)) for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
     queued = queued_behind_atomics(profile, model)
@@ -95,11 +112,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "l2_atomic_sectors"),
     )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
-        return ruled_out(
-            ID,
-            f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.",
-            *evidence,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), *evidence)
     stores = figures.executed(profile, ("global", "local")) or 0.0
     share_after = max(queued, count / (count + stores))
     repeats = figures.value(profile, "kind_share:atomic") or 0.0
@@ -109,6 +122,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     banks = shared_wavefront_part(profile) * passes
     private = max(AGGREGATED, apart) if passes else AGGREGATED
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
+    in_pipe = pipe_part(profile, "atomic", 0.0)
     removal = Removal(
         "with updates combined in each warp first"
         if banks < 0.5
@@ -118,30 +132,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         loads={
             "atomic": AGGREGATED,
             "l2": keep(_l2_part(profile), AGGREGATED),
-            "lsu": keep(_pipe_part(profile), AGGREGATED),
+            "lsu": keep(in_pipe, AGGREGATED),
         }
-        | {
-            "l1_tag": keep(_pipe_part(profile), AGGREGATED),
-            "l1_data": keep(max(_pipe_part(profile), banks), private),
-        },
+        | {"l1_tag": keep(in_pipe, AGGREGATED), "l1_data": keep(max(in_pipe, banks), private)},
         instructions=1.0 if passes else keep(repeats, AGGREGATED),
     )
     return finding(
         ID,
-        f"Many threads update the same few memory locations, one after another: {units.percent(waiting + after * share_after)} of a warp's time "
-        "goes by waiting for atomic operations.",
+        Words.found.format(waiting=units.percent(waiting + after * share_after)),
         model.without(removal),
         evidence,
-        (
-            "Add up within the warp first (shuffles or __reduce_add_sync), then in shared memory, and update global memory once a block.",
-            "Give each block or warp a private copy of the counters, and combine the copies at the end.",
-        ),
-        "Far fewer RED or ATOM instructions; stalls at them vanish; the L2 atomic units go quiet.",
+        Words.advice,
+        Words.look_for,
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
         locations=locate_stall(profile, "lg_throttle", ("atomic",))
         or locate_stall(profile, "long_scoreboard", ("atomic",))
         or locate_stall(profile, "short_scoreboard", ("atomic",)),
     )
+
+
+def open_in_code(facts: KernelFacts) -> str:
+    return Words.open if facts.has("atomic") else ""
 
 
 def _l2_part(profile: Profile) -> float:
@@ -152,11 +163,3 @@ def _l2_part(profile: Profile) -> float:
     ]
     total = profile.value("l2_sectors")
     return min(1.0, sum(mine) / total) if mine and total else 0.0
-
-
-def _pipe_part(profile: Profile) -> float:
-    mine, all_of_them = (
-        figures.executed(profile, ("atomic",)),
-        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
-    )
-    return mine / all_of_them if mine is not None and all_of_them else 0.0

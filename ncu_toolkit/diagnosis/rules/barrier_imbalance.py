@@ -30,66 +30,74 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.rules import Specificity
+from ncu_toolkit.diagnosis.rules._access import barrier_part
+from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
     Threshold,
-    abstain,
     at,
     fact,
     finding,
     keep,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.rules.async_copy_wait import barrier_part
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "barrier-imbalance"
 TITLE: Final = "Waiting at barriers"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "opcodes")
+NCU: Final = (("CPIStall", "barrier"),)
+WAITS: Final = {"barrier": "", "sleeping": ""}
 #: Name of the evidence for a part that few warps run: with it the finding says what to change
-#: (diagnose.ranked).
+#: (`specificity`).
 FEW: Final = "warps_at_work"
 HALF: Final = Threshold(
     0.5, "where more than half of the warps work, spreading the work over all cannot halve the time"
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    tensor = " {more} more is for the tensor cores (WARPGROUP.DEPBAR): warps wait for their own products, and not for each other."
+    few = "Warps wait at barriers for only {waiting} of their time.{beside}"
+    lone = " {part} of the warps run a part alone that most of the rest of the time goes into."
+    found = "Warps stand at barriers, waiting for the slowest of their block, for {waiting} of their time.{lone}"
+    even_work = "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest waits{at}."
+    only_a_warp = (
+        "Replace block barriers by __syncwarp or shuffles where only a warp exchanges data."
+    )
+    smaller_blocks = "Use smaller blocks, so that other blocks run while one waits."
+    look_for = "Barrier stalls shrink, issue slots fill."
+    open = "How long warps wait for each other at the barrier in the loop."
+    few_at_work = "Warps that go into the part where most of the time beside barriers is spent; the others skip it."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     measured = stall_fact(profile, "barrier", WEAK_STALL)
     products = attribution.waits(profile, "barrier").get("tensor", 0.0)
     own = max(0.0, 1 - barrier_part(profile) - products)
     waiting = model.waiting("barrier") * own
     if waiting < WEAK_STALL.value:
         beside = (
-            f" {units.percent(model.waiting('barrier') * products)} more is for the tensor cores "
-            "(WARPGROUP.DEPBAR): warps wait for their own products, and not for each other."
+            Words.tensor.format(more=units.percent(model.waiting("barrier") * products))
             if products >= HALF.value
             else ""
         )
         return ruled_out(
-            ID,
-            f"Warps wait at barriers for only {units.percent(waiting)} of their time.{beside}",
-            measured,
+            ID, Words.few.format(waiting=units.percent(waiting), beside=beside), measured
         )
     few = _few_at_work(profile)
-    lone = (
-        f" {units.percent(few.value)} of the warps run a part alone that most of the rest of the time goes into."
-        if few
-        else ""
-    )
+    lone = Words.lone.format(part=units.percent(few.value)) if few else ""
     kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")
     places = locate_stall(profile, "barrier", kinds)
     return finding(
         ID,
-        f"Warps stand at barriers, waiting for the slowest of their block, for {units.percent(waiting)} of their time.{lone}",
+        Words.found.format(waiting=units.percent(waiting), lone=lone),
         model.without(Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})),
         (
             measured,
@@ -98,16 +106,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "active_warps"),
             fact(profile, "kind_share:barrier"),
         ),
-        (
-            "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest "
-            f"waits{at(places)}.",
-            "Replace block barriers by __syncwarp or shuffles where only a warp exchanges data.",
-            "Use smaller blocks, so that other blocks run while one waits.",
-        ),
-        "Barrier stalls shrink, issue slots fill.",
+        (Words.even_work.format(at=at(places)), Words.only_a_warp, Words.smaller_blocks),
+        Words.look_for,
         confidence="high" if waiting >= 0.3 else "medium",
         locations=places,
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    """It says what to change where it is known which part a few warps run alone. Where it is not,
+    the barrier may only show how unevenly warps wait for something else (the time model lets it
+    shrink with that)."""
+    few = any(evidence.metric == FEW for evidence in finding.evidence)
+    return Specificity.CHANGE if few else Specificity.SHADOW
+
+
+def open_in_code(facts: KernelFacts) -> str:
+    looped = any(i.base == "BAR" for r in facts.regions if r.depth for i in r.code)
+    return Words.open if looped else ""
 
 
 def _few_at_work(profile: Profile) -> Evidence | None:
@@ -134,7 +150,7 @@ def _few_at_work(profile: Profile) -> Evidence | None:
             or sum(beside[branch + 1 : target]) <= total * HALF.value
         ):
             continue
-        meaning = "Warps that go into the part where most of the time beside barriers is spent; the others skip it."
+        meaning = Words.few_at_work
         return Evidence(
             FEW, "Warps at work", entered / came, "fraction", meaning, HALF.value, "<=", HALF.source
         )

@@ -28,33 +28,40 @@ CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profilin
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._roof import roof
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
     Threshold,
     abstain,
     blame,
+    command,
     fact,
     finding,
     keep,
-    locate,
+    locate_executed,
     locate_stall,
     missing,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.rules.unknown import command
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
-REQUIRES: Final = ("cycles_per_constant_load",)
-OPTIONAL: Final = ("stalls", "constant_cache_active")
+REQUIRES: Final = ()
+OPTIONAL: Final = ("cycles_per_constant_load", "stalls", "constant_cache_active")
+NCU: Final = (("CPIStall", "imc miss"),)
+UNITS: Final = ("constant",)
+CODE_RANK: Final = 15
+#: LDC with a register in its address.
+INDEXED: Final = re.compile(r"c\[0x[0-9a-f]+\]\[R\d")
 SERIAL: Final = Threshold(
     4.0,
     "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns",
@@ -62,17 +69,37 @@ SERIAL: Final = Threshold(
 REASONS: Final = ("short_scoreboard", "mio_throttle")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+class Words:
+    none = "The kernel executes no indexed constant loads."
+    broadcasts = "Constant loads are broadcasts."
+    found = "Threads of a warp read different entries of a constant-memory table, which serves them one at a time: {cycles} cycles for each load."
+    advice = (
+        "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
+        "Keep __constant__ memory for values that all lanes of a warp read together.",
+    )
+    look_for = "LDC with a register index disappears; the constant cache is idle; short scoreboard and MIO throttle shrink."
+    code = "Constant memory is indexed by a register: where lanes of a warp differ in it, they are served one after another."
+    code_advice = (
+        "Index constants by what is the same for a whole warp, or put the table into shared memory."
+    )
+    code_look_for = "Many cycles for each constant load; short scoreboard at LDC."
+    busy = (
+        "The constant cache is {busy} busy, with few load instructions for it: lanes that read different entries of a table in constant "
+        "memory are served one at a time."
+    )
+    collect = "Collect how many loads there are: {command}"
+    busy_look_for = "Cycles for each constant load."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if figures.executed(profile, ("constant",)) == 0:
-        return ruled_out(ID, "The kernel executes no indexed constant loads.")
-    if absent := missing(profile, REQUIRES):
+        return ruled_out(ID, Words.none)
+    if absent := missing(profile, ("cycles_per_constant_load",)):
         return _busy_alone(profile, model) or abstain(ID, absent)
     cycles = figures.value(profile, "cycles_per_constant_load") or 0.0
     measured = fact(profile, "cycles_per_constant_load", "", SERIAL, ">=")
     if cycles < SERIAL.value:
-        return ruled_out(
-            ID, "Constant loads are broadcasts.", measured, fact(profile, "constant_cache_active")
-        )
+        return ruled_out(ID, Words.broadcasts, measured, fact(profile, "constant_cache_active"))
     left = 1 / cycles
     parts = {reason: blame(profile, reason, ("constant",)) for reason in REASONS}
     removal = Removal(
@@ -82,8 +109,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Threads of a warp read different entries of a constant-memory table, which serves them one at a time: {units.significant(cycles)} "
-        "cycles for each load.",
+        Words.found.format(cycles=units.significant(cycles)),
         model.without(removal),
         (
             measured,
@@ -92,19 +118,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "mio_throttle"),
             fact(profile, "kind_share:constant"),
         ),
-        (
-            "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
-            "Keep __constant__ memory for values that all lanes of a warp read together.",
-        ),
-        "LDC with a register index disappears; the constant cache is idle; short scoreboard and MIO throttle shrink.",
+        Words.advice,
+        Words.look_for,
         locations=locate_stall(profile, "short_scoreboard", ("constant",))
         or locate_stall(profile, "mio_throttle", ("constant",))
-        or locate(
-            profile,
-            lambda row: float(row.executed or 0) if row.opcode.startswith("LDC") else 0.0,
-            "constant loads",
-        ),
+        or locate_executed(profile, lambda opcode: opcode.startswith("LDC"), "constant loads"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    used = [i for i in facts.main.code if i.base == "LDC" and INDEXED.search(i.operands)]
+    if not used:
+        return None
+    return StaticFinding(
+        ID, "possible",
+        Words.code,
+        (
+            evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", 0, ">"),
+        ),
+        Words.code_advice, Words.code_look_for, locations(used, "indexed constant loads"),
+    )  # fmt: skip
 
 
 def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
@@ -118,15 +151,14 @@ def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
         return None
     return roof(
         ID,
-        f"The constant cache is {units.percent(busy)} busy, with few load instructions for it: lanes that read different entries of a table in "
-        "constant memory are served one at a time.",
+        Words.busy.format(busy=units.percent(busy)),
         model,
         (
             fact(profile, "constant_cache_active", "", SATURATED, ">="),
             fact(profile, "lsu_pipe_active"),
         ),
-        (f"Collect how many loads there are: {command(('SourceCounters', 'InstructionStats'))}",),
-        "Cycles for each constant load.",
+        (Words.collect.format(command=command(("SourceCounters", "InstructionStats"))),),
+        Words.busy_look_for,
         good=False,
         confidence="low",
     )

@@ -32,9 +32,10 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, missing, ruled_out
+from ncu_toolkit.diagnosis.rules import Specificity
+from ncu_toolkit.diagnosis.rules._support import Threshold, ruled_out
 from ncu_toolkit.diagnosis.time_model import TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "debug-build"
@@ -47,9 +48,21 @@ MOVES: Final = Threshold(
 BARRIERS: Final = Threshold(0.0, "optimised code has an ERRBAR only behind a memory fence")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    optimised = "The instructions are those of an optimised build."
+    found = "The kernel was compiled for a debugger (-G), without optimisation: {share} of the executed instructions only copy registers."
+    no_figure = (
+        "No figure: only a profile of the optimised code can tell how much faster it is.",
+        "The other findings hold for this build alone.",
+    )
+    advice = (
+        "Compile without -G (in CMake a Release build, in Numba without debug=True) and profile again before anything else.",
+        "For source lines in the profile, -lineinfo is enough; it costs no time.",
+    )
+    look_for = "MOV and ERRBAR all but vanish from the executed instructions."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     counts: dict[str, float] = {}
     for row in figures.rows(profile):
         name = attribution.base(row.opcode)
@@ -78,21 +91,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ),
     )
     if not all(fact.holds for fact in evidence):
-        return ruled_out(ID, "The instructions are those of an optimised build.", *evidence)
+        return ruled_out(ID, Words.optimised, *evidence)
     return Finding(
         ID,
-        "The kernel was compiled for a debugger (-G), without optimisation: "
-        f"{units.percent(share)} of the executed instructions only copy registers.",
+        Words.found.format(share=units.percent(share)),
         "high",
         evidence,
         None,
-        (
-            "No figure: only a profile of the optimised code can tell how much faster it is.",
-            "The other findings hold for this build alone.",
-        ),
-        (
-            "Compile without -G (in CMake a Release build, in Numba without debug=True) and profile again before anything else.",
-            "For source lines in the profile, -lineinfo is enough; it costs no time.",
-        ),
-        "MOV and ERRBAR all but vanish from the executed instructions.",
+        Words.no_figure,
+        Words.advice,
+        Words.look_for,
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.BUILD

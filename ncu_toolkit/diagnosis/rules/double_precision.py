@@ -32,27 +32,40 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._arithmetic import is_conversion, is_double
+from ncu_toolkit.diagnosis.rules._code import (
+    KernelFacts,
+    StaticFinding,
+    cycles,
+    evidence,
+    locations,
+    place,
+)
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
-    abstain,
     blame,
     fact,
     finding,
     keep,
-    locate,
-    missing,
+    locate_executed,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.hardware.specs import spec
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.cost import unit_cycles
 
 ID: Final = "double-precision"
 TITLE: Final = "Double precision"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fp64_pipe_active", "xu_pipe_active", "stalls")
+NCU: Final = (
+    ("CPIStall", "math pipe throttle"), ("HighPipeUtilization", "fp64"), ("SOLFPRoofline", "fp64"), ("FPInstructions", "fp64"),
+)  # fmt: skip
+UNITS: Final = ("fp64",)
+CODE_RANK: Final = 2
 #: FP32 lanes an SM and cycle where the compute capability is not known: as in all since CC 8.6.
 FP32_LANES: Final = 128
 #: A move of a literal: into a register or a uniform one, by the pipe that has room.
@@ -61,41 +74,33 @@ LITERAL_MOVE: Final = re.compile(
 )
 
 
-def is_double(opcode: str) -> bool:
-    """FP64 arithmetic, conversions to or from it, and the 64-bit helpers of MUFU."""
-    return (
-        attribution.kind(opcode) == "fp64"
-        or is_conversion(opcode)
-        or opcode.startswith(("MUFU.RCP64H", "MUFU.RSQ64H"))
+class Words:
+    none = "The kernel does no double-precision arithmetic."
+    idle = "There is some double precision, but its pipes are at most {busy} busy."
+    converting = "with {part} of all instructions converting between double and float"
+    found = "The kernel computes in double precision, {reason}"
+    accident = "; the data are single precision, so this is probably not meant."
+    accident_advice = (
+        "Write float literals and functions (0.5f, sqrtf, sinf) wherever float is enough; one double literal turns the whole expression into "
+        "double.",
+        "Keep double only where the result needs it, such as a final sum.",
     )
-
-
-def is_conversion(opcode: str) -> bool:
-    base, *modifiers = opcode.split(".")
-    return base in ("F2F", "I2F", "F2I", "FRND") and "F64" in modifiers
-
-
-def converts_doubles(profile: Profile) -> bool:
-    """Whether most work of the special-function kind is conversion to or from double, or its 64-bit
-    helpers."""
-    special = sum(
-        row.warps for row in figures.rows(profile) if attribution.kind(row.opcode) == "special"
+    advice = (
+        "If float is enough, use it.",
+        "If double is meant, this is the FP64 roof of this GPU; for matrix products use its FP64 tensor cores where it has them.",
     )
-    double = sum(
-        row.warps
-        for row in figures.rows(profile)
-        if attribution.kind(row.opcode) == "special" and is_double(row.opcode)
-    )
-    return double > special / 2 > 0
+    look_for = "DFMA, DMUL, DADD and F2F disappear from the hot loop; the FMA pipe takes over."
+    code = "Double-precision arithmetic takes more of the {place} than any other unit's work"
+    code_converting = ", with conversions to or from it."
+    code_advice = "Write float literals and functions (0.5f, sqrtf), unless double is meant."
+    code_look_for = "The FP64 pipe is the busiest; math pipe throttle or short scoreboard at DFMA."
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     counts = {row.opcode: row.warps for row in figures.rows(profile) if is_double(row.opcode)}
     arithmetic = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "fp64")
     if not counts or not arithmetic:
-        return ruled_out(ID, "The kernel does no double-precision arithmetic.")
+        return ruled_out(ID, Words.none)
     total = sum(row.warps for row in figures.rows(profile))
     special = sum(
         row.warps for row in figures.rows(profile) if attribution.kind(row.opcode) == "special"
@@ -126,11 +131,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         stall_fact(profile, "mio_throttle"),
     )
     if waiting < WEAK_STALL.value and busy < 0.5:
-        return ruled_out(
-            ID,
-            f"There is some double precision, but its pipes are at most {units.percent(busy)} busy.",
-            *evidence,
-        )
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
     lanes = spec(profile.device.cc, "fp32") or FP32_LANES
     replaced = (
         arithmetic * figures.WARP / lanes / profile.device.sm_count
@@ -153,14 +154,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     accident = converting >= arithmetic / 4 or not wide
     reason = (
-        f"with {units.percent(converting / total)} of all instructions converting between double and float"
+        Words.converting.format(part=units.percent(converting / total))
         if converting
         else "on the FP64 pipe"
     )
     return finding(
         ID,
-        f"The kernel computes in double precision, {reason}"
-        + ("; the data are single precision, so this is probably not meant." if accident else "."),
+        Words.found.format(reason=reason) + (Words.accident if accident else "."),
         model.without(removal),
         (
             *evidence,
@@ -172,24 +172,41 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
                 "Part of the executed warp instructions that convert between double and float.",
             ),
         ),
-        (
-            "Write float literals and functions (0.5f, sqrtf, sinf) wherever float is enough; one double literal turns the whole expression into "
-            "double.",
-            "Keep double only where the result needs it, such as a final sum.",
-        )
-        if accident
-        else (
-            "If float is enough, use it.",
-            "If double is meant, this is the FP64 roof of this GPU; for matrix products use its FP64 tensor cores where it has them.",
-        ),
-        "DFMA, DMUL, DADD and F2F disappear from the hot loop; the FMA pipe takes over.",
+        Words.accident_advice if accident else Words.advice,
+        Words.look_for,
         confidence="high" if accident else "medium",
-        locations=locate(
-            profile,
-            lambda row: float(row.executed or 0) if is_double(row.opcode) else 0.0,
-            "double-precision instructions",
-        ),
+        locations=locate_executed(profile, is_double, "double-precision instructions"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region = facts.main
+    double = [i for i in region.code if attribution.kind(i.opcode) == "fp64"]
+    converted = [i for i in region.code if is_conversion(i.opcode)]
+    # Conversions take the special-function pipe: they belong to the double precision that needs
+    # them.
+    for_double = unit_cycles(converted, facts.cc, region.conditional).get("special", 0.0)
+    others = max(
+        [
+            region.cycles.get("special", 0.0) - for_double,
+            *(c for unit, c in region.cycles.items() if unit not in ("special", "fp64")),
+        ]
+    )
+    busy = max(region.cycles.get("fp64", 0.0), for_double)
+    if facts.dtype == "float64" or not double or busy < others:
+        return None
+    return StaticFinding(
+        ID, "likely",
+        Words.code.format(place=place(region)) + (Words.code_converting if converted else "."),
+        (
+            evidence("fp64_instructions", "FP64 instructions a pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
+            cycles(region, "fp64", "FP64 pipe"),
+            cycles(region, "fma", "FP32 pipe"),
+            evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",
+                     "Where float values are widened, a literal without f is often the reason."),
+        ),
+        Words.code_advice, Words.code_look_for, locations(double, "FP64 instructions"),
+    )  # fmt: skip
 
 
 def _literals(profile: Profile, arithmetic: float) -> float:

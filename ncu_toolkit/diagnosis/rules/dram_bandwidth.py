@@ -32,43 +32,77 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
     Threshold,
     abstain,
+    command,
     fact,
+    is_chain,
     load_fact,
     missing,
     ruled_out,
 )
-from ncu_toolkit.diagnosis.rules.launch_overhead import is_chain
-from ncu_toolkit.diagnosis.rules.unknown import command
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
 REQUIRES: Final = ()
 OPTIONAL: Final = (
-    "dram_utilization",
-    "dram_bus_active",
-    "dram_bytes",
-    "lane_bytes",
-    "global_sector_excess",
-)
+    "dram_utilization", "dram_bus_active", "dram_bytes", "lane_bytes", "global_sector_excess",
+)  # fmt: skip
+ROOF: Final = Roof("DRAM bandwidth", "dram_utilization", "bytes")
+UNITS: Final = ("dram",)
+open_in_code = memory_levels
 
 #: Figures that tell useful traffic from waste; with none of them nothing is claimed.
 USEFULNESS: Final = (
-    "dram_per_compulsory",
-    "global_sector_excess",
-    "lane_bytes",
-    "ld_sectors_per_request",
-)
+    "dram_per_compulsory", "global_sector_excess", "lane_bytes", "ld_sectors_per_request",
+)  # fmt: skip
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+class Words:
+    idle = "Device memory is {counted} busy."
+    slower = "Device memory is {counted} busy, which is what loads wait for; kernels that only move data keep it busier."
+    slower_advice = (
+        "Move fewer bytes: a smaller type, what is not used left out, a fused neighbour.",
+        "Read in longer runs, and do not alternate between reading and writing more than needed.",
+    )
+    fewer_bytes = "Fewer DRAM bytes for the same result."
+    unsure = "Device memory is {counted} busy, which is near the most it can deliver; whether the bytes are needed, this report cannot say."
+    collect = "Collect the memory tables and instruction counts to see whether the traffic is needed: {command}"
+    collect_look_for = "Bytes by level, and sectors for each request."
+    wasteful = "Device memory is {counted} busy, but {wasteful}: busy is not the same as useful."
+    wasteful_advice = (
+        "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",
+    )
+    good = "This kernel is good: it moves the bytes it must at {counted} of what device memory can deliver"
+    good_advice = (
+        "No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
+    )
+    good_by_lanes = "This kernel is good as far as a profile tells: device memory moves what the threads ask for, at {counted} of what it can deliver"
+    compare = (
+        "Compare the {moved} that memory moved with the size of the arrays. Where it is more, several blocks read the same bytes: let one "
+        "block serve them all, or run those that share side by side, so that the L2 still holds what they share."
+    )
+    otherwise = "Otherwise move fewer bytes: fuse it with the kernels before and after it, or use a smaller type."
+    alone = "{verdict}, and nothing else limits it."
+    look_for = "DRAM throughput near 90 % of peak, bytes near {near_what}."
+    chain = (
+        "{launches} launches pass the data through memory where one could keep them in registers"
+    )
+    more = "the traffic is {ratio} the bytes that the problem needs"
+    scattered = "{excess} of the sectors would not be needed if lanes lay side by side"
+    local = "a large part of the traffic is spilled or indexed local variables"
+    asked = "memory moves {ratio} the bytes that threads ask for"
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if "dram" not in model.loads:
         return abstain(ID, missing(profile, ("dram_utilization",)))
     busy, counted = model.busy("dram"), units.percent(model.counted("dram"))
@@ -90,7 +124,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if busy >= SATURATED.value and not at_roof:
         return roof(
             ID,
-            f"Device memory is {counted} busy, which is what loads wait for; kernels that only move data keep it busier.",
+            Words.slower.format(counted=counted),
             model,
             (
                 load_fact(model, "dram", SATURATED),
@@ -98,16 +132,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
                 fact(profile, "dram_bytes"),
                 fact(profile, "global_sector_excess"),
             ),
-            (
-                "Move fewer bytes: a smaller type, what is not used left out, a fused neighbour.",
-                "Read in longer runs, and do not alternate between reading and writing more than needed.",
-            ),
-            "Fewer DRAM bytes for the same result.",
+            Words.slower_advice,
+            Words.fewer_bytes,
             good=False,
             confidence="medium",
         )
     if not at_roof:
-        return ruled_out(ID, f"Device memory is {counted} busy.", measured)
+        return ruled_out(ID, Words.idle.format(counted=counted), measured)
     wasteful, sure = _waste(profile)
     known = missing(profile, USEFULNESS)
     evidence = (
@@ -122,28 +153,32 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not sure and len(known) == len(USEFULNESS):
         return roof(
             ID,
-            f"Device memory is {counted} busy, which is near the most it can deliver; whether the bytes are needed, this report "
-            "cannot say.",
+            Words.unsure.format(counted=counted),
             model,
             evidence,
             (
-                "Collect the memory tables and instruction counts to see whether the traffic is needed: "
-                f"{command(('MemoryWorkloadAnalysis', 'MemoryWorkloadAnalysis_Tables', 'SourceCounters'))}",
+                Words.collect.format(
+                    command=command(
+                        (
+                            "MemoryWorkloadAnalysis",
+                            "MemoryWorkloadAnalysis_Tables",
+                            "SourceCounters",
+                        )
+                    )
+                ),
             ),
-            "Bytes by level, and sectors for each request.",
+            Words.collect_look_for,
             good=False,
             confidence="low",
         )
     if wasteful:
         found = roof(
             ID,
-            f"Device memory is {counted} busy, but {wasteful}: busy is not the same as useful.",
+            Words.wasteful.format(counted=counted, wasteful=wasteful),
             model,
             evidence,
-            (
-                "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",
-            ),
-            "Fewer DRAM bytes for the same result.",
+            Words.wasteful_advice,
+            Words.fewer_bytes,
             good=False,
             confidence="medium",
         )
@@ -160,32 +195,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     moved = figures.value(profile, "dram_bytes")
     advice: tuple[str, ...]
     if sure or not moved:
-        verdict = f"This kernel is good: it moves the bytes it must at {counted} of what device memory can deliver"
-        advice = (
-            "No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
-        )
+        verdict = Words.good.format(counted=counted)
+        advice = Words.good_advice
         near_what = "the compulsory ones"
     else:
-        verdict = (
-            "This kernel is good as far as a profile tells: "
-            f"device memory moves what the threads ask for, at {counted} of what it can deliver"
-        )
-        advice = (
-            f"Compare the {units.si(moved, 'B')} that memory moved with the size of the arrays. Where it is more, several blocks read the same "
-            "bytes: let one block serve them all, or run those that share side by side, so that the L2 still holds what they share.",
-            "Otherwise move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
-        )
+        verdict = Words.good_by_lanes.format(counted=counted)
+        advice = (Words.compare.format(moved=units.si(moved, "B")), Words.otherwise)
         near_what = "the size of the arrays"
     return roof(
         ID,
-        f"{verdict}, and nothing else limits it.",
+        Words.alone.format(verdict=verdict),
         model,
         evidence,
         advice,
-        f"DRAM throughput near 90 % of peak, bytes near {near_what}.",
+        Words.look_for.format(near_what=near_what),
         good=True,
         confidence="high" if sure else "medium",
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.SYMPTOM
 
 
 def _excess(profile: Profile) -> float | None:
@@ -199,16 +229,11 @@ def _waste(profile: Profile) -> tuple[str, bool]:
     """What makes the traffic more than needed ("" where nothing does), and whether that could be
     told from the problem itself."""
     if profile.context and is_chain(profile):
-        return (
-            f"{profile.context.launch_count} launches pass the data through memory where one could keep them in registers",
-            True,
-        )
+        return (Words.chain.format(launches=profile.context.launch_count), True)
     ratio = figures.value(profile, "dram_per_compulsory")
     if ratio is not None:
         return (
-            f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
-            if ratio > COMPULSORY.value
-            else ""
+            Words.more.format(ratio=units.ratio(ratio)) if ratio > COMPULSORY.value else ""
         ), True
     excess, local = (
         figures.value(profile, "global_sector_excess"),
@@ -216,15 +241,12 @@ def _waste(profile: Profile) -> tuple[str, bool]:
     )
     moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
     if excess is not None and excess > COALESCED:
-        return (
-            f"{units.percent(excess)} of the sectors would not be needed if lanes lay side by side",
-            False,
-        )
+        return (Words.scattered.format(excess=units.percent(excess)), False)
     if (
         local
         and local * figures.SECTOR_BYTES > (figures.value(profile, "l1_global_bytes") or 0.0) / 4
     ):
-        return "a large part of the traffic is spilled or indexed local variables", False
+        return Words.local, False
     if moved and asked and moved > asked * COMPULSORY.value:
-        return f"memory moves {units.ratio(moved / asked)} the bytes that threads ask for", False
+        return Words.asked.format(ratio=units.ratio(moved / asked)), False
     return "", False

@@ -33,25 +33,24 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Roof
+from ncu_toolkit.diagnosis.rules._arithmetic import is_fp32_product
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    LANES,
     WEAK_STALL,
     WORTH,
     Threshold,
-    abstain,
+    command,
     fact,
     finding,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.rules.tensor_core_unused import is_fp32_product
-from ncu_toolkit.diagnosis.rules.unknown import command
-from ncu_toolkit.diagnosis.rules.warp_divergence import LANES
 from ncu_toolkit.diagnosis.time_model import SUSTAINED, Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
@@ -61,6 +60,9 @@ VENDOR: Final = Threshold(
 )
 REQUIRES: Final = ("fma_pipe_active",)
 OPTIONAL: Final = ("opcodes", "lanes_predicated_on", "issue_active", "stalls")
+NCU: Final = (("HighPipeUtilization", "fma"),)
+ROOF: Final = Roof("the FP32 pipe", "fma_pipe_active", "flops")
+UNITS: Final = ("fma",)
 #: What the best products keep the pipe busy with operands to fetch beside: the vendor's 0.78 to
 #: 0.79, register_blocked 0.80, on an H200.
 BEST: Final = Threshold(
@@ -69,36 +71,62 @@ BEST: Final = Threshold(
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    not_busy = "The FMA pipe is {busy} busy."
+    idle = "The pipe is full where there is work, but SMs have none for {part} of the time."
+    integers = "The pipe is busy with integer multiply-adds."
+    sixteen_bit = "The data are 16-bit, and the tensor cores would do this many times faster."
+    redundant = "it executes {ratio} the operations that the problem needs"
+    lanes = "only {lanes} of 32 lanes do useful work"
+    wasteful = "The FP32 pipe is {busy} busy, but {waste}."
+    wasteful_advice = ("Remove the redundant operations: see the other findings.",)
+    unsure = "The FP32 pipe is {busy} busy, but how many lanes of it do useful work, this report cannot say."
+    unsure_look_for = "Active lanes for each instruction, and what the instructions are."
+    found = "The kernel is close to the arithmetic roof: issue slots are {issuing} busy and the floating-point pipe {busy}; {between}."
+    more_ffma = "a larger part of the instructions FFMA."
+    fewer = "No larger cause was found: only fewer operations, or a type that tensor cores take, would be much faster."
+    good = "This kernel is good: the floating-point pipe works {busy} of the time, near the most that well-written kernels reach."
+    below = "Below the best there is this: {between}."
+    look_for = "FFMA the bulk of the instructions, the FMA pipe near its peak."
+    precision = (
+        "Precision is a choice: if the result may be as exact as products of TF32 (10 bits of mantissa) or BF16 (7 bits), summed in FP32, "
+        "the tensor cores of this GPU are {gain}. If it must be exact to FP32, this pipe is the one to fill."
+    )
+    others = "instructions other than floating-point arithmetic take {part} of the issue slots used"
+    held_back = (
+        "for {held_back} of a warp's time its next instruction is ready, but held back (dispatch stall), as where operands share a register "
+        "bank"
+    )
+    between_others = "what is left is between the multiply-adds: {others}"
+    between = "what is left is between the multiply-adds"
+    operands = (
+        "Give neighbouring multiply-adds an operand in common, so that it is read once and reused: walk the patch of results along one side "
+        "and back along the next, and try other shapes and unrollings of it, which changes how the compiler assigns registers to banks."
+    )
+    lean = (
+        "Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by "
+        "constants."
+    )
+    overlap = (
+        "Let loads for the next step overlap the arithmetic of this one, down to the registers."
+    )
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     busy, issuing = model.busy("fma"), model.busy("issue")
     measured = fact(profile, "fma_pipe_active", "", VENDOR, ">=")
     pipes = ("fma", "alu", "fp64", "fp16", "xu", "tensor", "lsu", "l1_data", "l2", "fill", "dram")
     close = busy >= BUSY.value and issuing >= NEAR.value and model.busiest(*pipes)[0] == "fma"
     if busy < VENDOR.value and not close:
-        return ruled_out(ID, f"The FMA pipe is {units.percent(busy)} busy.", measured)
+        return ruled_out(ID, Words.not_busy.format(busy=units.percent(busy)), measured)
     if model.working < WORKING.value:
-        return ruled_out(
-            ID,
-            f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.",
-            measured,
-        )
+        return ruled_out(ID, Words.idle.format(part=units.percent(1 - model.working)), measured)
     floats = figures.executed(profile, ("fp32",))
     integers = sum(row.warps for row in figures.rows(profile) if row.opcode.split(".")[0] == "IMAD")
     if floats is not None and integers > floats:
-        return ruled_out(
-            ID,
-            "The pipe is busy with integer multiply-adds.",
-            measured,
-            fact(profile, "kind_share:integer"),
-        )
+        return ruled_out(ID, Words.integers, measured, fact(profile, "kind_share:integer"))
     if profile.context and profile.context.dtype in ("float16", "bfloat16"):
-        return ruled_out(
-            ID,
-            "The data are 16-bit, and the tensor cores would do this many times faster.",
-            measured,
-        )
+        return ruled_out(ID, Words.sixteen_bit, measured)
     executed, needed = (
         figures.value(profile, "flops_fp32"),
         profile.context.flops if profile.context else None,
@@ -108,11 +136,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     waste = ""
     if executed and needed and executed > needed * COMPULSORY.value:
-        waste = (
-            f"it executes {units.ratio(executed / needed)} the operations that the problem needs"
-        )
+        waste = Words.redundant.format(ratio=units.ratio(executed / needed))
     elif lanes is not None and lanes < LANES.value:
-        waste = f"only {units.significant(lanes)} of 32 lanes do useful work"
+        waste = Words.lanes.format(lanes=units.significant(lanes))
     held_back = model.waiting("dispatch_stall")
     evidence = (
         measured,
@@ -126,10 +152,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if waste:
         return roof(
             ID,
-            f"The FP32 pipe is {units.percent(busy)} busy, but {waste}.",
+            Words.wasteful.format(busy=units.percent(busy), waste=waste),
             model,
             evidence,
-            ("Remove the redundant operations: see the other findings.",),
+            Words.wasteful_advice,
             "Fewer FFMA.",
             good=False,
             confidence="medium",
@@ -137,11 +163,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if lanes is None and not needed:
         return roof(
             ID,
-            f"The FP32 pipe is {units.percent(busy)} busy, but how many lanes of it do useful work, this report cannot say.",
+            Words.unsure.format(busy=units.percent(busy)),
             model,
             evidence,
             (f"Collect what tells: {command(('SourceCounters', 'WarpStateStats'))}",),
-            "Active lanes for each instruction, and what the instructions are.",
+            Words.unsure_look_for,
             good=False,
             confidence="low",
         )
@@ -154,38 +180,32 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
         return finding(
             ID,
-            f"The kernel is close to the arithmetic roof: issue slots are {units.percent(issuing)} busy and the floating-point pipe "
-            f"{units.percent(busy)}; {_between(model, busy)}.",
+            Words.found.format(
+                issuing=units.percent(issuing),
+                busy=units.percent(busy),
+                between=_between(model, busy),
+            ),
             model.without(removal),
             evidence,
             (*_advice(model), *_precision(profile)),
             f"The FMA pipe {units.percent(BEST.value, 2)} busy: "
-            + (
-                "dispatch stalls shrink."
-                if held_back >= WEAK_STALL.value
-                else "a larger part of the instructions FFMA."
-            ),
+            + ("dispatch stalls shrink." if held_back >= WEAK_STALL.value else Words.more_ffma),
             confidence="medium",
             locations=locate_stall(profile, "dispatch_stall")
             if held_back >= WEAK_STALL.value
             else (),
         )
-    fewer = "No larger cause was found: only fewer operations, or a type that tensor cores take, would be much faster."
     return roof(
         ID,
-        f"This kernel is good: the floating-point pipe works {units.percent(busy)} of the time, near the most that well-written kernels reach.",
+        Words.good.format(busy=units.percent(busy)),
         model,
         evidence,
         (
             *_precision(profile),
-            fewer,
-            *(
-                (f"Below the best there is this: {_between(model, busy)}.",)
-                if below >= WORTH
-                else ()
-            ),
+            Words.fewer,
+            *((Words.below.format(between=_between(model, busy)),) if below >= WORTH else ()),
         ),
-        "FFMA the bulk of the instructions, the FMA pipe near its peak.",
+        Words.look_for,
         good=True,
         confidence="high" if needed and executed else "medium",
         resource="fma",
@@ -203,44 +223,29 @@ def _precision(profile: Profile) -> tuple[str, ...]:
     if profile.device.cc < (8, 0) or not is_fp32_product(profile):
         return ()
     gain = "several times faster" if profile.device.cc in WIDE_TENSOR else "faster"
-    return (
-        f"Precision is a choice: if the result may be as exact as products of TF32 (10 bits of mantissa) or BF16 (7 bits), summed in FP32, the "
-        f"tensor cores of this GPU are {gain}. If it must be exact to FP32, this pipe is the one to fill.",
-    )
+    return (Words.precision.format(gain=gain),)
 
 
 def _between(model: TimeModel, busy: float) -> str:
     """What keeps the pipe from being busier, as far as the profile tells."""
     issuing, held_back = model.busy("issue"), model.waiting("dispatch_stall")
-    others = (
-        f"instructions other than floating-point arithmetic take {units.percent(1 - busy / issuing)} of the issue slots used"
-        if issuing
-        else ""
-    )
+    others = Words.others.format(part=units.percent(1 - busy / issuing)) if issuing else ""
     if held_back >= WEAK_STALL.value:
-        words = (
-            f"for {units.percent(held_back)} of a warp's time its next instruction is ready, but held back (dispatch stall), as where operands share "
-            "a register bank"
-        )
+        words = Words.held_back.format(held_back=units.percent(held_back))
         return (
             f"{words}, and {others}"
             if others and busy < issuing * (1 - WEAK_STALL.value)
             else words
         )
     return (
-        f"what is left is between the multiply-adds: {others}"
-        if others and busy < issuing
-        else "what is left is between the multiply-adds"
+        Words.between_others.format(others=others) if others and busy < issuing else Words.between
     )
 
 
 def _advice(model: TimeModel) -> tuple[str, ...]:
-    held_back = (
-        "Give neighbouring multiply-adds an operand in common, so that it is read once and reused: walk the patch of results along one side and back "
-        "along the next, and try other shapes and unrollings of it, which changes how the compiler assigns registers to banks."
-    )
+    held_back = Words.operands
     return (
         *((held_back,) if model.waiting("dispatch_stall") >= WEAK_STALL.value else ()),
-        "Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by constants.",
-        "Let loads for the next step overlap the arithmetic of this one, down to the registers.",
+        Words.lean,
+        Words.overlap,
     )

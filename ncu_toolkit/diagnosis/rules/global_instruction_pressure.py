@@ -42,32 +42,41 @@ from ncu_toolkit.diagnosis.rules._access import (
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     WEAK_STALL,
-    abstain,
     blame,
     fact,
     finding,
     keep,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "global-instruction-pressure"
 TITLE: Final = "Global-memory instruction pressure"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "global_sector_excess", "lsu_pipe_active")
+NCU: Final = (("CPIStall", "lg throttle"),)
+WAITS: Final = {"lg_throttle": ""}
 WIDEST: Final = 16.0
 STEP: Final = 0.5
 """Where accesses are wide already: one value kept in a register for every one loaded halves
 them."""
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    few = "Warps queue for global memory for only {waiting} of their time."
+    scattered = "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access."
+    atomics = "The queue is full because atomic updates hold it up: see atomic-contention."
+    found = "Threads issue global-memory instructions faster than the memory unit takes them; {waiting} of a warp's time goes by in that queue."
+    wide = ("Move 16 bytes a lane by each instruction (float4).",)
+    keep_loaded = "Keep values that are loaded again in registers or shared memory."
+    more_work = "Let each thread do more work for each address it computes."
+    look_for = "Fewer LDG and STG for the same bytes; lg throttle shrinks."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     kinds = ("global", "copy")
     part = blame(profile, "lg_throttle", kinds)
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
@@ -85,23 +94,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     measured = stall_fact(profile, "lg_throttle", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"Warps queue for global memory for only {units.percent(waiting)} of their time.",
-            measured,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     if not is_coalesced(profile) or queued_excess(profile) > COALESCED:
-        return ruled_out(
-            ID,
-            "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access.",
-            measured,
-        )
+        return ruled_out(ID, Words.scattered, measured)
     if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(
-            ID,
-            "The queue is full because atomic updates hold it up: see atomic-contention.",
-            measured,
-        )
+        return ruled_out(ID, Words.atomics, measured)
     width = (
         figures.value(profile, "load_bytes_per_lane")
         or figures.value(profile, "store_bytes_per_lane")
@@ -122,8 +119,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Threads issue global-memory instructions faster than the memory unit takes them; {units.percent(waiting)} of a warp's time goes by in "
-        "that queue.",
+        Words.found.format(waiting=units.percent(waiting)),
         model.without(removal),
         (
             measured,
@@ -134,12 +130,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "lsu_pipe_active"),
             fact(profile, "global_sector_excess"),
         ),
-        (
-            *(("Move 16 bytes a lane by each instruction (float4).",) if width < WIDEST else ()),
-            "Keep values that are loaded again in registers or shared memory.",
-            "Let each thread do more work for each address it computes.",
-        ),
-        "Fewer LDG and STG for the same bytes; lg throttle shrinks.",
+        (*(Words.wide if width < WIDEST else ()), Words.keep_loaded, Words.more_work),
+        Words.look_for,
         confidence="medium",
         locations=locate_stall(profile, "lg_throttle", ("global", "copy")),
     )

@@ -31,35 +31,53 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._idle import by_grid
+from ncu_toolkit.diagnosis.rules import Specificity
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
 from ncu_toolkit.diagnosis.rules._support import (
+    ONE_WAVE,
     SATURATED,
-    Threshold,
-    abstain,
+    by_grid,
     fact,
     finding,
-    missing,
     ruled_out,
 )
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "grid-too-small"
 TITLE: Final = "Grid too small"
 REQUIRES: Final = ("waves",)
 OPTIONAL: Final = ("sm_active_cycles", "achieved_occupancy", "stalls")
-FILLED: Final = Threshold(
-    1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's"
-)
+NCU: Final = (
+    ("AchievedOccupancy", ""), ("LaunchConfiguration", "small grid"), ("SOLBottleneck", "small grid"),
+)  # fmt: skip
+FROM_SHAPE: Final = True
+CODE_RANK: Final = 9
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    enough = "There are blocks enough to fill the GPU at least once."
+    busy = "Every SM has a block, and {unit} are {busy} busy: more warps would not help."
+    missing_warps = "warps that could run beside these are missing"
+    found = "The launch is too small for this GPU: {few}, {waves} of what it can run at once, so {idle}."
+    advice = (
+        "Cut the work into more and smaller blocks, at least as many as there are SMs, better a few for each.",
+        "Split a long loop (over K, or over elements) among blocks, and combine the partial results.",
+        "Where the problem itself is small: batch several into one launch, or run independent kernels side by side in streams.",
+    )
+    look_for = (
+        "At least one wave; active SMs near 100 %; achieved occupancy near the theoretical one."
+    )
+    code = "The grid has {blocks} blocks for {sms} multiprocessors: the others have nothing to do."
+    code_advice = "Split the work into more blocks."
+    code_look_for = "Fewer SMs active than there are."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     waves = figures.value(profile, "waves") or 0.0
-    measured = fact(profile, "waves", "", FILLED, "<")
-    if waves >= FILLED.value:
-        return ruled_out(ID, "There are blocks enough to fill the GPU at least once.", measured)
+    measured = fact(profile, "waves", "", ONE_WAVE, "<")
+    if waves >= ONE_WAVE.value:
+        return ruled_out(ID, Words.enough, measured)
     sms, blocks = profile.device.sm_count, profile.launch.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
     # Where every SM has a block, only one block more on some of them is the grid's: other idle time
@@ -69,9 +87,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     busiest, busy = model.busiest()
     if spread == 1.0 and busy >= SATURATED.value:
         return ruled_out(
-            ID,
-            f"Every SM has a block, and {RESOURCES[busiest][2]} are {units.percent(busy)} busy: more warps would not help.",
-            measured,
+            ID, Words.busy.format(unit=RESOURCES[busiest][2], busy=units.percent(busy)), measured
         )
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM
     # hide each other's waiting.
@@ -87,13 +103,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         "one for each SM",
     )
     removal = Removal("with blocks enough to fill the GPU", balance=balance, parallelism=room)
-    idle = (
-        "most of it stands idle" if waves < 0.5 else "warps that could run beside these are missing"
-    )
+    idle = "most of it stands idle" if waves < 0.5 else Words.missing_warps
     few = f"{blocks} blocks for {sms} SMs" if sms else f"{blocks} blocks"
     return finding(
         ID,
-        f"The launch is too small for this GPU: {few}, {units.percent(waves)} of what it can run at once, so {idle}.",
+        Words.found.format(few=few, waves=units.percent(waves), idle=idle),
         model.without(removal),
         (
             measured,
@@ -102,11 +116,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "achieved_occupancy"),
             fact(profile, "theoretical_occupancy"),
         ),
-        (
-            "Cut the work into more and smaller blocks, at least as many as there are SMs, better a few for each.",
-            "Split a long loop (over K, or over elements) among blocks, and combine the partial results.",
-            "Where the problem itself is small: batch several into one launch, or run independent kernels side by side in streams.",
-        ),
-        "At least one wave; active SMs near 100 %; achieved occupancy near the theoretical one.",
+        Words.advice,
+        Words.look_for,
         confidence="high" if spread < 1 else "medium",
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    """A grid with fewer blocks than SMs, of which the finding is sure, says what to change; room in
+    busy SMs does not: of the warps of further blocks as few would work, and whether there is work
+    for them the profile does not say."""
+    return Specificity.CHANGE if finding.confidence == "high" else Specificity.SYMPTOM
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    blocks, sms = facts.grid_blocks or 0, facts.sm_count or 0
+    if facts.waves is None or blocks >= sms:
+        return None
+    return StaticFinding(
+        ID, "certain",
+        Words.code.format(blocks=units.count(blocks), sms=sms),
+        grid(facts),
+        Words.code_advice, Words.code_look_for,
+    )  # fmt: skip

@@ -30,23 +30,25 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
-    abstain,
     fact,
     finding,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "instruction-cache"
 TITLE: Final = "Instruction cache"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active",)
+NCU: Final = (("CPIStall", "no instruction"),)
+WAITS: Final = {"no_instruction": ""}
+CODE_RANK: Final = 10
 #: Bytes of one instruction since Volta, and of a scheduler's own cache (Jia et al., as above).
 INSTRUCTION_BYTES: Final = 16
 L0_BYTES: Final = 12 * 1024
@@ -58,27 +60,33 @@ L1_BYTES: Final = 128 * 1024
 REPEATS: Final = 4
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    few = "Warps wait for instructions for only {waiting} of their time."
+    first_fetch = "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit."
+    found = (
+        "Warps wait for their next instruction to be fetched for {waiting} of their time: the code that is hot does not fit into the "
+        "instruction cache."
+    )
+    advice = (
+        "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
+        "Keep rare paths out of line, and let all warps of a block take the same path at a time.",
+    )
+    look_for = "The no-instruction stall shrinks; the code is smaller."
+    code = "The loop's code takes {size} bytes, more than the instruction cache next to an SM holds: every pass fetches it again."
+    code_look_for = "The no-instruction stall is large."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     waiting = model.waiting("no_instruction")
     measured = stall_fact(profile, "no_instruction", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"Warps wait for instructions for only {units.percent(waiting)} of their time.",
-            measured,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     executed = [row.executed for row in profile.instructions if row.executed]
     most = max(executed, default=0)
     hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= most)
     warps = profile.launch.blocks * -(-profile.launch.threads_per_block // 32)
     if executed and warps and most / warps < REPEATS and hot <= L1_BYTES:
-        return ruled_out(
-            ID,
-            "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit.",
-            measured,
-        )
+        return ruled_out(ID, Words.first_fetch, measured)
     size = Evidence(
         "hot_code_bytes",
         "Hot code",
@@ -92,15 +100,25 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     small = bool(executed) and hot <= L0_BYTES
     return finding(
         ID,
-        f"Warps wait for their next instruction to be fetched for {units.percent(waiting)} of their time: the code that is hot does not fit into "
-        "the instruction cache.",
+        Words.found.format(waiting=units.percent(waiting)),
         model.without(Removal("with instructions at hand", stalls={"no_instruction": 0.0})),
         (measured, size if executed else None, fact(profile, "issue_active")),
-        (
-            "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
-            "Keep rare paths out of line, and let all warps of a block take the same path at a time.",
-        ),
-        "The no-instruction stall shrinks; the code is smaller.",
+        Words.advice,
+        Words.look_for,
         confidence="low" if small or not executed else "high",
         locations=locate_stall(profile, "no_instruction"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    size = len(facts.main.code) * INSTRUCTION_BYTES
+    if not facts.looped or size <= L1_BYTES:
+        return None
+    return StaticFinding(
+        ID, "likely",
+        Words.code.format(size=units.count(size)),
+        (
+            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", L1_BYTES, ">"),
+        ),
+        "Unroll less.", Words.code_look_for,
+    )  # fmt: skip

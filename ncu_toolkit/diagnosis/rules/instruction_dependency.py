@@ -33,28 +33,32 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.rules._support import (
+    BUSY,
     SATURATED,
     STALL,
     WEAK_STALL,
-    abstain,
     blame,
     fact,
     finding,
     keep,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.cost import SCHEDULERS
 
 ID: Final = "instruction-dependency"
 TITLE: Final = "Instruction dependency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps")
+NCU: Final = (("CPIStall", "wait"), ("CPIStall", "imc miss"), ("IssueSlotUtilization", ""))
+WAITS: Final = {"wait": "", "branch_resolving": "", "imc_miss": ""}
+CODE_RANK: Final = 8
 #: Independent chains that the advice asks for: one for each of the four cycles that arithmetic
 #: takes since Volta.
 CHAINS: Final = 4
@@ -62,9 +66,25 @@ CHAINS: Final = 4
 START: Final = 0.1
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    few = "Warps wait for arithmetic results for only {waiting} of their time."
+    busy = "{unit} are {busy} busy: other warps fill the gaps between instructions."
+    found = "Each instruction needs the result of the one before it, so a warp waits between them: {waiting} of its time"
+    constants = ", {constants} for a constant that each of them brings in."
+    share_constants = ("Apply each constant to several elements before the next one is fetched.",)
+    accumulators = "Use four or more independent accumulators and add them up at the end."
+    independent = "Work on several independent elements in one thread, and unroll so that the compiler can interleave them."
+    more_warps = "Run more warps, where the launch or the registers allow it."
+    look_for = "The wait stall shrinks and issue slots fill at the same number of instructions."
+    code = (
+        "Each pass of the loop takes a warp at least {cycles} cycles of waiting for its own arithmetic, and {warps} warps a scheduler issue "
+        "{issued} instructions in that time."
+    )
+    code_advice = "Keep several independent accumulators, unroll, or run more warps."
+    code_look_for = "The wait stall is the largest and issue slots are idle."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     part = blame(profile, "short_scoreboard", ("special", "fp64", "shuffle"))
     # A constant that a chain needs is fetched once for several chains. What a launch waits for its
     # parameters is another matter, and short.
@@ -76,17 +96,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     waiting = model.waiting("wait") + model.waiting("short_scoreboard") * part + constants
     measured = stall_fact(profile, "wait", STALL)
     if waiting < STALL.value:
-        return ruled_out(
-            ID,
-            f"Warps wait for arithmetic results for only {units.percent(waiting)} of their time.",
-            measured,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     busiest, busy = model.busiest()
     if busy >= SATURATED.value:
         return ruled_out(
-            ID,
-            f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy: other warps fill the gaps between instructions.",
-            measured,
+            ID, Words.busy.format(unit=RESOURCES[busiest][2], busy=units.percent(busy)), measured
         )
     stalls = {"wait": _gap_left(model), "short_scoreboard": keep(part, 1 / CHAINS)} | (
         {"imc_miss": 1 / CHAINS} if constants else {}
@@ -97,12 +111,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Each instruction needs the result of the one before it, so a warp waits between them: {units.percent(waiting)} of its time"
-        + (
-            f", {units.percent(constants)} for a constant that each of them brings in."
-            if constants
-            else "."
-        ),
+        Words.found.format(waiting=units.percent(waiting))
+        + (Words.constants.format(constants=units.percent(constants)) if constants else "."),
         model.without(removal),
         (
             measured,
@@ -113,18 +123,34 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "eligible_warps"),
         ),
         (
-            *(
-                ("Apply each constant to several elements before the next one is fetched.",)
-                if constants
-                else ()
-            ),
-            "Use four or more independent accumulators and add them up at the end.",
-            "Work on several independent elements in one thread, and unroll so that the compiler can interleave them.",
-            "Run more warps, where the launch or the registers allow it.",
+            *(Words.share_constants if constants else ()),
+            Words.accumulators,
+            Words.independent,
+            Words.more_warps,
         ),
-        "The wait stall shrinks and issue slots fill at the same number of instructions.",
+        Words.look_for,
         locations=locate_stall(profile, "wait"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region, warps = facts.main, facts.warps
+    if warps is None or not region.depth or warps <= 0:
+        return None
+    issued = warps / SCHEDULERS * region.instructions
+    if issued >= BUSY.value * region.dependency_cycles:
+        return None
+    return StaticFinding(
+        ID, "likely",
+        Words.code.format(cycles=region.dependency_cycles, warps=units.significant(warps / SCHEDULERS), issued=units.significant(issued)),
+        (
+            evidence("dependency_cycles", "Cycles a pass by dependencies", region.dependency_cycles, "cycles",
+                     "Arithmetic latency along the chain, loads taken as there at once."),
+            evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction",
+                     "With all resident warps.", BUSY.value, "<"),
+        ),
+        Words.code_advice, Words.code_look_for,
+    )  # fmt: skip
 
 
 def _gap_left(model: TimeModel) -> float:

@@ -33,28 +33,39 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.rules._support import SATURATED, abstain, fact, load_fact, ruled_out
 from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "instruction-throughput"
 TITLE: Final = "Instruction throughput"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
+COUNTERS: Final = {
+    "adu_pipe_active": "the unit for divergent addresses (ADU)",
+    "mio_active": "the issue to memory and special units (MIO)",
+    "sm_throughput": "a unit of the SMs that this report does not name",
+}
+WAITS: Final = {"math_pipe_throttle": "", "dispatch_stall": ""}
 #: Units of the SMs that no other rule names.
 UNITS: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    """Never a finding by itself: a cause that says more may keep these units busy. `diagnose` names
-    them where no such cause is found (_roof.nearest)."""
+class Words:
+    busiest = "Of the issue slots and pipes the busiest is at {busy} ({words})."
+    other = "Another cause keeps {words} {busy} busy."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+    """Never a finding by itself: a cause that says more may keep these units busy. The engine
+    names them where no such cause is found (`engine.nearest`)."""
     unit, busy = model.busiest(*UNITS)
     if not unit:
         return abstain(ID, ("issue_active",))
     words = RESOURCES[unit][2]
     return ruled_out(
         ID,
-        f"Of the issue slots and pipes the busiest is at {units.percent(busy)} ({words})."
+        Words.busiest.format(busy=units.percent(busy), words=words)
         if busy < SATURATED.value
-        else f"Another cause keeps {words} {units.percent(busy)} busy.",
+        else Words.other.format(words=words, busy=units.percent(busy)),
         load_fact(model, unit, SATURATED),
         fact(profile, "sm_throughput"),
     )

@@ -34,28 +34,37 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._code import (
+    KernelFacts,
+    StaticFinding,
+    cycles,
+    evidence,
+    locations,
+    memory,
+    place,
+)
 from ncu_toolkit.diagnosis.rules._roof import roof
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     Threshold,
-    abstain,
     blame,
     fact,
     finding,
     keep,
-    locate,
-    missing,
+    locate_executed,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "integer-arithmetic"
 TITLE: Final = "Integer arithmetic"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "stalls")
+NCU: Final = (("CPIStall", "math pipe throttle"),)
+CODE_RANK: Final = 12
 MANY: Final = Threshold(0.5, "more integer instructions than all others together")
 #: Integer instructions that useful work may bring along, one for each memory, floating-point,
 #: shuffle or matrix instruction: an address step or a loop step.
@@ -66,27 +75,42 @@ ALLOWED_FOR_EACH: Final = 1.0
 DIVISION: Final = 17
 BY_RECIPROCAL: Final = 7
 BITS: Final = ("LOP", "LOP3", "LOP32I", "SHF", "SHL", "SHR", "PRMT", "BMSK", "SGXT")
-DIVIDE: Final = (
-    "Replace division and modulo by shifts and masks, by a compile-time constant, or by 2-D and 3-D block and thread indices.",
-    "Where many numbers are divided by one that is known before the kernel runs, multiply by its reciprocal instead (fast division).",
-)
 USEFUL: Final = (
-    "global",
-    "copy",
-    "shared",
-    "atomic",
-    "texture",
-    "fp32",
-    "fp64",
-    "fp16",
-    "tensor",
-    "shuffle",
-)
+    "global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle",
+)  # fmt: skip
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    divide = (
+        "Replace division and modulo by shifts and masks, by a compile-time constant, or by 2-D and 3-D block and thread indices.",
+        "Where many numbers are divided by one that is known before the kernel runs, multiply by its reciprocal instead (fast division).",
+    )
+    few = "Integer instructions on indices are less than half of what is executed."
+    divisions = "integer divisions or modulo operations among them"
+    found = "{part} of the instructions are integer arithmetic around the actual work, {how}."
+    step = "Compute the base address once before the loop and step it by a constant; use 32-bit indices where they are large enough."
+    unroll = "Unroll, so that several elements share one address computation."
+    look_for = (
+        "Fewer IMAD, LOP3, ISETP and SHF for the same loads; no I2F or F2I around the indices."
+    )
+    code = "{share} of the instructions in the {place} are integer arithmetic"
+    code_divisions = ", {divisions} divisions or modulo operations among them."
+    code_advice = (
+        "Use 2-D indices, shifts, masks or constants in place of division; step addresses by a constant; unroll, so that elements share an "
+        "address."
+    )
+    code_look_for = "Issue slots or the integer pipe are busy while memory is not."
+    work = "The kernel computes with integers, {what}, and {unit} is {busy} busy with it."
+    work_advice = (
+        "Use the pipe that has room: shifts and logic are the ALU's work, multiply-adds that of the FMA pipe.",
+        "Take instructions that do more (LOP3 for three operands, PRMT for bytes, DP4A for products of bytes), and 32-bit products in place "
+        "of 64-bit ones.",
+    )
+    work_look_for = "Fewer integer instructions for the same result."
+    bits = "mostly logic and shifts, as packing, hashing and converting have"
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     total = sum(row.warps for row in figures.rows(profile))
     divisions = _divisions(profile)
     integer = figures.executed(profile, ("integer",)) or 0.0
@@ -105,9 +129,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if not total or (
         overhead / total < MANY.value and not (divisions and overhead / total >= MANY.value / 2)
     ):
-        return ruled_out(
-            ID, "Integer instructions on indices are less than half of what is executed.", measured
-        )
+        return ruled_out(ID, Words.few, measured)
     useful = figures.executed(profile, USEFUL) or 0.0
     if limits and not divisions and data is not None and data > 0.5:
         return _work(profile, model, pipe, busy, measured)
@@ -136,10 +158,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         },
         instructions=1 - gone,
     )
-    how = "integer divisions or modulo operations among them" if divisions else _what_for(profile)
+    how = Words.divisions if divisions else _what_for(profile)
     return finding(
         ID,
-        f"{units.percent(overhead / total)} of the instructions are integer arithmetic around the actual work, {how}.",
+        Words.found.format(part=units.percent(overhead / total), how=how),
         model.without(removal),
         (
             measured,
@@ -155,15 +177,42 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "issue_active"),
             stall_fact(profile, "wait"),
         ),
-        (
-            *(DIVIDE if divisions else ()),
-            "Compute the base address once before the loop and step it by a constant; use 32-bit indices where they are large enough.",
-            "Unroll, so that several elements share one address computation.",
-        ),
-        "Fewer IMAD, LOP3, ISETP and SHF for the same loads; no I2F or F2I around the indices.",
+        (*(Words.divide if divisions else ()), Words.step, Words.unroll),
+        Words.look_for,
         confidence="high" if divisions else "low" if on_data is None else "medium",
-        locations=locate(profile, _cost, "integer instructions executed"),
+        locations=locate_executed(profile, "integer", "integer instructions executed"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region = facts.main
+    if facts.dtype.startswith(("int", "uint")) or (
+        region.flops and region.limit not in ("issue", "alu", "special")
+    ):
+        return None
+    divisions = min(
+        sum(i.base == "F2I" for i in region.code),
+        sum(i.base == "I2F" for i in region.code),
+        sum(i.opcode.startswith("MUFU.RCP") for i in region.code),
+    )
+    share = region.share("integer", "special") if divisions else region.share("integer")
+    threshold = MANY.value / 2 if divisions else MANY.value
+    busiest = max(region.cycles.values(), default=0.0)
+    if share < threshold or busiest < region.memory_cycles:
+        return None
+    rows = [i for i in region.code if attribution.kind(i.opcode) == "integer"]
+    return StaticFinding(
+        ID, "likely" if divisions else "possible",
+        Words.code.format(share=units.percent(share), place=place(region)) + (Words.code_divisions.format(divisions=divisions) if divisions else "."),
+        (
+            evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
+            evidence("divisions", "Integer divisions", divisions, "count",
+                     "I2F, MUFU.RCP and F2I together: a division by a value not known at compile time."),
+            cycles(region, "alu", "Integer pipe"),
+            memory(region),
+        ),
+        Words.code_advice, Words.code_look_for, locations(rows, "integer instructions"),
+    )  # fmt: skip
 
 
 def _on_data(profile: Profile) -> float | None:
@@ -202,8 +251,11 @@ def _work(
     whose height only the algorithm changes."""
     return roof(
         ID,
-        f"The kernel computes with integers, {_what_for(profile, 'additions and multiplications')}, and {RESOURCES[pipe][2]} is "
-        f"{units.percent(busy)} busy with it.",
+        Words.work.format(
+            what=_what_for(profile, "additions and multiplications"),
+            unit=RESOURCES[pipe][2],
+            busy=units.percent(busy),
+        ),
         model,
         (
             measured,
@@ -211,12 +263,8 @@ def _work(
             fact(profile, "fmaheavy_pipe_active"),
             fact(profile, "issue_active"),
         ),
-        (
-            "Use the pipe that has room: shifts and logic are the ALU's work, multiply-adds that of the FMA pipe.",
-            "Take instructions that do more (LOP3 for three operands, PRMT for bytes, DP4A for products of bytes), and 32-bit products in place of "
-            "64-bit ones.",
-        ),
-        "Fewer integer instructions for the same result.",
+        Words.work_advice,
+        Words.work_look_for,
         good=False,
         confidence="medium",
     )
@@ -227,11 +275,7 @@ def _what_for(profile: Profile, else_: str = "addresses and indices") -> str:
     shifts and selections take values apart."""
     bits = sum(row.warps for row in figures.rows(profile) if attribution.base(row.opcode) in BITS)
     integer = figures.executed(profile, ("integer",)) or 0.0
-    return (
-        "mostly logic and shifts, as packing, hashing and converting have"
-        if bits > integer / 2
-        else f"mostly {else_}"
-    )
+    return Words.bits if bits > integer / 2 else f"mostly {else_}"
 
 
 def _on_fma(profile: Profile) -> float:
@@ -239,11 +283,3 @@ def _on_fma(profile: Profile) -> float:
     multiply = sum(row.warps for row in figures.rows(profile) if row.opcode.split(".")[0] == "IMAD")
     floats = figures.executed(profile, ("fp32",)) or 0.0
     return multiply / (multiply + floats) if multiply else 0.0
-
-
-def _cost(row: object) -> float:
-    return (
-        float(getattr(row, "executed", 0) or 0)
-        if attribution.kind(getattr(row, "opcode", "")) == "integer"
-        else 0.0
-    )

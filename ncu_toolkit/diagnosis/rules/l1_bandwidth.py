@@ -30,17 +30,31 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
-from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, fact, missing, ruled_out
-from ncu_toolkit.diagnosis.rules.unknown import command
+from ncu_toolkit.diagnosis.rules._support import (
+    Threshold,
+    abstain,
+    capital,
+    command,
+    fact,
+    missing,
+    ruled_out,
+)
 from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l1_throughput")
+ROOF: Final = Roof("L1 and shared-memory bandwidth", "", "bytes")
+UNITS: Final = ("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
+COUNTERS: Final = {"l1_throughput": "L1", "tex_pipe_active": "the texture pipe"}
+WAITS: Final = {"tex_throttle": ""}
+open_in_code = memory_levels
 
 #: Bytes of a lane's widest access.
 WIDEST: Final = 16.0
@@ -51,14 +65,40 @@ PASSES: Final = Threshold(
 SINGLE: Final = 1.5
 #: Figures that tell useful work from waste.
 USEFULNESS: Final = (
-    "ld_sectors_per_request",
-    "global_sector_excess",
-    "shared_conflict_excess",
-    "lane_bytes",
-)
+    "ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes",
+)  # fmt: skip
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+class Words:
+    idle = "L1 and shared memory are at most {busy} busy."
+    no_work = "L1 is busy where there is work, but SMs have none for {part} of the time."
+    further = "A level further out is busier."
+    gathers = "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
+    good = "This kernel is good: {what}, and {unit} is {busy} busy with it."
+    good_advice = (
+        "No larger cause was found: wider accesses or fewer bytes would be the next step.",
+    )
+    good_look_for = "The same unit still the busiest."
+    unsure = "{unit} is {busy} busy, but with what, this report cannot say: {candidates}"
+    collect = "Collect what tells them apart: {command}"
+    collect_look_for = (
+        "Sectors for each request, wavefronts beyond the ideal, and what warps wait for."
+    )
+    found = "{unit} is {busy} busy: the kernel asks L1 or shared memory for as much as it can give."
+    advice = (
+        "Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
+    )
+    look_for = "Fewer load and store instructions for the same arithmetic."
+    alike = "useful data, scattered accesses and bank conflicts all look alike here."
+    passes = (
+        "each memory request takes {passes} passes where the widest access needs {least:g}, so lanes lie apart in global memory, share banks "
+        "of shared memory, or update one address."
+    )
+    several = "{passes} passes, as wide ones and mild conflicts do"
+    requests = "a request takes {few}, so there are too many requests: operands that are loaded again instead of kept in registers, or local memory."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     name, busy = model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
     if not name:
         return abstain(ID, missing(profile, ("lsu_pipe_active", "l1_data_pipe_active")))
@@ -72,17 +112,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "global_sector_excess"),
     )
     if busy < NEAR.value:
-        return ruled_out(
-            ID, f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence
-        )
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
     if model.working < WORKING.value:
-        return ruled_out(
-            ID,
-            f"L1 is busy where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.",
-            *evidence,
-        )
+        return ruled_out(ID, Words.no_work.format(part=units.percent(1 - model.working)), *evidence)
     if max(model.busy("dram"), model.busy("l2"), model.busy("fill")) >= busy:
-        return ruled_out(ID, "A level further out is busier.", *evidence)
+        return ruled_out(ID, Words.further, *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     asked = figures.value(profile, "l1_global_bytes")
     excess, width = (
@@ -99,18 +133,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
     )
     if useful or gathered:
-        what = (
-            "each byte passes L1 once"
-            if useful
-            else "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
-        )
+        what = "each byte passes L1 once" if useful else Words.gathers
         return roof(
             ID,
-            f"This kernel is good: {what}, and {RESOURCES[name][2]} is {units.percent(busy)} busy with it.",
+            Words.good.format(what=what, unit=RESOURCES[name][2], busy=units.percent(busy)),
             model,
             evidence,
-            ("No larger cause was found: wider accesses or fewer bytes would be the next step.",),
-            "The same unit still the busiest.",
+            Words.good_advice,
+            Words.good_look_for,
             good=True,
             confidence="medium",
         )
@@ -118,45 +148,44 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         sections = ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
         return roof(
             ID,
-            f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy, but with what, this report cannot say: {_candidates(profile)}",
+            Words.unsure.format(
+                unit=capital(RESOURCES[name][2]),
+                busy=units.percent(busy),
+                candidates=_candidates(profile),
+            ),
             model,
             evidence,
-            (f"Collect what tells them apart: {command(sections)}",),
-            "Sectors for each request, wavefronts beyond the ideal, and what warps wait for.",
+            (Words.collect.format(command=command(sections)),),
+            Words.collect_look_for,
             good=False,
             confidence="low",
         )
     return roof(
         ID,
-        f"{_capital(RESOURCES[name][2])} is {units.percent(busy)} busy: the kernel asks L1 or shared memory for as much as it can give.",
+        Words.found.format(unit=capital(RESOURCES[name][2]), busy=units.percent(busy)),
         model,
         evidence,
-        (
-            "Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
-        ),
-        "Fewer load and store instructions for the same arithmetic.",
+        Words.advice,
+        Words.look_for,
         good=False,
         confidence="medium",
     )
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.SYMPTOM
 
 
 def _candidates(profile: Profile) -> str:
     """What may keep L1 busy, by the passes that each request takes."""
     passes = figures.value(profile, "passes_per_request")
     if passes is None:
-        return "useful data, scattered accesses and bank conflicts all look alike here."
+        return Words.alike
     if passes > PASSES.value:
-        return (
-            f"each memory request takes {units.significant(passes)} passes where the widest access needs {PASSES.value:g}, so lanes lie apart in "
-            "global memory, share banks of shared memory, or update one address."
-        )
+        return Words.passes.format(passes=units.significant(passes), least=PASSES.value)
     few = (
         "little more than one pass"
         if passes < SINGLE
-        else f"{units.significant(passes)} passes, as wide ones and mild conflicts do"
+        else Words.several.format(passes=units.significant(passes))
     )
-    return f"a request takes {few}, so there are too many requests: operands that are loaded again instead of kept in registers, or local memory."
+    return Words.requests.format(few=few)

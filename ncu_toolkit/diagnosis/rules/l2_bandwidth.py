@@ -29,32 +29,33 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof
 from ncu_toolkit.diagnosis.rules._support import (
     abstain,
+    command,
     fact,
     finding,
+    is_chain,
     load_fact,
     missing,
     ruled_out,
 )
-from ncu_toolkit.diagnosis.rules.launch_overhead import is_chain
-from ncu_toolkit.diagnosis.rules.unknown import command
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
 REQUIRES: Final = ()
 OPTIONAL: Final = (
-    "l2_utilization",
-    "l2_throughput",
-    "l1_fill_active",
-    "l2_to_sm_active",
-    "l2_bytes",
+    "l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes",
     "lane_bytes",
-)
+)  # fmt: skip
+ROOF: Final = Roof("L2 bandwidth", "", "bytes")
+UNITS: Final = ("l2", "fill")
+open_in_code = memory_levels
 #: What stays when the tile grows by two in each direction: each operand is fetched half as often.
 LARGER_TILE: Final = 0.5
 #: Figures that tell what L2 is busy with.
@@ -64,7 +65,33 @@ USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
 _MOVED: Final = "what an SM loads it loads once, in whole sectors"
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+class Words:
+    dram_busier = "Device memory is busier."
+    idle = "L2 and its link are at most {busy} busy."
+    gathers = "it gathers whole sectors from places that only its data name"
+    good = "This kernel is good: {what}, at {counted} of what {unit} can deliver."
+    good_advice = ("No larger cause was found: fuse it with its neighbours to move fewer bytes.",)
+    good_look_for = "The same bytes, and L2 still the busiest."
+    unsure = (
+        "{unit} is {counted} busy, but with what, this report cannot say: useful data, scattered accesses, spilled registers and bytes that "
+        "are fetched again all look alike here."
+    )
+    collect = "Collect what tells them apart: {command}"
+    collect_look_for = (
+        "Sectors for each request, local memory, and bytes against those that the problem needs."
+    )
+    found = "The SMs ask L2 for more than it can deliver: {unit} is {counted} busy, with {what}."
+    advice = (
+        "Use larger tiles, or let the blocks of a cluster share what one of them fetched.",
+        "Order the tiles so that blocks running together use the same data.",
+    )
+    look_for = "Fewer L2 bytes for the same result."
+    local = "spilled or indexed local variables among them"
+    scattered = "sectors of which lanes use a part"
+    again = "bytes that are fetched more than once"
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     name, busy = model.busiest("l2", "fill")
     if not name:
         return abstain(ID, missing(profile, ("l2_utilization", "l1_fill_active")))
@@ -79,9 +106,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "l2_hit_rate"),
     )
     if busy < NEAR_BYTES.value:
-        return ruled_out(ID, f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
     if model.busy("dram") >= busy:
-        return ruled_out(ID, "Device memory is busier.", *evidence)
+        return ruled_out(ID, Words.dram_busier, *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     moved = figures.value(profile, "l2_bytes")
     floor = compulsory or figures.value(profile, "lane_bytes")
@@ -97,28 +124,31 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     gathered = gathers(profile) and excess <= 0.1
     if (once or gathered) and not is_chain(profile):
         loaded = "it moves each byte once" if compulsory else _MOVED
-        what = loaded if once else "it gathers whole sectors from places that only its data name"
+        what = loaded if once else Words.gathers
         return roof(
             ID,
-            f"This kernel is good: {what}, at {counted} of what {RESOURCES[name][2]} can deliver.",
+            Words.good.format(what=what, counted=counted, unit=RESOURCES[name][2]),
             model,
             evidence,
-            ("No larger cause was found: fuse it with its neighbours to move fewer bytes.",),
-            "The same bytes, and L2 still the busiest.",
+            Words.good_advice,
+            Words.good_look_for,
             good=True,
             confidence="high" if once and compulsory else "medium",
         )
     if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
         return roof(
             ID,
-            f"{RESOURCES[name][2]} is {counted} busy, but with what, this report cannot say: useful data, scattered accesses, spilled "
-            "registers and bytes that are fetched again all look alike here.",
+            Words.unsure.format(unit=RESOURCES[name][2], counted=counted),
             model,
             evidence,
             (
-                f"Collect what tells them apart: {command(('WarpStateStats', 'SourceCounters', 'MemoryWorkloadAnalysis_Tables'))}",
+                Words.collect.format(
+                    command=command(
+                        ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
+                    )
+                ),
             ),
-            "Sectors for each request, local memory, and bytes against those that the problem needs.",
+            Words.collect_look_for,
             good=False,
             confidence="low",
         )
@@ -129,16 +159,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"The SMs ask L2 for more than it can deliver: {RESOURCES[name][2]} is {counted} busy, with {_what(profile)}.",
+        Words.found.format(unit=RESOURCES[name][2], counted=counted, what=_what(profile)),
         model.without(removal),
         evidence,
-        (
-            "Use larger tiles, or let the blocks of a cluster share what one of them fetched.",
-            "Order the tiles so that blocks running together use the same data.",
-        ),
-        "Fewer L2 bytes for the same result.",
+        Words.advice,
+        Words.look_for,
         confidence="medium",
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.SYMPTOM
 
 
 def _what(profile: Profile) -> str:
@@ -148,10 +179,10 @@ def _what(profile: Profile) -> str:
         (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES,
     )
     if local > others / 3:  # a quarter of all
-        return "spilled or indexed local variables among them"
+        return Words.local
     # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.
     moved = (figures.value(profile, "l2_bytes") or 0.0) / figures.SECTOR_BYTES
     by_lanes = min(1.0, others / moved) if moved else 1.0
     if (figures.value(profile, "global_sector_excess") or 0.0) * by_lanes > COALESCED:
-        return "sectors of which lanes use a part"
-    return "bytes that are fetched more than once"
+        return Words.scattered
+    return Words.again

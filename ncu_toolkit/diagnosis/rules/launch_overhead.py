@@ -35,24 +35,29 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._support import (
+    CHAIN,
+    FILLED,
     SATURATED,
     Threshold,
-    abstain,
     blame,
     fact,
     facts,
     finding,
+    is_chain,
     keep,
-    missing,
     ruled_out,
 )
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch overhead"
 REQUIRES: Final = ("duration",)
 OPTIONAL: Final = ("waves",)
+NCU: Final = (("SOLBottleneck", "small grid"),)
+UNITS: Final = ("blocks",)
+FROM_SHAPE: Final = True
+WHOLE_JOB: Final = True
 #: Microseconds between back-to-back small kernels that the profiler does not see (source above).
 BETWEEN_US: Final = 2.2
 SHORT: Final = Threshold(
@@ -63,23 +68,43 @@ REFILLED: Final = Threshold(
     2.0,
     "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters",
 )
-FILLED: Final = Threshold(
-    0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
-)
 #: Times the work of a block that the advice asks for: four elements a thread where there was one.
 MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
 
 
-CHAIN: Final = Threshold(
-    3.0,
-    "three or more launches for one result: two are often needed, as for a reduction's partial sums",
-)
+class Words:
+    long = "It runs for {duration}, many times what a launch costs."
+    filled = "Work fills {part} of the time from launch to launch."
+    now = "Time now: {duration} in the kernel and about {between_us} between launches: {now}."
+    once = (
+        "The busiest unit needs {useful} for the work of this launch. One kernel in place of {launches} does that once, with one start and "
+        "end ({floor_us}) and one pause ({between_us}): each launch is left with ({useful} + {floor_us} + {between_us}) / {launches} = "
+        "{fused}."
+    )
+    ends = "Of the time in the kernel, {gone} are start and end, which leaves {fused}."
+    ratio = "{now} / {fused} = {speedup} for this cause alone, {saved} of the time saved."
+    one_of = "one of {launches} launches that together do the job"
+    each = "each starts anew and passes over the data again."
+    starting = "starting and ending it costs as much as what it computes."
+    advice = (
+        "Fuse it with the kernels before and after it, so that intermediate results stay in registers.",
+        "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
+    )
+    look_for = "Fewer launches for the same result, and each longer."
+    full = "Blocks are short, but the SMs stay full of them."
+    short = (
+        "Blocks end almost as fast as they can be started ({rate} a cycle, of {block_starts:g} at most), so the SMs hold only {fill} of the "
+        "warps they could, and every block pays for its start and its indices again."
+    )
+    short_advice = (
+        "Give each thread several elements: fewer blocks, each longer (a loop with the grid's stride, or a few elements a thread).",
+        "Size the grid by what the GPU holds at once, not by one element a thread.",
+    )
+    short_look_for = "Far fewer blocks; achieved occupancy near the theoretical one."
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     duration = profile.duration_us or 0.0
     launches = (
         1 if profile.context is None else profile.context.launch_count - 1 + profile.context.repeat
@@ -107,10 +132,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ):
             return _short_blocks(profile, model)
         return ruled_out(
-            ID,
-            f"It runs for {units.duration(duration)}, many times what a launch costs.",
-            measured,
-            counted,
+            ID, Words.long.format(duration=units.duration(duration)), measured, counted
         )
     useful = _useful_us(model)
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
@@ -125,58 +147,45 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
-        return ruled_out(
-            ID,
-            f"Work fills {units.percent(1 - saved)} of the time from launch to launch.",
-            measured,
-            counted,
-        )
+        return ruled_out(ID, Words.filled.format(part=units.percent(1 - saved)), measured, counted)
     speedup = 1 / (1 - saved)
     arithmetic = (
-        f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches: {units.duration(now)}.",
-        f"The busiest unit needs {units.duration(useful)} for the work of this launch. One kernel in place of {launches} does that once, with one "
-        f"start and end ({units.duration(FLOOR_US)}) and one pause ({units.duration(BETWEEN_US)}): each launch is left with "
-        f"({units.duration(useful)} + {units.duration(FLOOR_US)} + {units.duration(BETWEEN_US)}) / {launches} = {units.duration(fused)}."
+        Words.now.format(
+            duration=units.duration(duration),
+            between_us=units.duration(BETWEEN_US),
+            now=units.duration(now),
+        ),
+        Words.once.format(
+            useful=units.duration(useful),
+            launches=launches,
+            floor_us=units.duration(FLOOR_US),
+            between_us=units.duration(BETWEEN_US),
+            fused=units.duration(fused),
+        )
         if chain
-        else f"Of the time in the kernel, {units.duration(duration - fused)} are start and end, which leaves {units.duration(fused)}.",
-        f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} for this cause alone, {units.percent(saved)} of the time saved.",
+        else Words.ends.format(gone=units.duration(duration - fused), fused=units.duration(fused)),
+        Words.ratio.format(
+            now=units.duration(now),
+            fused=units.duration(fused),
+            speedup=units.ratio(speedup),
+            saved=units.percent(saved),
+        ),
     )
-    many = (
-        f"one of {launches} launches that together do the job"
-        if chain
-        else "a few microseconds of work"
-    )
+    many = Words.one_of.format(launches=launches) if chain else "a few microseconds of work"
     return Finding(
         ID,
-        f"This kernel is {many}: "
-        + (
-            "each starts anew and passes over the data again."
-            if chain
-            else "starting and ending it costs as much as what it computes."
-        ),
+        f"This kernel is {many}: " + (Words.each if chain else Words.starting),
         "high" if chain else "low",
         facts(measured, counted, fact(profile, "waves")),
         speedup,
         arithmetic,
-        (
-            "Fuse it with the kernels before and after it, so that intermediate results stay in registers.",
-            "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
-        ),
-        "Fewer launches for the same result, and each longer.",
+        Words.advice,
+        Words.look_for,
         relieves=tuple(model.loads) if chain else (),
     )
 
 
-def is_chain(profile: Profile) -> bool:
-    """Whether this launch is one of several that share a job: three or more, none of which does
-    nearly all (as a first pass does)."""
-    context = profile.context
-    if context is None or context.compulsory_bytes is not None or context.flops is not None:
-        return False
-    return context.launch_count - 1 + context.repeat >= CHAIN.value
-
-
-def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
+def _short_blocks(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     """Blocks that end as fast as they can be started: the SMs wait for new ones."""
     fill = figures.value(profile, "occupancy_fill") or 1.0
     measured = fact(profile, "block_rate", "", SATURATED, ">=")
@@ -187,7 +196,7 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "active_warps"),
     )
     if fill > FILLED.value:
-        return ruled_out(ID, "Blocks are short, but the SMs stay full of them.", *evidence)
+        return ruled_out(ID, Words.full, *evidence)
     # Several elements a thread are as many loads under way at a time; what is spent in queues
     # stays.
     late = blame(profile, "long_scoreboard", ("global",)) if model.stalls else 0.0
@@ -201,15 +210,15 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Blocks end almost as fast as they can be started ({units.significant(model.busy('blocks'))} a cycle, of {BLOCK_STARTS:g} at most), so "
-        f"the SMs hold only {units.percent(fill)} of the warps they could, and every block pays for its start and its indices again.",
+        Words.short.format(
+            rate=units.significant(model.busy("blocks")),
+            block_starts=BLOCK_STARTS,
+            fill=units.percent(fill),
+        ),
         model.without(removal),
         evidence,
-        (
-            "Give each thread several elements: fewer blocks, each longer (a loop with the grid's stride, or a few elements a thread).",
-            "Size the grid by what the GPU holds at once, not by one element a thread.",
-        ),
-        "Far fewer blocks; achieved occupancy near the theoretical one.",
+        Words.short_advice,
+        Words.short_look_for,
         confidence="medium",
     )
 

@@ -33,22 +33,19 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._idle import by_grid
-from ncu_toolkit.diagnosis.rules._support import (
-    Threshold,
-    abstain,
-    fact,
-    finding,
-    missing,
-    ruled_out,
-)
+from ncu_toolkit.diagnosis.rules import Specificity
+from ncu_toolkit.diagnosis.rules._code import paths
+from ncu_toolkit.diagnosis.rules._support import Threshold, by_grid, fact, finding, ruled_out
 from ncu_toolkit.diagnosis.time_model import FLOOR_US, Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
 REQUIRES: Final = ("active_fraction", "waves")
 OPTIONAL: Final = ("imbalance", "occupancy_fill", "achieved_occupancy", "theoretical_occupancy")
+NCU: Final = (("AchievedOccupancy", ""), ("WorkloadImbalance", ""))
+FROM_SHAPE: Final = True
+open_in_code = paths
 IDLE: Final = Threshold(
     0.1,
     "twice the 5% of Nsight Compute's WorkloadImbalance rule, for start-up and drain leave some on every launch",
@@ -62,9 +59,27 @@ SEVERAL: Final = Threshold(
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    equal = "The SMs work about equally long."
+    inactive = "No SM was active for long enough to compare."
+    found = (
+        "Some blocks work much longer than others: warps fill only {used} of the room and time they had, and the launch waits for the "
+        "slowest."
+    )
+    advice = (
+        "Cut the longest pieces of work into parts, and start the longest first.",
+        "Let blocks take items from a shared counter instead of a fixed share, or give long rows a block and short ones a warp.",
+    )
+    look_for = "Active cycles of the busiest SM near the mean; achieved occupancy near the theoretical one."
+    not_collected = (
+        "Active cycles of the busiest SM were not collected, and with less than two waves the grid alone leaves SMs idle: nothing shows that "
+        "blocks are unequal."
+    )
+    issued_first = "All SMs that have blocks work equally long, but for what the number of blocks explains: those that end early were issued first."
+    within_ends = "The busiest SM works {longer} longer than the mean, within the start and end that every launch has ({floor_us})."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     active = figures.value(profile, "active_fraction") or 1.0
     waves = figures.value(profile, "waves") or 0.0
     fill = figures.value(profile, "occupancy_fill")
@@ -89,9 +104,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if (equal := _equal_blocks(profile, model, waves)) is not None:
         return ruled_out(ID, equal, *evidence)
     if lost <= IDLE.value:
-        return ruled_out(ID, "The SMs work about equally long.", *evidence)
+        return ruled_out(ID, Words.equal, *evidence)
     if used <= 0:
-        return ruled_out(ID, "No SM was active for long enough to compare.", *evidence)
+        return ruled_out(ID, Words.inactive, *evidence)
     # An SM without work loses all of its time; one with too few warps only what they would have
     # hidden.
     balance = min(
@@ -105,8 +120,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Some blocks work much longer than others: warps fill only {units.percent(used)} of the room and time they had, and the launch waits for "
-        "the slowest.",
+        Words.found.format(used=units.percent(used)),
         model.without(
             Removal(
                 "with the work spread evenly",
@@ -115,13 +129,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             )
         ),
         evidence,
-        (
-            "Cut the longest pieces of work into parts, and start the longest first.",
-            "Let blocks take items from a shared counter instead of a fixed share, or give long rows a block and short ones a warp.",
-        ),
-        "Active cycles of the busiest SM near the mean; achieved occupancy near the theoretical one.",
+        Words.advice,
+        Words.look_for,
         confidence="medium" if active > 1 - IDLE.value else "high",
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.SYMPTOM
 
 
 def _equal_blocks(profile: Profile, model: TimeModel, waves: float) -> str | None:
@@ -133,18 +148,14 @@ def _equal_blocks(profile: Profile, model: TimeModel, waves: float) -> str | Non
     if uneven is None:
         if waves >= SEVERAL.value:
             return None
-        return (
-            "Active cycles of the busiest SM were not collected, and with less than two waves the grid "
-            "alone leaves SMs idle: nothing shows that blocks are unequal."
-        )
+        return Words.not_collected
     own = uneven / by_grid(profile)
     if own < UNEVEN.value:
-        return "All SMs that have blocks work equally long, but for what the number of blocks explains: those that end early were issued first."
+        return Words.issued_first
     longer = model.microseconds((own - 1) * (mean or 0.0))
     if longer is not None and longer < FLOOR_US:
-        return (
-            f"The busiest SM works {units.duration(longer)} longer than the mean, within the start and end "
-            f"that every launch has ({units.duration(FLOOR_US)})."
+        return Words.within_ends.format(
+            longer=units.duration(longer), floor_us=units.duration(FLOOR_US)
         )
     return None
 

@@ -33,44 +33,68 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._support import (
-    abstain,
     blame,
     fact,
     finding,
     keep,
-    locate,
-    missing,
+    locate_executed,
+    pipe_part,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.opcodes import LOCAL
 
 ID: Final = "local-memory-traffic"
 TITLE: Final = "Local-memory traffic"
 REQUIRES: Final = ("local_sectors",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_load_sectors")
+NCU: Final = (
+    ("MemoryCacheAccessPattern", "local"), ("CPIStall", "lg throttle"), ("LocalMemory", ""),
+)  # fmt: skip
+CODE_RANK: Final = 1
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    none = "The kernel does not touch local memory."
+    found = (
+        "Variables that should be in registers are kept in memory: {part} of the memory sectors this kernel touches are its own spilled or "
+        "indexed local variables."
+    )
+    advice = (
+        "If ptxas reports spills: allow more registers a thread (__launch_bounds__ with fewer blocks, or a larger maxrregcount), or give "
+        "each thread a smaller tile.",
+        "If an array is indexed at run time: unroll the loop fully so that every index is a constant, or put the array into shared memory.",
+    )
+    look_for = "LDL and STL disappear from the SASS; local sectors fall to 0."
+    spills = "ptxas ran out of registers and spills {spilled} bytes"
+    indexed = "an array of {stack} bytes on the stack is indexed at run time, or a call saves registers there"
+    either = "registers are spilled, or an array is indexed at run time"
+    inside = "{count} of its loads and stores are inside loops"
+    code = "Local memory is used: {why}; {where}."
+    code_advice = (
+        "Where ptxas spills: allow more registers (__launch_bounds__) or give each thread less work. Where an array is indexed: unroll "
+        "fully, so that every index is a constant."
+    )
+    code_look_for = "Local sectors above 0; LG throttle and long scoreboard at LDL and STL."
+    addresses = "Part of the executed instructions whose results serve nothing but addresses of local memory."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     sectors = figures.value(profile, "local_sectors") or 0.0
     measured = fact(profile, "local_sectors")
     if sectors == 0:
-        return ruled_out(ID, "The kernel does not touch local memory.", measured)
+        return ruled_out(ID, Words.none, measured)
     others = (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES
     part = sectors / (sectors + others)
     local = ("local",)
     addresses = _address_part(profile)
     instructions = (figures.value(profile, "kind_share:local") or 0.0) + addresses
-    in_pipe, all_of_them = (
-        figures.executed(profile, local),
-        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
-    )
-    pipe = in_pipe / all_of_them if in_pipe is not None and all_of_them else part
+    pipe = pipe_part(profile, "local", part)
     removal = Removal(
         "without local memory",
         stalls={
@@ -86,8 +110,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Variables that should be in registers are kept in memory: {units.percent(part)} of the memory sectors this kernel touches are its own "
-        "spilled or indexed local variables.",
+        Words.found.format(part=units.percent(part)),
         model.without(removal),
         (
             measured,
@@ -104,20 +127,50 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "long_scoreboard"),
             fact(profile, "registers_per_thread"),
         ),
-        (
-            "If ptxas reports spills: allow more registers a thread (__launch_bounds__ with fewer blocks, or a larger maxrregcount), or give "
-            "each thread a smaller tile.",
-            "If an array is indexed at run time: unroll the loop fully so that every index is a constant, or put the array into shared memory.",
-        ),
-        "LDL and STL disappear from the SASS; local sectors fall to 0.",
-        locations=locate(
-            profile,
-            lambda row: (
-                float(row.executed or 0) if row.opcode.split(".")[0] in ("LDL", "STL") else 0.0
-            ),
-            "local-memory instructions",
-        ),
+        Words.advice,
+        Words.look_for,
+        locations=locate_executed(profile, is_local, "local-memory instructions"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    used = [i for i in facts.function.instructions if i.base in LOCAL]
+    spilled, stack = (
+        facts.resources.spill_stores + facts.resources.spill_loads,
+        facts.resources.stack,
+    )
+    if not used and not spilled:
+        return None
+    inside = [i for region in facts.regions if region.depth for i in region.code if i.base in LOCAL]
+    why = (
+        Words.spills.format(spilled=units.count(spilled))
+        if spilled
+        else Words.indexed.format(stack=units.count(stack))
+        if stack
+        else Words.either
+    )
+    where = (
+        Words.inside.format(count=len(inside))
+        if inside
+        else "but no loop touches it"
+        if facts.looped
+        else "once a thread"
+    )
+    return StaticFinding(
+        ID, "certain" if inside and spilled else "likely" if inside or not facts.looped else "possible",
+        Words.code.format(why=why, where=where),
+        (
+            evidence("spilled_bytes", "Spilled bytes", spilled, "B", "Bytes that ptxas stores and loads because registers ran out.", 0, ">"),
+            evidence("local_instructions", "LDL and STL in the code", len(used), "count", "Loads and stores of local memory."),
+            evidence("local_in_loops", "of these in loops", len(inside), "count", "Executed again in every pass.", 0, ">"),
+            evidence("stack", "Stack frame", stack, "B", "Bytes of local memory a thread has."),
+        ),
+        Words.code_advice, Words.code_look_for, locations(inside or used, "local-memory instructions"),
+    )  # fmt: skip
+
+
+def is_local(opcode: str) -> bool:
+    return attribution.base(opcode) in ("LDL", "STL")
 
 
 def _late_part(profile: Profile) -> float:
@@ -157,7 +210,7 @@ def _integer_part(profile: Profile, addresses: float) -> float:
 def _addresses(part: float) -> Evidence | None:
     if not part:
         return None
-    meaning = "Part of the executed instructions whose results serve nothing but addresses of local memory."
+    meaning = Words.addresses
     return Evidence(
         "local_addresses", "Instructions for local addresses", part, "fraction", meaning
     )

@@ -31,40 +31,36 @@ Compute's Occupancy rules (below 80% theoretical).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Specificity
+from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    LOW_OCCUPANCY,
     SATURATED,
     Threshold,
-    abstain,
     fact,
     finding,
-    missing,
     ruled_out,
 )
-from ncu_toolkit.diagnosis.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.hardware.occupancy import next_steps
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "low-occupancy"
 TITLE: Final = "Low occupancy"
 REQUIRES: Final = ("theoretical_occupancy",)
 OPTIONAL: Final = (
-    "stalls",
-    "issue_active",
-    "block_limit_registers",
-    "block_limit_shared",
-    "block_limit_warps",
+    "stalls", "issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps",
     "block_limit_blocks",
-)
-LOW: Final = Threshold(
-    0.5,
-    "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta",
-)
+)  # fmt: skip
+NCU: Final = (("TheoreticalOccupancy", ""), ("AchievedOccupancy", ""), ("SOLBottleneck", "latency"))
+CODE_RANK: Final = 14
 SLOTS: Final = Threshold(
     0.8,
     "Nsight Compute's TheoreticalOccupancy rule; larger blocks, which fill more of the SM, take no register from anyone",
@@ -79,89 +75,88 @@ TILE: Final = Threshold(
 )
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
 HIDDEN_BY_WARPS: Final = (
-    "long_scoreboard",
-    "short_scoreboard",
-    "wait",
-    "branch_resolving",
-    "no_instruction",
-    "imc_miss",
-    "selected",
-    "dispatch_stall",
-)
-NOTHING_BUSY: Final = (
-    "no unit is busy, so they must be waiting, though this report does not say for what."
-)
-ADVICE: Final = {
-    "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of blocks you "
-    "want on an SM.",
-    "block_limit_shared": "Use less shared memory a block: smaller tiles, fewer stages, narrower types, or one larger block that shares the tile.",
-    "block_limit_warps": "Choose a block size that divides the SM's warps evenly (128 or 256 threads rather than 768 or 1024).",
-    "block_limit_blocks": "Use larger blocks: the SM's block slots are full before its warps are.",
-    "block_limit_barriers": "Use fewer named barriers a block.",
-}  # fmt: skip
+    "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
+    "imc_miss", "selected", "dispatch_stall",
+)  # fmt: skip
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    advice: ClassVar = {
+        "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of "
+        "blocks you want on an SM.",
+        "block_limit_shared": "Use less shared memory a block: smaller tiles, fewer stages, narrower types, or one larger block that "
+        "shares the tile.",
+        "block_limit_warps": "Choose a block size that divides the SM's warps evenly (128 or 256 threads rather than 768 or 1024).",
+        "block_limit_blocks": "Use larger blocks: the SM's block slots are full before its warps are.",
+        "block_limit_barriers": "Use fewer named barriers a block.",
+    }  # fmt: skip
+    nothing_busy = (
+        "no unit is busy, so they must be waiting, though this report does not say for what."
+    )
+    enough = "The launch's resources allow enough warps."
+    small_grid = "The grid does not even fill the blocks that fit: see grid-too-small."
+    tile = (
+        "Registers and shared memory hold the tile of a product: more warps would mean smaller tiles, fetched more often. Independent "
+        "operations in each warp cover its waiting instead."
+    )
+    busy = "{words} are {busy} busy: more warps would not help."
+    issuing = "The schedulers issue in {part} of the cycles: the warps there are suffice."
+    not_known = "{unit} are {busy} busy, and it is not known what warps wait for."
+    found = "Only {occupancy} of the warps that an SM can hold fit, because of {words}; "
+    waiting = "while they wait ({overlapped} of their time for results) nobody else can run."
+    collect = ("Collect the Occupancy section to see what limits the blocks.",)
+    look_for = "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill."
+    never = "No block fits on a multiprocessor: the launch will fail."
+    code = "{active} of {most} warps fit on a multiprocessor, limited by {limiters}. Enough where each warp has much independent work."
+    code_advice = "Choose another block size, so that more blocks or warps fit."
+    code_look_for = "Few eligible warps and idle issue slots."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     occupancy = figures.value(profile, "theoretical_occupancy") or 0.0
-    measured = fact(profile, "theoretical_occupancy", "", LOW, "<")
+    measured = fact(profile, "theoretical_occupancy", "", LOW_OCCUPANCY, "<")
     limiters = figures.occupancy_limiters(profile)
-    enough = SLOTS if limiters == ("block_limit_blocks",) else LOW
+    enough = SLOTS if limiters == ("block_limit_blocks",) else LOW_OCCUPANCY
     if occupancy >= enough.value or occupancy <= 0:
-        return ruled_out(ID, "The launch's resources allow enough warps.", measured)
+        return ruled_out(ID, Words.enough, measured)
     waves = profile.value("waves")
     if waves is not None and waves < 1:
-        return ruled_out(
-            ID,
-            "The grid does not even fill the blocks that fit: see grid-too-small.",
-            measured,
-            fact(profile, "waves"),
-        )
+        return ruled_out(ID, Words.small_grid, measured, fact(profile, "waves"))
     if _is_tiled_product(profile):
-        return ruled_out(
-            ID,
-            "Registers and shared memory hold the tile of a product: more warps would mean smaller tiles, fetched more often. Independent operations "
-            "in each warp cover its waiting instead.",
-            measured,
-            fact(profile, "registers_per_thread"),
-        )
+        return ruled_out(ID, Words.tile, measured, fact(profile, "registers_per_thread"))
     busiest, busy = model.busiest()
     if busy >= SATURATED.value:
         words = RESOURCES[busiest][2]
         return ruled_out(
             ID,
-            f"{words} are {units.percent(busy)} busy: more warps would not help.",
+            Words.busy.format(words=words, busy=units.percent(busy)),
             measured,
             fact(profile, "issue_active"),
         )
     if model.busy("issue") >= ISSUING.value:
         return ruled_out(
             ID,
-            f"The schedulers issue in {units.percent(model.busy('issue'))} of the cycles: the warps there are suffice.",
+            Words.issuing.format(part=units.percent(model.busy("issue"))),
             measured,
             fact(profile, "issue_active"),
         )
     if not model.stalls and busy >= BUSY.value:
         return ruled_out(
             ID,
-            f"{RESOURCES[busiest][2]} are {units.percent(busy)} busy, and it is not known what warps wait for.",
+            Words.not_known.format(unit=RESOURCES[busiest][2], busy=units.percent(busy)),
             measured,
         )
     factor = _gain(profile, limiters, occupancy)
     overlapped = model.waiting(*HIDDEN_BY_WARPS)
-    removal = Removal(
-        f"with {units.ratio(factor)} as many warps",
-        parallelism=factor,
-    )
+    removal = Removal(f"with {units.ratio(factor)} as many warps", parallelism=factor)
     words = " and ".join(figures.BLOCK_LIMITS[name] for name in limiters) or "its resources"
     return finding(
         ID,
-        f"Only {units.percent(occupancy)} of the warps that an SM can hold fit, because of {words}; "
+        Words.found.format(occupancy=units.percent(occupancy), words=words)
         + (
-            f"while they wait ({units.percent(overlapped)} of their time for results) nobody else can run."
+            Words.waiting.format(overlapped=units.percent(overlapped))
             if model.stalls
-            else NOTHING_BUSY
+            else Words.nothing_busy
         ),
         model.without(removal),
         (
@@ -180,11 +175,37 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "issue_active"),
             fact(profile, "registers_per_thread"),
         ),
-        tuple(ADVICE[name] for name in limiters)
-        or ("Collect the Occupancy section to see what limits the blocks.",),
-        "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill.",
+        tuple(Words.advice[name] for name in limiters) or Words.collect,
+        Words.look_for,
         confidence="medium",
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.WARPS
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    found = facts.occupancy
+    if found is None or found.fraction >= LOW_OCCUPANCY.value:
+        return None
+    hints = [
+        f"{resource} down to {units.count(value)}"
+        + (" bytes a block" if resource == "shared memory" else " a thread")
+        for resource, value in next_steps(found).items()
+    ]
+    never = found.active_blocks == 0
+    return StaticFinding(
+        ID, "certain" if never else "possible",
+        Words.never if never else Words.code.format(active=found.active_warps, most=found.max_warps, limiters=" and ".join(found.limiters)),
+        (
+            evidence("theoretical_occupancy", "Theoretical occupancy", found.fraction, "fraction",
+                     "Warps that fit over the most an SM holds.", LOW_OCCUPANCY.value, "<"),
+            evidence("registers", "Registers a thread", found.registers, "count", "As ptxas gives them."),
+            evidence("shared", "Shared memory a block", found.shared, "B", "Static and dynamic."),
+        ),
+        f"One more block fits with {' or '.join(hints)}." if hints else Words.code_advice, Words.code_look_for,
+    )  # fmt: skip
 
 
 def _is_tiled_product(profile: Profile) -> bool:

@@ -33,76 +33,100 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
+    ENOUGH,
     dependent_loads,
     is_coalesced,
     loads_in_flight,
     queued_behind_atomics,
 )
+from ncu_toolkit.diagnosis.rules._code import (
+    KernelFacts,
+    StaticFinding,
+    evidence,
+    locations,
+    memory_levels,
+)
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
     WEAK_STALL,
-    abstain,
     blame,
+    capital,
     fact,
     finding,
     locate_stall,
     memory_load,
-    missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
 ID: Final = "memory-latency"
 TITLE: Final = "Memory latency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps", "dram_utilization")
+NCU: Final = (
+    ("CPIStall", "long scoreboard"),
+    ("SOLBottleneck", "latency"),
+    ("IssueSlotUtilization", ""),
+)
+WAITS: Final = {"long_scoreboard": "", "membar": "", "drain": ""}
+CODE_RANK: Final = 7
+open_in_code = memory_levels
 #: Loads in flight a warp where there was one: the usual first step, an unroll by four, for four
 #: registers.
 IN_FLIGHT: Final = 4
-#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes a lane are 32 KiB under way; a
-#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes a cycle on an
-#: H200).
-ENOUGH: Final = 8
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    few = "Warps wait for global loads for only {waiting} of their time."
+    bandwidth = "{unit} is {busy} busy: loads wait for bandwidth, not for latency."
+    scattered = "Scattered accesses keep memory busy, which is why loads are late: see uncoalesced-global-access."
+    atomics = (
+        "Loads are late because they wait in line behind atomic updates: see atomic-contention."
+    )
+    tile_ahead = "with the next tile fetched ahead"
+    more_loads = "with {many} loads in flight where there were {few}"
+    chain = " {chased} of it is for loads whose address comes from another load."
+    several = "Where warps wait, {few} loads are under way already: issue twice as many, or run more warps."
+    copies = "Start the asynchronous copies of the next tile before computing on this one, and wait only for the oldest."
+    next_tile = "Load the next tile while computing on this one (registers, or cp.async into a second buffer)."
+    next_round = "Load what the next round of the loop needs while computing on this one."
+    independent = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
+    break_chain = (
+        "Break the chain: compute addresses instead of loading them, follow several chains at once, or store what is needed next to the "
+        "index."
+    )
+    found = "Threads stand still until data arrive from memory, and too few loads are under way to cover that: {waiting} of a warp's time.{chain}"
+    look_for = "Several LDG in a row before the first use; long scoreboard shrinks, issue slots and memory throughput rise."
+    code = "In the loop, a load's address comes from the load before it: each waits for the full latency of memory."
+    code_advice = "Compute the address instead of loading it, or follow several chains at once."
+    code_look_for = "Long scoreboard is the largest stall while no memory level is busy."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     part = blame(profile, "long_scoreboard", ("global", "texture"))
     waiting = model.waiting("long_scoreboard") * part
     measured = stall_fact(profile, "long_scoreboard", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"Warps wait for global loads for only {units.percent(waiting)} of their time.",
-            measured,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     busiest, busy = model.busiest(
         "lsu", "l1_tag", "l1_data", "l1_writeback", "l1", "fill", "l2", "dram"
     )
     if busy >= SATURATED.value:
         return ruled_out(
             ID,
-            f"{RESOURCES[busiest][2][:1].upper()}{RESOURCES[busiest][2][1:]} is {units.percent(busy)} busy: loads wait for bandwidth, not for "
-            "latency.",
+            Words.bandwidth.format(unit=capital(RESOURCES[busiest][2]), busy=units.percent(busy)),
             measured,
         )
     if not is_coalesced(profile) and memory_load(model) > 0.5:
-        return ruled_out(
-            ID,
-            "Scattered accesses keep memory busy, which is why loads are late: see uncoalesced-global-access.",
-            measured,
-        )
+        return ruled_out(ID, Words.scattered, measured)
     if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(
-            ID,
-            "Loads are late because they wait in line behind atomic updates: see atomic-contention.",
-            measured,
-        )
+        return ruled_out(ID, Words.atomics, measured)
     # What is spent in queues stays: more loads in flight only make them longer.
     queued = model.queued("long_scoreboard")
     # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
@@ -115,42 +139,26 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     left = 1 - (1 - queued) * (staged + (part - staged) * (1 - more))
     ahead = staged > part / 2
     few, many = units.significant(now, 2), units.significant(now / more, 2)
-    how = (
-        "with the next tile fetched ahead"
-        if ahead
-        else f"with {many} loads in flight where there were {few}"
-    )
+    how = Words.tile_ahead if ahead else Words.more_loads.format(many=many, few=few)
     removal = Removal(how, stalls={"long_scoreboard": left})
     chased = dependent_loads(profile)
-    chain = (
-        f" {units.percent(chased)} of it is for loads whose address comes from another load."
-        if chased >= 0.1
-        else ""
-    )
-    several = f"Where warps wait, {few} loads are under way already: issue twice as many, or run more warps."
+    chain = Words.chain.format(chased=units.percent(chased)) if chased >= 0.1 else ""
+    several = Words.several.format(few=few)
     advice = [several] if now >= 2 else []
     if figures.executed(profile, ("copy",)):
-        advice.append(
-            "Start the asynchronous copies of the next tile before computing on this one, and wait only for the oldest."
-        )
+        advice.append(Words.copies)
     elif figures.executed(profile, ("shared",)) != 0:
-        advice.append(
-            "Load the next tile while computing on this one (registers, or cp.async into a second buffer)."
-        )
+        advice.append(Words.next_tile)
     else:
-        advice.append("Load what the next round of the loop needs while computing on this one.")
+        advice.append(Words.next_round)
     if now < 2:
-        one = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
+        one = Words.independent
         advice.insert(1 if ahead else 0, one)
     if chased >= 0.5:
-        advice.insert(
-            0,
-            "Break the chain: compute addresses instead of loading them, follow several chains at once, or store what is needed next to the index.",
-        )
+        advice.insert(0, Words.break_chain)
     return finding(
         ID,
-        f"Threads stand still until data arrive from memory, and too few loads are under way to cover that: {units.percent(waiting)} of a warp's "
-        f"time.{chain}",
+        Words.found.format(waiting=units.percent(waiting), chain=chain),
         model.without(removal),
         (
             measured,
@@ -161,10 +169,31 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "l1_hit_rate"),
         ),
         advice,
-        "Several LDG in a row before the first use; long scoreboard shrinks, issue slots and memory throughput rise.",
+        Words.look_for,
         confidence="high" if waiting >= 0.3 else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global", "texture")),
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.SYMPTOM
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    dependent = _code.dependent_loads(facts.main)
+    loads = sum(i.base in GLOBAL_LOADS for i in facts.main.code)
+    if not dependent or len(dependent) * 2 < loads:
+        return None
+    in_flight = facts.main.loads_in_flight
+    return StaticFinding(
+        ID, "likely" if in_flight <= 1 else "possible",
+        Words.code,
+        (
+            evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", 0, ">"),
+            evidence("loads_in_flight", "Loads in flight a thread", in_flight, "count", "Most that one thread can have outstanding in the loop."),
+        ),
+        Words.code_advice, Words.code_look_for, locations(dependent, "dependent loads"),
+    )  # fmt: skip
 
 
 def _staged_part(profile: Profile) -> float:

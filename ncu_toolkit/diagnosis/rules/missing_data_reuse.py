@@ -42,29 +42,40 @@ from ncu_toolkit.diagnosis.rules._access import (
     is_coalesced,
     shared_wavefront_part,
 )
+from ncu_toolkit.diagnosis.rules._code import (
+    FP32_BALANCE,
+    KernelFacts,
+    StaticFinding,
+    evidence,
+    locations,
+    memory_levels,
+)
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     WEAK_STALL,
     Threshold,
-    abstain,
     blame,
     fact,
     finding,
     keep,
     load_fact,
     locate_stall,
-    missing,
+    pipe_part,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import MEMORY, RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
 ID: Final = "missing-data-reuse"
 TITLE: Final = "Missing data reuse"
 REQUIRES: Final = ("load_reuse",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate", "l1_fill_sectors")
+NCU: Final = (("CPIStall", "long scoreboard"),)
+CODE_RANK: Final = 4
+open_in_code = memory_levels
 REUSE: Final = Threshold(
     4.0,
     "staging an element costs a store and a load, so a reuse of 2 breaks even and 4 leaves half as profit",
@@ -75,9 +86,40 @@ REUSE: Final = Threshold(
 ON_CHIP: Final = (1 + 1 / 4) / 2
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    once = "Loads ask for few bytes twice."
+    other_blocks = (
+        "What is loaded again is loaded by other blocks: L1 of an SM serves almost none of it a second time. A tile a block would not help; "
+        "larger tiles or another order of blocks may."
+    )
+    scattered = "Lanes are scattered, which inflates the traffic: coalesce first, then count again."
+    broadcasts = "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure."
+    chased = "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic."
+    few = "Data are reused from the caches, and warps wait on global memory for only {waiting} of their time."
+    idle = (
+        "No level of memory is busy (at most {busy}): latency is the limit, not repeated traffic."
+    )
+    found_by_lanes = "The same data are loaded about {asked} times over from the caches or memory instead of being kept close by; "
+    found = "L1 is asked for about {reuse} bytes, in whole sectors, for each byte that memory must deliver; "
+    larger_tile = (
+        "Make the tile that a block shares larger, or keep what is loaded again beside it."
+    )
+    tile = "Load each tile into shared memory once a block, synchronise, and compute from there."
+    several = "Let each thread compute several results, so that one loaded value feeds several operations from a register."
+    look_for = (
+        "Global load instructions fall by the tile's width; waiting moves from long scoreboard and lg throttle to shared memory, then to "
+        "arithmetic."
+    )
+    code = (
+        "The loop asks global memory for each byte of the problem about {times} times: it does {requested} operations a byte where the "
+        "problem has {needed}."
+    )
+    code_advice = "Stage tiles in shared memory and keep a patch of results a thread in registers."
+    code_look_for = "Far more sectors from L1 and L2 than the problem has; long scoreboard at LDG."
+    asked = "Lanes times bytes over global loads, for each byte that device memory must deliver; scattered sectors do not count."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     reuse = figures.value(profile, "load_reuse") or 0.0
     measured = fact(
         profile,
@@ -87,53 +129,27 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ">=",
     )
     if reuse < REUSE.value:
-        return ruled_out(ID, "Loads ask for few bytes twice.", measured)
+        return ruled_out(ID, Words.once, measured)
     within = _reuse_within(profile)
     if within is not None and within < COMPULSORY.value:
-        return ruled_out(
-            ID,
-            "What is loaded again is loaded by other blocks: L1 of an SM serves almost none of it a second time. A tile a block would not help; "
-            "larger tiles or another order of blocks may.",
-            measured,
-            fact(profile, "l1_hit_rate"),
-        )
+        return ruled_out(ID, Words.other_blocks, measured, fact(profile, "l1_hit_rate"))
     asked = _asked_again(profile)
     if not is_coalesced(profile) and (asked is None or asked < REUSE.value):
-        return ruled_out(
-            ID,
-            "Lanes are scattered, which inflates the traffic: coalesce first, then count again.",
-            fact(profile, "global_sector_excess"),
-        )
+        return ruled_out(ID, Words.scattered, fact(profile, "global_sector_excess"))
     if is_broadcast(profile):
-        return ruled_out(
-            ID,
-            "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure.",
-            measured,
-        )
+        return ruled_out(ID, Words.broadcasts, measured)
     if dependent_loads(profile) >= 0.5:
-        return ruled_out(
-            ID,
-            "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic.",
-            measured,
-        )
+        return ruled_out(ID, Words.chased, measured)
     waiting = global_waiting(profile, model) if model.stalls else 1.0
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"Data are reused from the caches, and warps wait on global memory for only {units.percent(waiting)} of their time.",
-            measured,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     busiest, busy = _busiest_with_loads(profile, model)
     if busy < BUSY.value and model.waiting("lg_throttle") < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"No level of memory is busy (at most {units.percent(busy)}): latency is the limit, not repeated traffic.",
-            measured,
-        )
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
     hit = figures.value(profile, "l1_hit_rate") or 0.0
     beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
     left = hit * ON_CHIP + (1 - hit) * beyond
-    own = _global_part(profile)
+    own = pipe_part(profile, "global", 1.0)
     on_chip = keep(own, ON_CHIP)
     moved, compulsory = (
         figures.value(profile, "dram_bytes"),
@@ -164,9 +180,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     return finding(
         ID,
         (
-            f"The same data are loaded about {units.significant(asked, 2)} times over from the caches or memory instead of being kept close by; "
+            Words.found_by_lanes.format(asked=units.significant(asked, 2))
             if asked is not None
-            else f"L1 is asked for about {units.significant(reuse, 2)} bytes, in whole sectors, for each byte that memory must deliver; "
+            else Words.found.format(reuse=units.significant(reuse, 2))
         )
         + f"{where} is {units.percent(used)} busy with it.",
         model.without(removal),
@@ -180,21 +196,40 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "dram_per_compulsory"),
         ),
         (
-            "Make the tile that a block shares larger, or keep what is loaded again beside it."
-            if figures.executed(profile, ("shared", "copy"))
-            else "Load each tile into shared memory once a block, synchronise, and compute from there.",
-            "Let each thread compute several results, so that one loaded value feeds several operations from a register.",
+            Words.larger_tile if figures.executed(profile, ("shared", "copy")) else Words.tile,
+            Words.several,
         ),
-        "Global load instructions fall by the tile's width; waiting moves from long scoreboard and lg throttle to shared memory, then to arithmetic.",
+        Words.look_for,
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
 
 
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region, needed = facts.main, facts.intensity
+    requested = region.flops_per_global_byte
+    if not requested or needed is None or region.shared_load_bytes:
+        return None
+    times = needed / requested
+    if not requested < FP32_BALANCE <= needed or times < REUSE.value:
+        return None
+    return StaticFinding(
+        ID, "likely",
+        Words.code.format(times=units.count(times), requested=units.significant(requested), needed=units.significant(needed)),
+        (
+            evidence("requested_intensity", "Operations a requested byte", requested, "",
+                     "In the loop, before any cache.", FP32_BALANCE, "<"),
+            evidence("problem_intensity", "Operations a compulsory byte", needed, "",
+                     "Of the problem, each input read once and each output written once."),
+        ),
+        Words.code_advice, Words.code_look_for, locations([i for i in region.code if i.base in GLOBAL_LOADS], "global loads"),
+    )  # fmt: skip
+
+
 def _asked_fact(asked: float | None) -> Evidence | None:
     if asked is None:
         return None
-    meaning = "Lanes times bytes over global loads, for each byte that device memory must deliver; scattered sectors do not count."
+    meaning = Words.asked
     return Evidence("lane_reuse", "Loads by lanes per compulsory byte", asked, "ratio", meaning)
 
 
@@ -220,7 +255,7 @@ def _busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]
     """The memory unit that global accesses keep busiest, without what shared memory does in the
     units that both pass."""
     own = {
-        "lsu": _global_part(profile),
+        "lsu": pipe_part(profile, "global", 1.0),
         "l1_data": 1 - shared_wavefront_part(profile)
         if profile.value("shared_wavefronts")
         else 1.0,
@@ -228,13 +263,3 @@ def _busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]
     own["l1_writeback"] = own["l1_data"]
     loads = {name: model.busy(name) * own.get(name, 1.0) for name in MEMORY if name in model.loads}
     return max(loads.items(), key=lambda item: item[1], default=("", 0.0))
-
-
-def _global_part(profile: Profile) -> float:
-    """Global loads among all instructions of the load/store pipe; all of it where the mix was not
-    collected."""
-    mine, all_of_them = (
-        figures.executed(profile, ("global",)),
-        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
-    )
-    return mine / all_of_them if mine is not None and all_of_them else 1.0

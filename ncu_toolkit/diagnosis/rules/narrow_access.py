@@ -34,38 +34,48 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
+    ENOUGH,
     dependent_loads,
     global_waiting,
     is_coalesced,
     loads_in_flight,
     queued_behind_atomics,
 )
+from ncu_toolkit.diagnosis.rules._code import (
+    KernelFacts,
+    StaticFinding,
+    evidence,
+    locations,
+    memory,
+)
 from ncu_toolkit.diagnosis.rules._support import (
+    LOW_OCCUPANCY,
+    ONE_WAVE,
     SATURATED,
     WEAK_STALL,
     Threshold,
-    abstain,
     blame,
+    capital,
     fact,
     finding,
     keep,
     locate_stall,
-    missing,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.rules.grid_too_small import FILLED
-from ncu_toolkit.diagnosis.rules.low_occupancy import LOW
-from ncu_toolkit.diagnosis.rules.memory_latency import ENOUGH
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel, queue_share
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
 
 ID: Final = "narrow-access"
 TITLE: Final = "Narrow memory accesses"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
+NCU: Final = (("MemoryCacheAccessPattern", ""), ("CPIStall", "long scoreboard"))
+CODE_RANK: Final = 13
 NARROW: Final = Threshold(
     4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)"
 )
@@ -76,16 +86,42 @@ WIDEST: Final = 16.0
 AROUND: Final = 5
 #: Name of the evidence for a grid whose threads run all at once: those that move more would be
 #: fewer, with as many bytes under way as before, unless each of them runs along the row in a loop
-#: of its own. So a cause that adds loads to each thread is the surer one (diagnose.ranked).
+#: of its own. So a cause that adds loads to each thread is the surer one (`specificity`).
 ALL_AT_ONCE: Final = "waves"
 REUSE: Final = Threshold(
     4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse"
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    none = "The kernel does not load from global memory."
+    wide = "Loads are wider than four bytes a lane."
+    few = "Warps wait on global memory for only {waiting} of their time."
+    scattered = (
+        "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first."
+    )
+    chased = "{chased} of the waiting is for loads whose address another load delivers: they cannot be widened."
+    atomics = (
+        "Loads are late because they wait in line behind atomic updates: see atomic-contention."
+    )
+    few_warps = "A word a lane is what most kernels load; too little is under way because only {occupancy} of the warps fit: see low-occupancy."
+    short_blocks = "A word a lane is what most kernels load; too little is under way because blocks end as fast as they start: see launch-overhead."
+    reused = (
+        "The same bytes are loaded many times; loading them once saves more than loading them wide."
+    )
+    found = "Each thread moves only {width} bytes by one memory instruction where 16 are possible, so too little data is under way at a time."
+    widen = "{verbs} where rows are 16-byte aligned, with a scalar path for the rest."
+    neighbours = "Let each thread work on {elements} neighbouring elements, or issue four independent loads before the first use."
+    along_loop = (
+        "Widen along a loop that each thread runs, not by taking threads away: the grid does not fill the GPU as it is.",
+    )
+    code = "Every global load moves {mean} bytes a thread or fewer where 16 are possible."
+    code_advice = "Load and store float4 where neighbouring elements belong to one thread and are 16-byte aligned."
+    code_look_for = "Long scoreboard or LG throttle at LDG while DRAM is not near its roof."
+    look_for = "{swaps}; one memory instruction where there were {times}; DRAM throughput up."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     width = figures.value(profile, "load_bytes_per_lane") or figures.value(
         profile, "store_bytes_per_lane"
     )
@@ -93,59 +129,40 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         profile, "load_bytes_per_lane", "Bytes that a lane loads by one instruction.", NARROW, "<="
     )
     if width is None:
-        return ruled_out(ID, "The kernel does not load from global memory.")
+        return ruled_out(ID, Words.none)
     if width > NARROW.value:
-        return ruled_out(ID, "Loads are wider than four bytes a lane.", measured)
+        return ruled_out(ID, Words.wide, measured)
     waiting = global_waiting(profile, model)
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID,
-            f"Warps wait on global memory for only {units.percent(waiting)} of their time.",
-            measured,
-        )
+        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     if not is_coalesced(profile):
-        return ruled_out(
-            ID,
-            "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first.",
-            fact(profile, "global_sector_excess"),
-        )
+        return ruled_out(ID, Words.scattered, fact(profile, "global_sector_excess"))
     chased = dependent_loads(profile)
     if chased >= 0.5:
-        return ruled_out(
-            ID,
-            f"{units.percent(chased)} of the waiting is for loads whose address another load delivers: they cannot be widened.",
-            measured,
-        )
+        return ruled_out(ID, Words.chased.format(chased=units.percent(chased)), measured)
     if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(
-            ID,
-            "Loads are late because they wait in line behind atomic updates: see atomic-contention.",
-            measured,
-        )
+        return ruled_out(ID, Words.atomics, measured)
     occupancy, waves = figures.value(profile, "theoretical_occupancy"), profile.value("waves")
-    at_once = waves is not None and waves < FILLED.value
-    if width >= NARROW.value and occupancy is not None and occupancy < LOW.value and not at_once:
+    at_once = waves is not None and waves < ONE_WAVE.value
+    if (
+        width >= NARROW.value
+        and occupancy is not None
+        and occupancy < LOW_OCCUPANCY.value
+        and not at_once
+    ):
         return ruled_out(
             ID,
-            f"A word a lane is what most kernels load; too little is under way because only {units.percent(occupancy)} of the warps fit: "
-            "see low-occupancy.",
+            Words.few_warps.format(occupancy=units.percent(occupancy)),
             measured,
-            fact(profile, "theoretical_occupancy", "", LOW, "<"),
+            fact(profile, "theoretical_occupancy", "", LOW_OCCUPANCY, "<"),
         )
     if width >= NARROW.value and model.busy("blocks") >= SATURATED.value:
         return ruled_out(
-            ID,
-            "A word a lane is what most kernels load; too little is under way because blocks end as fast as they start: see launch-overhead.",
-            measured,
-            fact(profile, "block_rate", "", SATURATED, "<"),
+            ID, Words.short_blocks, measured, fact(profile, "block_rate", "", SATURATED, "<")
         )
     reuse = figures.value(profile, "load_reuse")
     if reuse is not None and reuse >= REUSE.value:
-        return ruled_out(
-            ID,
-            "The same bytes are loaded many times; loading them once saves more than loading them wide.",
-            fact(profile, "load_reuse"),
-        )
+        return ruled_out(ID, Words.reused, fact(profile, "load_reuse"))
     left = width / WIDEST
     memory = figures.value(profile, "kind_share:global") or 0.0
     around = sum(
@@ -172,8 +189,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Each thread moves only {units.significant(width)} bytes by one memory instruction where 16 are possible, so too little data is under "
-        "way at a time.",
+        Words.found.format(width=units.significant(width)),
         model.without(removal),
         (
             measured,
@@ -181,24 +197,50 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "long_scoreboard"),
             stall_fact(profile, "lg_throttle"),
             fact(profile, "dram_utilization"),
-            fact(profile, ALL_AT_ONCE, "", FILLED, "<") if at_once else None,
+            fact(profile, ALL_AT_ONCE, "", ONE_WAVE, "<") if at_once else None,
         ),
         (
-            f"{_verbs(profile)} where rows are 16-byte aligned, with a scalar path for the rest.",
-            f"Let each thread work on {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four independent loads before the "
-            "first use.",
-            *(
-                (
-                    "Widen along a loop that each thread runs, not by taking threads away: the grid does not fill the GPU as it is.",
-                )
-                if at_once
-                else ()
-            ),
+            Words.widen.format(verbs=_verbs(profile)),
+            Words.neighbours.format(elements=units.significant(max(4.0, 1 / left), 2)),
+            *(Words.along_loop if at_once else ()),
         ),
         _look_for(profile, left),
         confidence="medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    """Wider accesses of a grid that runs all at once may only take threads away."""
+    at_once = any(evidence.metric == ALL_AT_ONCE for evidence in finding.evidence)
+    return Specificity.SHADOW if at_once else Specificity.CHANGE
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region = facts.main
+    everywhere = [i for i in facts.function.instructions if i.base in GLOBAL_LOADS | GLOBAL_STORES]
+    # A kernel with a wide path is taken to use it: its narrow code is for what is left over.
+    if any(i.bulk_copies for i in facts.regions) or any(
+        attribution.width(i.opcode) > NARROW.value for i in everywhere
+    ):
+        return None
+    mean = region.mean_width(GLOBAL_LOADS)
+    busiest = max(region.cycles.values(), default=0.0)
+    if mean is None or (mean == NARROW.value and region.memory_cycles < busiest):
+        return None
+    loads = [i for i in region.code if i.base in GLOBAL_LOADS]
+    if len(_code.dependent_loads(region)) * 2 > len(loads):
+        return None
+    return StaticFinding(
+        ID, "possible",
+        Words.code.format(mean=units.significant(mean)),
+        (
+            evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", NARROW.value, "<="),
+            evidence("bytes_in_flight", "Bytes in flight a thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
+            memory(region),
+        ),
+        Words.code_advice, Words.code_look_for, locations(loads, "global loads"),
+    )  # fmt: skip
 
 
 def _verbs(profile: Profile) -> str:
@@ -212,8 +254,7 @@ def _verbs(profile: Profile) -> str:
         for verb, width in (("load", loads), ("store", stores))
         if width is not None and width <= 2 * NARROW.value
     ]
-    words = " and ".join(narrow) or "load"
-    return f"{words[:1].upper()}{words[1:]} float4, int4 or uint4"
+    return f"{capital(' and '.join(narrow) or 'load')} float4, int4 or uint4"
 
 
 def _look_for(profile: Profile, left: float) -> str:
@@ -230,7 +271,7 @@ def _look_for(profile: Profile, left: float) -> str:
         for base in ("LDG", "STG")
         if (names := _plain(narrow, base))
     ]
-    return f"{', '.join(swaps)}; one memory instruction where there were {units.significant(1 / left, 2)}; DRAM throughput up."
+    return Words.look_for.format(swaps=", ".join(swaps), times=units.significant(1 / left, 2))
 
 
 def _plain(opcodes: list[str], base: str) -> list[str]:

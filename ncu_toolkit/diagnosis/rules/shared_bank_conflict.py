@@ -37,35 +37,51 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._access import WORD, atomic_wavefronts, shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
     Threshold,
-    abstain,
     at,
     blame,
     fact,
     finding,
     keep,
     locate,
-    missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "shared-bank-conflict"
 TITLE: Final = "Shared-memory bank conflicts"
 REQUIRES: Final = ("shared_conflict_excess",)
 OPTIONAL: Final = ("stalls", "l1_data_pipe_active", "shared_wavefronts")
+NCU: Final = (
+    ("UncoalescedSharedAccess", ""), ("SharedMemoryConflicts", ""), ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"),
+)  # fmt: skip
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts"
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    free = "Shared memory is accessed in close to as few passes as possible."
+    found = "Threads of a warp collide in shared memory: accesses take {ways} as many passes as a conflict-free layout would."
+    look_for = "Wavefronts fall to the ideal{at}; short scoreboard and MIO throttle shrink."
+    open = "Whether shared-memory accesses conflict in their banks."
+    lanes = (
+        "Let neighbouring lanes touch neighbouring words: change which lane takes which elements, for instance two groups of four floats far "
+        "apart for each thread in place of eight in a row, or threads that stay side by side in place of a stride."
+    )
+    rows = (
+        "Where each lane is in another row of the tile: pad its rows by one element (by four floats where they are read as float4), or XOR "
+        "the column index with the row index when storing and when reading. Lanes in the same row all move by as much, which leaves their "
+        "conflicts."
+    )
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     excess = figures.value(profile, "shared_conflict_excess") or 0.0
     measured = fact(
         profile,
@@ -75,9 +91,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         ">",
     )
     if excess <= EXCESS.value:
-        return ruled_out(
-            ID, "Shared memory is accessed in close to as few passes as possible.", measured
-        )
+        return ruled_out(ID, Words.free, measured)
     left = 1 - excess
     shared = ("shared",)
     data = keep(shared_wavefront_part(profile) * (1 - atomic_wavefronts(profile)[0]), left)
@@ -100,7 +114,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Threads of a warp collide in shared memory: accesses take {units.ratio(ways)} as many passes as a conflict-free layout would.",
+        Words.found.format(ways=units.ratio(ways)),
         model.without(removal),
         (
             measured,
@@ -110,7 +124,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "mio_throttle"),
         ),
         _advice(profile),
-        f"Wavefronts fall to the ideal{at(places)}; short scoreboard and MIO throttle shrink.",
+        Words.look_for.format(at=at(places)),
         confidence="high"
         if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions)
         else "medium",
@@ -118,17 +132,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
 
 
+def open_in_code(facts: KernelFacts) -> str:
+    return Words.open if facts.has("shared") else ""
+
+
 def _advice(profile: Profile) -> tuple[str, ...]:
     """What to try, the likelier first: lanes that all meet in one bank lie whole rows apart, those
     that meet in a few lie apart within a row."""
-    lanes = (
-        "Let neighbouring lanes touch neighbouring words: change which lane takes which elements, for instance two groups of four floats far apart "
-        "for each thread in place of eight in a row, or threads that stay side by side in place of a stride."
-    )
-    rows = (
-        "Where each lane is in another row of the tile: pad its rows by one element (by four floats where they are read as float4), or XOR the "
-        "column index with the row index when storing and when reading. Lanes in the same row all move by as much, which leaves their conflicts."
-    )
+    lanes = Words.lanes
+    rows = Words.rows
     return (rows, lanes) if _whole_rows(profile) else (lanes, rows)
 
 

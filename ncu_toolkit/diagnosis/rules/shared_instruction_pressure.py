@@ -36,32 +36,46 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._access import WORD
+from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
+from ncu_toolkit.diagnosis.rules._code import (
+    FP32_BALANCE,
+    KernelFacts,
+    StaticFinding,
+    cycles,
+    evidence,
+    locations,
+    place,
+)
 from ncu_toolkit.diagnosis.rules._roof import NEAR
 from ncu_toolkit.diagnosis.rules._support import (
-    NOISE,
     STALL,
     WEAK_STALL,
     WORTH,
-    abstain,
     blame,
+    capital,
     fact,
     finding,
     keep,
-    locate,
+    locate_executed,
     locate_stall,
-    missing,
+    pipe_part,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.rules.tensor_core_unused import MULTIPLY_ADDS, is_multiply_add
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Location, Profile, Ruled
+from ncu_toolkit.diagnosis.time_model import NOISE, Removal, TimeModel
+from ncu_toolkit.model import Evidence, Finding, Location, NoFinding, Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.cost import NEVER
 
 ID: Final = "shared-instruction-pressure"
 TITLE: Final = "Shared-memory instruction pressure"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "shared_conflict_excess", "lsu_pipe_active")
+NCU: Final = (("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"))
+WAITS: Final = {"short_scoreboard": "", "mio_throttle": ""}
+CODE_RANK: Final = 11
+#: Shared-memory cycles for each cycle of arithmetic from which the shared-memory path is the limit.
+SHARED_RATIO: Final = 1.0
 #: What stays after one step: doubling one side of the register patch halves that operand's loads
 #: for each multiply-add, and a second step in the other direction does so again; one such step is
 #: what a prediction may count on where loads are wide already.
@@ -75,9 +89,49 @@ WIDE_ENOUGH: Final = 0.8
 LARGEST: Final = 7
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    none = "The kernel does not use shared memory."
+    few = "Warps wait on shared memory for only {waiting} of their time."
+    balanced = (
+        "Without its conflicts, shared memory would be less busy than the arithmetic it feeds."
+    )
+    look_for = "Fewer LDS and STS for the same arithmetic; {falls}."
+    ratio_meaning = "From 1 on, arithmetic waits for operands."
+    width_meaning = "Bytes a thread loads by one instruction; 16 at most."
+    code = "In the {place} the path from shared memory to the registers needs {shared} cycles a warp, arithmetic {arithmetic}."
+    code_advice = (
+        "Compute a larger patch of results a thread from registers, and load 16 bytes at a time."
+    )
+    code_look_for = "MIO throttle and short scoreboard at LDS."
+    wider = "Accesses move {width} bytes a lane: at {widest:g} bytes, {gone} of them go"
+    patch = "Doubling one side of the patch of results that a thread computes halves what it loads for each multiply-add"
+    counted = "; {fewer} fewer are counted, as with still fewer the pipes that shared memory feeds are the busier ones"
+    tensor_tile = "Let each warp compute a larger tile (64x64 and more), so that a fragment feeds several matrix instructions."
+    registers = "Keep running values in registers, and exchange values between the lanes of a warp by shuffles (__shfl_sync)."
+    small_patch = "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds."
+    larger_patch = (
+        "Registers hold about {side:.0f} x {side:.0f} results a thread, by the multiply-adds for each value loaded: double one side, up to "
+        "8x8."
+    )
+    largest = (
+        "Each value loaded feeds as many multiply-adds as in a patch of {side:.0f} x {side:.0f}: more needs a tile for each warp whose "
+        "values lanes share by broadcast, or tensor cores."
+    )
+    wide = "{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128)."
+    keep_operand = "Keep the operand that stays the same in a register across the inner loop."
+    waiting_meaning = "Share of MIO throttle and short scoreboard that shared-memory instructions cause, from the samples and what they wait for."
+    issue = "Issue slots are the limit, and {share} of the instructions that fill them only move values between shared memory and registers."
+    queue = (
+        "Threads load from shared memory so often that the queue to it is full: {queue} of a warp's time goes by waiting for room in it, and "
+        "{results} waiting for what was loaded."
+    )
+    late = "Threads stop for what they load from shared memory, {results} of a warp's time: too little arithmetic is between to cover it"
+    in_queue = "; {queue} more goes by in the queue."
+    fewer = "fewer instructions altogether, and a larger part of them arithmetic"
+    shrinks = "{stall} shrinks and issue slots fill"
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     shared = ("shared",)
     parts = {
         reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")
@@ -89,13 +143,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         figures.value(profile, "kind_share:shared") or 0.0,
     )
     if used == 0:
-        return ruled_out(ID, "The kernel does not use shared memory.")
+        return ruled_out(ID, Words.none)
     crowding = model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     crowded = waiting < WEAK_STALL.value
     if crowded and not crowding:
         return ruled_out(
             ID,
-            f"Warps wait on shared memory for only {units.percent(waiting)} of their time.",
+            Words.few.format(waiting=units.percent(waiting)),
             stall_fact(profile, "mio_throttle"),
             stall_fact(profile, "short_scoreboard"),
         )
@@ -109,15 +163,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     left = max(step, _balance_point(model, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
         return ruled_out(
-            ID,
-            "Without its conflicts, shared memory would be less busy than the arithmetic it feeds.",
-            fact(profile, "l1_data_pipe_active"),
-            fact(profile, "issue_active"),
+            ID, Words.balanced, fact(profile, "l1_data_pipe_active"), fact(profile, "issue_active")
         )
     # Conflicts are another rule's: only the passes that a conflict-free layout also needs are
     # claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
-    part_of_pipe = _shared_part(profile)
+    part_of_pipe = pipe_part(profile, "shared", 1.0)
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
@@ -142,20 +193,71 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "shared_conflict_excess"),
         ),
         _advice(profile),
-        f"Fewer LDS and STS for the same arithmetic; {_falls(waits)}.",
+        Words.look_for.format(falls=_falls(waits)),
         confidence="high" if waiting >= STALL.value else "medium",
         locations=_locations(profile, waits),
     )
 
 
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region = facts.main
+    shared, arithmetic = region.cycles.get("shared", 0.0), region.arithmetic_cycles
+    # Where each byte feeds much arithmetic it comes from L2 mostly, at twice the rate of device
+    # memory or more.
+    reused = region.flops_per_global_byte is None or region.flops_per_global_byte >= FP32_BALANCE
+    memory_floor = region.memory_cycles / (2 if reused else 1)
+    if not region.shared_load_bytes or shared < max(
+        SHARED_RATIO * arithmetic, memory_floor, 0.0 if arithmetic else region.cycles["issue"]
+    ):
+        return None
+    ratio = shared / arithmetic if arithmetic else None
+    used = [
+        i for i in region.code if attribution.kind(i.opcode) == "shared" and i.predicate != NEVER
+    ]
+    width = region.mean_width(frozenset({"LDS", "LDSM"}))
+    shown = [
+        cycles(region, "shared", "Shared-memory path"),
+        evidence(
+            "arithmetic_cycles",
+            "Arithmetic",
+            arithmetic,
+            "cycles",
+            "Cycles of the busiest floating-point pipe.",
+        ),
+    ]
+    if ratio is not None:
+        meaning = Words.ratio_meaning
+        shown.append(
+            evidence(
+                "shared_ratio",
+                "Shared-memory cycles per arithmetic cycle",
+                ratio,
+                "ratio",
+                meaning,
+                SHARED_RATIO,
+                ">=",
+            )
+        )
+    if width is not None:
+        meaning = Words.width_meaning
+        shown.append(evidence("shared_width", "Mean width of a shared load", width, "B", meaning))
+    product = region.share("fp32", "fp16", "fp64") >= MULTIPLY_ADDS.value
+    return StaticFinding(
+        ID, "likely" if ratio is not None and ratio >= 2 * SHARED_RATIO and product else "possible",
+        Words.code.format(place=place(region), shared=units.significant(shared), arithmetic=units.significant(arithmetic)),
+        tuple(shown),
+        Words.code_advice, Words.code_look_for, locations(used, "shared-memory instructions"),
+    )  # fmt: skip
+
+
 def _basis(width: float, step: float, left: float) -> str:
     """Where the number of instructions that go comes from, in words."""
+    said = Words.patch
     if step < STEP:
-        said = f"Accesses move {units.significant(width)} bytes a lane: at {WIDEST:g} bytes, {units.percent(1 - step, 2)} of them go"
-    else:
-        said = "Doubling one side of the patch of results that a thread computes halves what it loads for each multiply-add"
+        gone = units.percent(1 - step, 2)
+        said = Words.wider.format(width=units.significant(width), widest=WIDEST, gone=gone)
     if left > step:
-        said += f"; {units.percent(1 - left, 2)} fewer are counted, as with still fewer the pipes that shared memory feeds are the busier ones"
+        said += Words.counted.format(fewer=units.percent(1 - left, 2))
     return f"{said}."
 
 
@@ -170,40 +272,21 @@ def _balance_point(model: TimeModel, conflict_free: float, share: float, left: f
     return min(1.0, others / data) if data else 0.0
 
 
-def _shared_part(profile: Profile) -> float:
-    mine, all_of_them = (
-        figures.executed(profile, ("shared",)),
-        figures.executed(profile, ("global", "copy", "local", "shared", "shuffle", "atomic")),
-    )
-    return mine / all_of_them if mine is not None and all_of_them else 1.0
-
-
 def _advice(profile: Profile) -> tuple[str, ...]:
     """What the profile does not show as done: a patch of results as large as registers hold,
     accesses of 16 bytes, an operand that is kept."""
     said = []
     side, tensor = patch_side(profile), figures.executed(profile, ("tensor",))
     if tensor:
-        said.append(
-            "Let each warp compute a larger tile (64x64 and more), so that a fragment feeds several matrix instructions."
-        )
+        said.append(Words.tensor_tile)
     elif side is None:
-        said.append(
-            "Keep running values in registers, and exchange values between the lanes of a warp by shuffles (__shfl_sync)."
-        )
+        said.append(Words.registers)
     elif side < 2:
-        said.append(
-            "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds."
-        )
+        said.append(Words.small_patch)
     elif side < LARGEST:
-        said.append(
-            f"Registers hold about {side:.0f} x {side:.0f} results a thread, by the multiply-adds for each value loaded: double one side, up to 8x8."
-        )
+        said.append(Words.larger_patch.format(side=side))
     else:
-        said.append(
-            f"Each value loaded feeds as many multiply-adds as in a patch of {side:.0f} x {side:.0f}: more needs a tile for each warp whose values "
-            "lanes share by broadcast, or tensor cores."
-        )
+        said.append(Words.largest.format(side=side))
     widths = {
         "Read": figures.value(profile, "shared_load_bytes_per_lane"),
         "write": figures.value(profile, "shared_store_bytes_per_lane"),
@@ -212,12 +295,10 @@ def _advice(profile: Profile) -> tuple[str, ...]:
         verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
     ]
     if narrow and not tensor:
-        words = " and ".join(narrow)
-        said.append(
-            f"{words[:1].upper()}{words[1:]} shared memory 16 bytes at a time (float4: LDS.128, STS.128)."
-        )
+        verbs = capital(" and ".join(narrow))
+        said.append(Words.wide.format(verbs=verbs))
     if side is not None and side < 2:
-        said.append("Keep the operand that stays the same in a register across the inner loop.")
+        said.append(Words.keep_operand)
     return tuple(said)
 
 
@@ -239,7 +320,7 @@ def patch_side(profile: Profile) -> float | None:
 
 def _attributed(waiting: float) -> Evidence:
     """The share that the finding names: of both stalls, what is for shared memory."""
-    meaning = "Share of MIO throttle and short scoreboard that shared-memory instructions cause, from the samples and what they wait for."
+    meaning = Words.waiting_meaning
     return Evidence(
         "shared_waiting",
         "Waiting for shared memory",
@@ -262,27 +343,18 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return (
-            f"Issue slots are the limit, and {units.percent(share)} of the instructions that fill them only move values between shared memory and "
-            "registers."
-        )
+        return Words.issue.format(share=units.percent(share))
     if _queued(waits):
-        return (
-            f"Threads load from shared memory so often that the queue to it is full: {units.percent(queue)} of a warp's time goes by waiting for "
-            f"room in it, and {units.percent(results)} waiting for what was loaded."
-        )
-    return (
-        f"Threads stop for what they load from shared memory, {units.percent(results)} of a warp's time: too little arithmetic is between to cover it"
-        + (f"; {units.percent(queue)} more goes by in the queue." if queue >= NOISE else ".")
+        return Words.queue.format(queue=units.percent(queue), results=units.percent(results))
+    return Words.late.format(results=units.percent(results)) + (
+        Words.in_queue.format(queue=units.percent(queue)) if queue >= NOISE else "."
     )
 
 
 def _falls(waits: Mapping[str, float]) -> str:
     if sum(waits.values()) < WEAK_STALL.value:
-        return "fewer instructions altogether, and a larger part of them arithmetic"
-    return (
-        f"{'MIO throttle' if _queued(waits) else 'short scoreboard'} shrinks and issue slots fill"
-    )
+        return Words.fewer
+    return Words.shrinks.format(stall="MIO throttle" if _queued(waits) else "short scoreboard")
 
 
 def _locations(profile: Profile, waits: Mapping[str, float]) -> tuple[Location, ...]:
@@ -290,11 +362,7 @@ def _locations(profile: Profile, waits: Mapping[str, float]) -> tuple[Location, 
     instructions."""
     shared = ("shared",)
     if sum(waits.values()) < WEAK_STALL.value:
-        ran = locate(
-            profile,
-            lambda row: float(row.executed or 0) if attribution.kind(row.opcode) in shared else 0.0,
-            "shared-memory instructions",
-        )
+        ran = locate_executed(profile, "shared", "shared-memory instructions")
         if ran:
             return ran
     first, second = sorted(waits, key=lambda reason: -waits[reason])

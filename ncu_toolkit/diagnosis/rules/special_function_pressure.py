@@ -33,6 +33,15 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._arithmetic import converts_doubles
+from ncu_toolkit.diagnosis.rules._code import (
+    KernelFacts,
+    StaticFinding,
+    cycles,
+    locations,
+    memory,
+    place,
+)
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     STALL,
@@ -41,31 +50,57 @@ from ncu_toolkit.diagnosis.rules._support import (
     fact,
     finding,
     keep,
-    locate,
+    locate_executed,
     missing,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.rules.double_precision import converts_doubles
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
 TITLE: Final = "Special-function pressure"
-REQUIRES: Final = ("xu_pipe_active",)
-OPTIONAL: Final = ("stalls", "opcodes")
+REQUIRES: Final = ()
+OPTIONAL: Final = ("xu_pipe_active", "stalls", "opcodes")
+NCU: Final = (
+    ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"), ("CPIStall", "math pipe throttle"), ("HighPipeUtilization", "xu"),
+)  # fmt: skip
+UNITS: Final = ("xu",)
+WAITS: Final = {"short_scoreboard": "special", "mio_throttle": "special"}
+CODE_RANK: Final = 5
 #: What stays: the accurate forms take several MUFU operations and fix-up steps where the fast ones
 #: take one, and a value kept is not computed again.
 STEP: Final = 0.25
 REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+class Words:
+    few = "Warps wait at special functions for only {waiting} of their time."
+    idle = "The special-function pipe is {busy} busy."
+    doubles = "The pipe converts between double and single precision: see double-precision."
+    computes = "roots, exponentials, sines, divisions and conversions"
+    busy = "The unit for {computes} is {busy} busy while the faster arithmetic pipes wait."
+    waiting = "{waiting} of a warp's time goes by at {computes}, which one slow unit computes."
+    advice = (
+        "Compute each reciprocal, root or exponential once and reuse it; turn divisions by the same value into multiplications.",
+        "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) where their accuracy is enough.",
+        "Move some of the work to the FMA pipe: a short polynomial costs a few multiply-adds.",
+    )
+    look_for = "Fewer MUFU instructions; the XU pipe falls, the FMA pipe rises."
+    code = "Roots, exponentials, divisions and conversions need more cycles in the {place} than anything else, memory included."
+    code_advice = (
+        "Compute each once and keep it; use the fast variants (__expf, __fdividef) where their accuracy is enough; replace some by "
+        "polynomials."
+    )
+    code_look_for = "The XU pipe is the busiest; MUFU in the mix."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     special = ("special",)
     sampled = any(attribution.waits(profile, reason) for reason in REASONS)
     # Samples at the instructions tell without the pipe's counter, counts of instructions do not.
-    if (absent := missing(profile, REQUIRES)) and not sampled:
+    if (absent := missing(profile, ("xu_pipe_active",))) and not sampled:
         return abstain(ID, absent)
     busy = model.busy("xu")
     measured = fact(profile, "xu_pipe_active", "", BUSY, ">=")
@@ -74,27 +109,23 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         if absent:
             return ruled_out(
                 ID,
-                f"Warps wait at special functions for only {units.percent(waiting)} of their time.",
+                Words.few.format(waiting=units.percent(waiting)),
                 *(stall_fact(profile, reason) for reason in REASONS),
             )
-        return ruled_out(ID, f"The special-function pipe is {units.percent(busy)} busy.", measured)
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
     if converts_doubles(profile):
-        return ruled_out(
-            ID,
-            "The pipe converts between double and single precision: see double-precision.",
-            measured,
-        )
+        return ruled_out(ID, Words.doubles, measured)
     removal = Removal(
         "with a quarter of the special functions",
         stalls={reason: keep(blame(profile, reason, special), STEP) for reason in REASONS},
         loads={"xu": STEP},
         instructions=keep(figures.value(profile, "kind_share:special") or 0.0, STEP),
     )
-    computes = "roots, exponentials, sines, divisions and conversions"
+    computes = Words.computes
     summary = (
-        f"The unit for {computes} is {units.percent(busy)} busy while the faster arithmetic pipes wait."
+        Words.busy.format(computes=computes, busy=units.percent(busy))
         if busy >= BUSY.value
-        else f"{units.percent(waiting)} of a warp's time goes by at {computes}, which one slow unit computes."
+        else Words.waiting.format(waiting=units.percent(waiting), computes=computes)
     )
     return finding(
         ID,
@@ -107,20 +138,32 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "short_scoreboard"),
             stall_fact(profile, "mio_throttle"),
         ),
-        (
-            "Compute each reciprocal, root or exponential once and reuse it; turn divisions by the same value into multiplications.",
-            "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) where their accuracy is enough.",
-            "Move some of the work to the FMA pipe: a short polynomial costs a few multiply-adds.",
-        ),
-        "Fewer MUFU instructions; the XU pipe falls, the FMA pipe rises.",
+        Words.advice,
+        Words.look_for,
         confidence="high" if busy >= BUSY.value else "medium",
-        locations=locate(
+        locations=locate_executed(
             profile,
-            lambda row: (
-                float(row.executed or 0)
-                if row.opcode.startswith(("MUFU", "I2F", "F2I", "F2F"))
-                else 0.0
-            ),
+            lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
             "special-function instructions",
         ),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region = facts.main
+    busy = region.cycles.get("special", 0.0)
+    others = (cycles for unit, cycles in region.cycles.items() if unit != "special")
+    if not busy or busy < max([region.memory_cycles, *others]):
+        return None
+    used = [i for i in region.code if attribution.kind(i.opcode) == "special"]
+    return StaticFinding(
+        ID, "likely",
+        Words.code.format(place=place(region)),
+        (
+            cycles(region, "special", "Special-function pipe"),
+            cycles(region, "fma", "FP32 pipe"),
+            cycles(region, "issue", "Issue slots"),
+            memory(region),
+        ),
+        Words.code_advice, Words.code_look_for, locations(used, "special-function instructions"),
+    )  # fmt: skip

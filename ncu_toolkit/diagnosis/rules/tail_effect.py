@@ -32,41 +32,50 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import (
-    Threshold,
-    abstain,
-    fact,
-    finding,
-    missing,
-    ruled_out,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
+from ncu_toolkit.diagnosis.rules._support import Threshold, fact, finding, ruled_out
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "tail-effect"
 TITLE: Final = "Tail effect"
 REQUIRES: Final = ("waves", "tail_fraction")
 OPTIONAL: Final = ("active_fraction", "occupancy_fill")
+NCU: Final = (("LaunchConfiguration", "tail"),)
+FROM_SHAPE: Final = True
+CODE_RANK: Final = 9
+#: Idle part of the last wave from which Nsight Compute's LaunchConfiguration rule speaks: nothing
+#: ranks what the code alone shows.
+IN_CODE: Final = 0.2
 TAIL: Final = Threshold(
     0.1,
     "half of the 20% from which Nsight Compute's LaunchConfiguration rule speaks: the prediction ranks it",
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    one_wave = "The grid is one wave or less."
+    full = "The last wave is nearly full, or one among many."
+    found = "The grid is {waves} times what the GPU can run at once, so a last, partly empty round of blocks keeps the rest waiting."
+    whole = "Aim at a whole number of waves: {below} or {above} times the blocks that fit, by another tile or block size."
+    smaller = "Use smaller blocks, or a persistent grid that hands out tiles, so that the SMs finish together."
+    look_for = "Waves just below a whole number; achieved occupancy near the theoretical one."
+    code = "{waves} waves take the time of {whole}: up to {lost} of it goes by in the last, partial one."
+    code_advice = (
+        "Choose another tile or block size, or a persistent grid of as many blocks as fit."
+    )
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     waves, tail = (
         figures.value(profile, "waves") or 0.0,
         figures.value(profile, "tail_fraction") or 0.0,
     )
     measured = fact(profile, "tail_fraction", "", TAIL, ">")
     if waves <= 1:
-        return ruled_out(ID, "The grid is one wave or less.", fact(profile, "waves"))
+        return ruled_out(ID, Words.one_wave, fact(profile, "waves"))
     if tail <= TAIL.value:
-        return ruled_out(
-            ID, "The last wave is nearly full, or one among many.", fact(profile, "waves"), measured
-        )
+        return ruled_out(ID, Words.full, fact(profile, "waves"), measured)
     fill, active = (
         figures.value(profile, "occupancy_fill"),
         figures.value(profile, "active_fraction"),
@@ -77,7 +86,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     balance = max(1 - tail, min(1.0, used))
     return finding(
         ID,
-        f"The grid is {units.significant(waves)} times what the GPU can run at once, so a last, partly empty round of blocks keeps the rest waiting.",
+        Words.found.format(waves=units.significant(waves)),
         model.without(Removal("with the last wave full", balance=balance)),
         (
             fact(profile, "waves"),
@@ -85,10 +94,23 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "active_fraction"),
             fact(profile, "occupancy_fill"),
         ),
-        (
-            f"Aim at a whole number of waves: {math.floor(waves)} or {math.ceil(waves)} times the blocks that fit, by another tile or block size.",
-            "Use smaller blocks, or a persistent grid that hands out tiles, so that the SMs finish together.",
-        ),
-        "Waves just below a whole number; achieved occupancy near the theoretical one.",
+        (Words.whole.format(below=math.floor(waves), above=math.ceil(waves)), Words.smaller),
+        Words.look_for,
         confidence="medium",
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    waves = facts.waves
+    if waves is None or waves <= 1 or (facts.grid_blocks or 0) < (facts.sm_count or 0):
+        return None
+    whole = math.ceil(waves)
+    lost = 1 - waves / whole
+    if lost < IN_CODE:
+        return None
+    return StaticFinding(
+        ID, "possible",
+        Words.code.format(waves=units.significant(waves), whole=whole, lost=units.percent(lost)),
+        grid(facts),
+        Words.code_advice, "SMs idle towards the end.",
+    )  # fmt: skip

@@ -28,36 +28,38 @@ CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architectur
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._halves import widened
+from ncu_toolkit.diagnosis.rules._arithmetic import (
+    CONVERTS,
+    MULTIPLY_ADDS,
+    REUSE,
+    is_multiply_add,
+    widened,
+)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._support import (
     Threshold,
-    abstain,
     blame,
     fact,
     finding,
     keep,
-    locate,
-    missing,
+    locate_executed,
     ruled_out,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-core-unused"
 TITLE: Final = "Tensor cores unused"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fma_pipe_active", "dram_bytes", "stalls")
-MULTIPLY_ADDS: Final = Threshold(
-    0.15,
-    "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often",
-)
+NCU: Final = (("CPIStall", "math pipe throttle"),)
+CODE_RANK: Final = 3
 INTENSITY: Final = Threshold(
     16.0,
     "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it",
@@ -69,21 +71,34 @@ INSTRUCTIONS_LEFT: Final = 1 / 8
 #: work of 64, reads 16x16 and 16x8 halves.
 FRAGMENT_PASSES: Final = (16 * 16 + 16 * 8) * 2 / 128 / 64
 HALF_BYTES: Final = 2
-#: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse,
-#: which asks for as many.
-REUSE: Final = 4.0
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    no_cores = "This GPU has no tensor cores."
+    used = "The kernel uses the tensor cores."
+    no_product = "Multiply-adds are a small part of the instructions: not a matrix product."
+    types = "The operands are not of a 16-bit type, so tensor cores would change the result's precision."
+    little_reuse = "Only {ratio} operations for each byte of device memory: too little reuse for a matrix product."
+    found = (
+        "The kernel multiplies 16-bit numbers with ordinary instructions; the tensor cores, which do such products many times faster, are "
+        "idle."
+    )
+    advice = (
+        "Use the tensor cores: wmma or mma.sync with 16-bit operands and float accumulators, wgmma on Hopper, or a library (cuBLAS, CUTLASS).",
+        "Load fragments with ldmatrix from a swizzled shared tile.",
+    )
+    look_for = "HMMA (HGMMA on Hopper) in place of FFMA and HFMA2; the tensor pipe is active."
+    code = "16-bit numbers are multiplied and added in a loop on the ordinary pipes; no matrix instruction is in the code."
+    code_advice = "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library."
+    code_look_for = "The tensor pipe is idle while the FMA or FP16 pipe works."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if profile.device.cc < (7, 0):
-        return ruled_out(ID, "This GPU has no tensor cores.")
+        return ruled_out(ID, Words.no_cores)
     if figures.executed(profile, ("tensor",)):
-        return ruled_out(
-            ID, "The kernel uses the tensor cores.", fact(profile, "tensor_pipe_active")
-        )
+        return ruled_out(ID, Words.used, fact(profile, "tensor_pipe_active"))
     total = sum(row.warps for row in figures.rows(profile))
     fused = sum(row.warps for row in figures.rows(profile) if is_multiply_add(row.opcode))
     evidence = (
@@ -94,27 +109,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "flops_fp16"),
     )
     if not total or fused / total < MULTIPLY_ADDS.value:
-        return ruled_out(
-            ID,
-            "Multiply-adds are a small part of the instructions: not a matrix product.",
-            *evidence,
-        )
+        return ruled_out(ID, Words.no_product, *evidence)
     halves = _sixteen_bit(profile)
     if not halves:
-        return ruled_out(
-            ID,
-            "The operands are not of a 16-bit type, so tensor cores would change the result's precision.",
-            *evidence,
-        )
+        return ruled_out(ID, Words.types, *evidence)
     flops = (figures.value(profile, "flops_fp32") or 0.0) + (
         figures.value(profile, "flops_fp16") or 0.0
     )
     moved = figures.value(profile, "dram_bytes")
     if moved and flops / moved < INTENSITY.value:
         return ruled_out(
-            ID,
-            f"Only {units.significant(flops / moved)} operations for each byte of device memory: too little reuse for a matrix product.",
-            *evidence,
+            ID, Words.little_reuse.format(ratio=units.significant(flops / moved)), *evidence
         )
     # Only multiply-adds and the conversions of their operands go, and what these read from shared
     # memory beyond what fragments need; tiles are loaded as before, and waited for as long.
@@ -138,23 +143,50 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        "The kernel multiplies 16-bit numbers with ordinary instructions; the tensor cores, which do such products many times faster, are idle.",
+        Words.found,
         model.without(removal),
         evidence,
-        (
-            "Use the tensor cores: wmma or mma.sync with 16-bit operands and float accumulators, wgmma on Hopper, or a library (cuBLAS, CUTLASS).",
-            "Load fragments with ldmatrix from a swizzled shared tile.",
-        ),
-        "HMMA (HGMMA on Hopper) in place of FFMA and HFMA2; the tensor pipe is active.",
+        Words.advice,
+        Words.look_for,
         confidence="high"
         if profile.context and profile.context.dtype in TENSOR_TYPES
         else "medium",
-        locations=locate(
-            profile,
-            lambda row: float(row.executed or 0) if is_multiply_add(row.opcode) else 0.0,
-            "multiply-adds",
-        ),
+        locations=locate_executed(profile, is_multiply_add, "multiply-adds"),
     )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region = facts.main
+    if facts.cc < (7, 0) or facts.has("tensor"):
+        return None
+    fused = [i for i in region.code if is_multiply_add(i.opcode) and i.flops]
+    if not region.depth or len(fused) < MULTIPLY_ADDS.value * region.instructions:
+        return None
+    half = sum(i.flops for i in fused if i.base == "HFMA2")
+    narrow = [i for r in facts.regions for i in r.code if i.base in ("LDG", "LDS")]
+    sixteen = sum("U16" in i.modifiers or "S16" in i.modifiers for i in narrow)
+    converted = sum(i.opcode.startswith(CONVERTS) for i in region.code)
+    declared = facts.dtype in TENSOR_TYPES
+    # The tests of a profile: half arithmetic does the work, or 16-bit loads or conversions feed it.
+    if not (
+        declared
+        or half > sum(i.flops for i in fused) / 2
+        or sixteen > len(narrow) / 2
+        or converted > len(fused) / 8
+    ):
+        return None
+    return StaticFinding(
+        ID, "likely" if declared else "possible",
+        Words.code,
+        (
+            evidence("multiply_adds", "Multiply-adds in the loop", len(fused) / region.instructions, "fraction",
+                     "FFMA and HFMA2 among its instructions.", MULTIPLY_ADDS.value, ">="),
+            evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
+            evidence("half_conversions", "Conversions from half a pass", converted, "count",
+                     "16-bit operands widened before they are multiplied."),
+        ),
+        Words.code_advice, Words.code_look_for, locations(fused, "multiply-adds"),
+    )  # fmt: skip
 
 
 def _shared_loads(profile: Profile) -> float:
@@ -166,44 +198,6 @@ def _shared_loads(profile: Profile) -> float:
     ]
     total = sum(n for _, n in of_shared)
     return sum(n for loads, n in of_shared if loads) / total if total else 1.0
-
-
-def is_multiply_add(opcode: str) -> bool:
-    """A multiply-add of floats or halves on the ordinary pipes."""
-    return attribution.base(opcode) in ("FFMA", "HFMA2", "FFMA2")
-
-
-#: Multiply-adds among the instructions of a product near the roof of the FMA pipe: 85 to 93% on an
-#: H200; n-body sums and stencils, whose operands are reused too, stay below a half.
-PRODUCT: Final = 0.5
-#: Multiply-adds that add to the register they write: all of a sum of products, a third of it where
-#: an unrolled loop renames registers; none of a polynomial, which multiplies its result instead.
-SUMS: Final = 0.25
-_SUM: Final = re.compile(
-    r"\bFFMA2?\S*\s+(R\d+)[^,]*,\s*[-|]*R\d+[^,]*,\s*[-|]*R\d+[^,]*,\s*[-|]*(R\d+)\b"
-)
-
-
-def is_fp32_product(profile: Profile) -> bool:
-    """Whether the kernel is like a product of FP32 matrices: multiply-adds are most of its
-    instructions, they sum up, and each byte of device memory reaches them many times over through
-    shared memory. False where opcodes were not counted."""
-    rows = list(figures.rows(profile))
-    total = sum(row.warps for row in rows)
-    fused = sum(row.warps for row in rows if attribution.base(row.opcode) in ("FFMA", "FFMA2"))
-    if not total or fused / total < PRODUCT or figures.executed(profile, ("tensor",)):
-        return False
-    read = profile.value("dram_read_bytes")
-    shared = figures.value(profile, "lane_shared_load_bytes")
-    if not read or not shared or shared / read < REUSE:
-        return False
-    counted = [
-        (row.executed, _SUM.search(row.sass))
-        for row in profile.instructions
-        if row.executed and attribution.base(row.opcode) in ("FFMA", "FFMA2")
-    ]
-    sums = sum(n for n, found in counted if found and found[1] == found[2])
-    return not counted or sums >= SUMS * sum(n for n, _ in counted)
 
 
 def _sixteen_bit(profile: Profile) -> bool:

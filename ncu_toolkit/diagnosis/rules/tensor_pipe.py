@@ -30,16 +30,21 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import WORTH, Threshold, abstain, fact, finding, ruled_out
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-pipe"
 TITLE: Final = "Tensor pipe"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("tensor_pipe_active", "hmma_pipe_active", "opcodes")
+NCU: Final = (("HighPipeUtilization", "tensor"),)
+ROOF: Final = Roof("the tensor pipe", "tensor_pipe_active", "flops")
+UNITS: Final = ("tensor",)
+WAITS: Final = {"gmma": "", "barrier": "tensor"}
 #: Part of Hopper's matrix rate that mma.sync reaches at most, measured on an H200.
 MMA_SYNC: Final = 0.65
 NEAR_MMA_SYNC: Final = Threshold(
@@ -53,7 +58,28 @@ BEST: Final = Threshold(
 WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
+class Words:
+    not_busy = "The tensor pipe is {busy} busy."
+    idle = "The pipe is full where there is work, but SMs have none for {part} of the time."
+    warp_level = "The tensor cores are {busy} busy with warp-level instructions, which on this GPU cannot fill them: only warpgroup instructions can."
+    warpgroup = (
+        "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
+    )
+    warpgroup_look_for = "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM."
+    redundant = "The tensor cores are {busy} busy, but they execute {ratio} the operations that the problem needs."
+    redundant_advice = (
+        "Remove the redundant operations: tiles that hang over the edge, padding, products that are computed twice.",
+    )
+    redundant_look_for = "Fewer matrix instructions for the same result."
+    fewer = (
+        "No larger cause was found: only fewer operations or a narrower type would be much faster."
+    )
+    fed = "Keep the pipe fed between tiles: a block that goes on to the next tile stores one result while it multiplies for the next."
+    good = "This kernel is good: the tensor cores work {busy} of the time, near the most that well-written kernels reach."
+    look_for = "The tensor pipe near its peak."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if "tensor" not in model.loads:
         return abstain(ID, ("tensor_pipe_active",))
     busy = model.busy("tensor")
@@ -72,13 +98,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         fact(profile, "issue_active"),
     )
     if busy < limit.value:
-        return ruled_out(ID, f"The tensor pipe is {units.percent(busy)} busy.", measured)
+        return ruled_out(ID, Words.not_busy.format(busy=units.percent(busy)), measured)
     if model.working < WORKING.value:
-        return ruled_out(
-            ID,
-            f"The pipe is full where there is work, but SMs have none for {units.percent(1 - model.working)} of the time.",
-            measured,
-        )
+        return ruled_out(ID, Words.idle.format(part=units.percent(1 - model.working)), measured)
     if old:
         removal = Removal(
             "with warpgroup instructions",
@@ -90,14 +112,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
         )
         return finding(
             ID,
-            f"The tensor cores are {units.percent(busy)} busy with warp-level instructions, which on this GPU cannot fill them: only warpgroup "
-            "instructions can.",
+            Words.warp_level.format(busy=units.percent(busy)),
             model.without(removal),
             evidence,
-            (
-                "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
-            ),
-            "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM.",
+            Words.warpgroup,
+            Words.warpgroup_look_for,
             confidence="medium",
         )
     executed, needed = (
@@ -107,33 +126,30 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if executed and needed and executed > needed * COMPULSORY.value:
         return roof(
             ID,
-            f"The tensor cores are {units.percent(busy)} busy, but they execute {units.ratio(executed / needed)} "
-            "the operations that the problem needs.",
+            Words.redundant.format(busy=units.percent(busy), ratio=units.ratio(executed / needed)),
             model,
             evidence,
-            (
-                "Remove the redundant operations: tiles that hang over the edge, padding, products that are computed twice.",
-            ),
-            "Fewer matrix instructions for the same result.",
+            Words.redundant_advice,
+            Words.redundant_look_for,
             good=False,
             confidence="medium",
         )
-    fewer = (
-        "No larger cause was found: only fewer operations or a narrower type would be much faster."
-    )
-    fed = "Keep the pipe fed between tiles: a block that goes on to the next tile stores one result while it multiplies for the next."
     return roof(
         ID,
-        f"This kernel is good: the tensor cores work {units.percent(busy)} of the time, near the most that well-written kernels reach.",
+        Words.good.format(busy=units.percent(busy)),
         model,
         evidence,
-        (fewer, fed) if 1 - busy / BEST.value >= WORTH else (fewer,),
-        "The tensor pipe near its peak.",
+        (Words.fewer, Words.fed) if 1 - busy / BEST.value >= WORTH else (Words.fewer,),
+        Words.look_for,
         good=True,
         confidence="medium",
         resource="tensor",
         best=BEST,
     )
+
+
+def specificity(finding: Finding) -> Specificity:
+    return Specificity.CHANGE if finding.good else Specificity.SYMPTOM
 
 
 def _only_warp_level(profile: Profile) -> bool:

@@ -39,36 +39,49 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._access import COALESCED, queued_excess, shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
     Threshold,
-    abstain,
     at,
     blame,
     fact,
     finding,
     keep,
     locate,
-    missing,
     queueing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Profile, Ruled
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "uncoalesced-global-access"
 TITLE: Final = "Uncoalesced global access"
 REQUIRES: Final = ("global_sector_excess",)
 OPTIONAL: Final = ("l1_tag_excess", "lane_bytes", "dram_bytes", "stalls")
+NCU: Final = (
+    ("UncoalescedGlobalAccess", ""), ("MemoryCacheAccessPattern", ""), ("CPIStall", "lg throttle"),
+)  # fmt: skip
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
 )
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    close = "Global accesses touch close to as few sectors as their bytes need."
+    found = (
+        "Neighbouring threads read or write memory that lies apart: {part} of the memory sectors {which} would not be needed if they lay "
+        "side by side."
+    )
+    contiguous = "Let threadIdx.x run along the dimension that is contiguous in memory{at}."
+    transpose = "Where the algorithm needs a column walk, load rows and transpose the tile through shared memory."
+    fields = "For structures, store each field in an array of its own."
+    look_for = "Sectors per load fall towards 4 for 4-byte elements (16 for 16-byte), and lg throttle and long scoreboard shrink with them."
+    open = "Whether the lanes of a warp touch neighbouring addresses."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     excess = figures.value(profile, "global_sector_excess") or 0.0
     measured = fact(
         profile,
@@ -82,9 +95,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     if excess <= EXCESS.value and model.waiting("lg_throttle") >= WEAK_STALL.value:
         few = at_queue if (at_queue := queued_excess(profile)) > COALESCED else 0.0
     if excess <= EXCESS.value and not few:
-        return ruled_out(
-            ID, "Global accesses touch close to as few sectors as their bytes need.", measured
-        )
+        return ruled_out(ID, Words.close, measured)
     sectors = 1 - excess
     tag_excess = figures.value(profile, "l1_tag_excess")
     tags = sectors if tag_excess is None else 1 - tag_excess
@@ -131,8 +142,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Neighbouring threads read or write memory that lies apart: {units.percent(max(excess, few))} of the memory sectors "
-        f"{'that warps queue for' if few > excess else 'fetched'} would not be needed if they lay side by side.",
+        Words.found.format(
+            part=units.percent(max(excess, few)),
+            which="that warps queue for" if few > excess else "fetched",
+        ),
         model.without(removal),
         (
             measured,
@@ -143,14 +156,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             stall_fact(profile, "lg_throttle"),
             stall_fact(profile, "long_scoreboard"),
         ),
-        (
-            f"Let threadIdx.x run along the dimension that is contiguous in memory{at(places)}.",
-            "Where the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
-            "For structures, store each field in an array of its own.",
-        ),
-        "Sectors per load fall towards 4 for 4-byte elements (16 for 16-byte), and lg throttle and long scoreboard shrink with them.",
+        (Words.contiguous.format(at=at(places)), Words.transpose, Words.fields),
+        Words.look_for,
         locations=places,
     )
+
+
+def open_in_code(facts: KernelFacts) -> str:
+    return Words.open if facts.has("global", "copy") else ""
 
 
 def _queued(part: float) -> Evidence:

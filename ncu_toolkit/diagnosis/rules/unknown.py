@@ -28,41 +28,40 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    command,
     fact,
     facts,
     largest_stalls,
-    missing,
     ruled_out,
+    sections_to_collect,
 )
 from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
-#: Without these no cause of waiting can be named; the sections that hold them.
-SECTIONS: Final = {
-    "stalls": "WarpStateStats", "issue_active": "SchedulerStats", "opcodes": "SourceCounters",
-    "global_load_sectors": "MemoryWorkloadAnalysis_Tables", "dram_bytes": "MemoryWorkloadAnalysis",
-    "fma_pipe_active": "ComputeWorkloadAnalysis", "theoretical_occupancy": "Occupancy", "duration": "SpeedOfLight",
-}  # fmt: skip
 
 
-def sections_to_collect(profile: Profile) -> tuple[str, ...]:
-    """Names of the profiler's stock sections that hold what this report lacks."""
-    return tuple(SECTIONS[name] for name in missing(profile, SECTIONS))
+class Words:
+    other = "Something on the list explains this launch."
+    so_wait = "so warps wait, for memory, for each other, or because they are too few"
+    largest = "the largest stall is {stall} at {share}"
+    no_stalls = "stall reasons were not collected"
+    nothing = "Nothing on the list explains this launch: "
+    too_little = "The report holds too little to name a cause: "
+    read = ("Read the hot spots: the lines with the most samples and what they wait for.",)
+    no_prediction = ("No prediction without a cause.",)
+    next_profile = "Stall reasons, instruction counts and memory tables in the next profile."
+    unended = "There is nothing to diagnose: this launch is {status}."
+    run_first = "Run the program by itself first and see that it ends without an error (compute-sanitizer finds illegal accesses)."
+    ended = "A launch with a grid size and a duration."
 
 
-def command(sections: tuple[str, ...]) -> str:
-    """The ncu command line that collects `sections` (empty: everything) for a program."""
-    chosen = " ".join(f"--section {name}" for name in sections)
-    return f"ncu {chosen or '--set full'} --import-source yes -o report YOUR_PROGRAM"
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    """Never a finding by itself: `diagnose` asks for `verdict` when nothing else was found."""
-    return ruled_out(ID, "Something on the list explains this launch.")
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+    """Never a finding by itself: the engine asks for `verdict` when nothing else was found."""
+    return ruled_out(ID, Words.other)
 
 
 def verdict(profile: Profile, model: TimeModel) -> Finding:
@@ -76,22 +75,17 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
     ]
     stalls = largest_stalls(profile)
     if name and busy < BUSY.value and not stalls:
-        seen.append("so warps wait, for memory, for each other, or because they are too few")
+        seen.append(Words.so_wait)
     seen.append(
-        f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}"
+        Words.largest.format(
+            stall=stalls[0].label.removeprefix("Stall share: "),
+            share=units.percent(stalls[0].value),
+        )
         if stalls
-        else "stall reasons were not collected"
+        else Words.no_stalls
     )
-    summary = (
-        "Nothing on the list explains this launch: "
-        if not absent
-        else "The report holds too little to name a cause: "
-    )
-    advice = (
-        (f"Collect what is missing: {command(absent)}",)
-        if absent
-        else ("Read the hot spots: the lines with the most samples and what they wait for.",)
-    )
+    summary = Words.nothing if not absent else Words.too_little
+    advice = (f"Collect what is missing: {command(absent)}",) if absent else Words.read
     return Finding(
         ID,
         summary + ", ".join(seen) + ".",
@@ -105,9 +99,21 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
             fact(profile, "achieved_occupancy"),
         ),
         None,
-        ("No prediction without a cause.",),
+        Words.no_prediction,
         advice,
-        "Stall reasons, instruction counts and memory tables in the next profile."
-        if absent
-        else "",
+        Words.next_profile if absent else "",
+    )
+
+
+def incomplete(profile: Profile) -> Finding:
+    """The verdict on a launch that did not end."""
+    return Finding(
+        ID,
+        Words.unended.format(status=profile.launch.status),
+        "high",
+        (),
+        None,
+        ("No time was measured.",),
+        (Words.run_first, f"Then record it again: {command(())}"),
+        Words.ended,
     )

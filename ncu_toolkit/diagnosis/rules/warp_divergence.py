@@ -33,56 +33,50 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import (
-    STALL,
-    Threshold,
-    abstain,
-    fact,
-    finding,
-    locate,
-    missing,
-    ruled_out,
-)
+from ncu_toolkit.diagnosis.rules._code import paths
+from ncu_toolkit.diagnosis.rules._support import LANES, STALL, fact, finding, locate, ruled_out
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Profile, Ruled
+from ncu_toolkit.model import Finding, Instruction, NoFinding, Profile
 
 ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
 REQUIRES: Final = ("lanes_per_instruction",)
 OPTIONAL: Final = ("lanes_predicated_on", "issue_active", "stalls")
-LANES: Final = Threshold(24.0, "Nsight Compute's ThreadDivergence rule: below 24 of 32 lanes")
+NCU: Final = (("ThreadDivergence", ""),)
+open_in_code = paths
 #: Waiting that belongs to instructions executed, and so goes with those that more lanes would
 #: share.
 WITH_INSTRUCTIONS: Final = (
-    "short_scoreboard",
-    "mio_throttle",
-    "lg_throttle",
-    "long_scoreboard",
-    "tex_throttle",
-    "barrier",
-    "sleeping",
-)
+    "short_scoreboard", "mio_throttle", "lg_throttle", "long_scoreboard", "tex_throttle",
+    "barrier", "sleeping",
+)  # fmt: skip
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
-    if absent := missing(profile, REQUIRES):
-        return abstain(ID, absent)
+class Words:
+    all = "Nearly all lanes take part in nearly all instructions."
+    small_blocks = "Blocks are smaller than a warp, which is what leaves lanes idle: use blocks of a multiple of 32 threads."
+    found = "Threads of a warp take different paths: on average only {lanes} of 32 lanes do useful work at a time."
+    advice = (
+        "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
+        "Sort or bin items by the path they take, or compact the active ones, before the loop.",
+        "For short branches compute both sides and select.",
+    )
+    look_for = "Active lanes near 32; fewer instructions for the same work."
+
+
+def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     active = figures.value(profile, "lanes_per_instruction") or float(figures.WARP)
     on = figures.value(profile, "lanes_predicated_on")
     lanes = min(active, on) if on is not None else active
     name = "lanes_predicated_on" if on is not None and on < active else "lanes_per_instruction"
     measured = fact(profile, name, "", LANES, "<")
     if lanes >= LANES.value:
-        return ruled_out(ID, "Nearly all lanes take part in nearly all instructions.", measured)
+        return ruled_out(ID, Words.all, measured)
     if (
         profile.launch.threads_per_block % figures.WARP
         and profile.launch.threads_per_block < figures.WARP
     ):
-        return ruled_out(
-            ID,
-            "Blocks are smaller than a warp, which is what leaves lanes idle: use blocks of a multiple of 32 threads.",
-            measured,
-        )
+        return ruled_out(ID, Words.small_blocks, measured)
     left = lanes / figures.WARP
     # Warps that stand at barriers for longer than that wait for one that works alone: see
     # barrier-imbalance.
@@ -97,7 +91,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
     )
     return finding(
         ID,
-        f"Threads of a warp take different paths: on average only {units.significant(lanes)} of 32 lanes do useful work at a time.",
+        Words.found.format(lanes=units.significant(lanes)),
         model.without(removal),
         (
             measured,
@@ -105,20 +99,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | Ruled:
             fact(profile, "issue_active"),
             fact(profile, "kind_share:control"),
         ),
-        (
-            "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
-            "Sort or bin items by the path they take, or compact the active ones, before the loop.",
-            "For short branches compute both sides and select.",
-        ),
-        "Active lanes near 32; fewer instructions for the same work.",
+        Words.advice,
+        Words.look_for,
         locations=locate(profile, _idle_lanes, "idle lane slots"),
     )
 
 
-def _idle_lanes(row: object) -> float:
-    executed, threads = getattr(row, "executed", None), getattr(row, "threads", None)
-    return (
-        max(0.0, executed * figures.WARP - threads)
-        if executed is not None and threads is not None
-        else 0.0
-    )
+def _idle_lanes(row: Instruction) -> float:
+    idle = (row.executed or 0) * figures.WARP - (row.threads or 0)
+    return max(0.0, idle) if row.threads is not None else 0.0

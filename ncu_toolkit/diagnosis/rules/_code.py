@@ -1,28 +1,34 @@
-"""What static diagnosis works on and gives: the facts of one kernel, findings, open questions, and
-the objects its rules make them from."""
+"""What rules tell from code alone: the facts of one kernel, the finding they make of them, and what
+several rules ask of the code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.hardware.occupancy import Occupancy
 from ncu_toolkit.model import Comparison, Evidence, Instruction, Location
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.cost import Region
-from ncu_toolkit.sass.disassembly import Function, SassInstruction
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
+
+if TYPE_CHECKING:  # Nsight Compute's Python, which runs the rules, cannot start processes
+    from ncu_toolkit.build.nvcc import Resources
+    from ncu_toolkit.sass.cost import Region
+    from ncu_toolkit.sass.disassembly import Function, SassInstruction
 
 Certainty = Literal["certain", "likely", "possible"]
 CERTAINTIES: Final[tuple[Certainty, ...]] = ("certain", "likely", "possible")
+FP32_BALANCE: Final = 10.0
+"""FP32 operations for each byte of device memory that current GPUs can do (10 to 15 by data
+sheets)."""
 
 
 @dataclass(frozen=True)
 class StaticFinding:
     """One bottleneck that the code shows. `certainty`: certain (the code says it), likely, possible
-    (if this region is where the time goes)."""
+    (if this region is where the time goes). No speedup is predicted: the code does not say how often
+    a loop runs or what its warps wait for."""
 
     bottleneck: str
     certainty: Certainty
@@ -77,58 +83,30 @@ class KernelFacts:
             blocks = min(blocks, self.grid_blocks / self.sm_count)
         return blocks * self.occupancy.warps_per_block
 
+    @property
+    def waves(self) -> float | None:
+        """Blocks of the grid over those that fit on the GPU at once."""
+        if not (self.occupancy and self.occupancy.active_blocks and self.sm_count):
+            return None
+        if self.grid_blocks is None:
+            return None
+        return self.occupancy.waves(self.grid_blocks, self.sm_count)
 
-def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
-    """What only a profile can tell of this kernel, by what its code does."""
-    code = facts.function.instructions
-    kinds = {attribution.kind(i.opcode) for i in code}
-    found = [
-        Unknown((), "How long it takes, how often its loops run, and which of its paths is taken.")
-    ]
-    if kinds & {"global", "copy"}:
-        found.append(
-            Unknown(
-                ("uncoalesced-global-access",),
-                "Whether the lanes of a warp touch neighbouring addresses.",
-            )
-        )
-        found.append(
-            Unknown(
-                (
-                    "missing-data-reuse",
-                    "dram-bandwidth",
-                    "l2-bandwidth",
-                    "l1-bandwidth",
-                    "memory-latency",
-                ),
-                "What hits in L1 and L2, and which level of memory is busy or late.",
-            )
-        )
-    if "shared" in kinds:
-        found.append(
-            Unknown(
-                ("shared-bank-conflict",), "Whether shared-memory accesses conflict in their banks."
-            )
-        )
-    if any(i.base in ("BRA", "BSSY") and i.predicate for i in code):
-        found.append(
-            Unknown(
-                ("warp-divergence", "load-imbalance"),
-                "Whether lanes and blocks take the same path and the same time.",
-            )
-        )
-    if any(i.base == "BAR" for region in facts.regions if region.depth for i in region.code):
-        found.append(
-            Unknown(
-                ("barrier-imbalance",),
-                "How long warps wait for each other at the barrier in the loop.",
-            )
-        )
-    if "atomic" in kinds:
-        found.append(
-            Unknown(("atomic-contention",), "Whether atomic operations meet at the same addresses.")
-        )
-    return tuple(found)
+    def has(self, *kinds: str) -> bool:
+        """Whether the code holds an instruction of one of `kinds`."""
+        return any(attribution.kind(i.opcode) in kinds for i in self.function.instructions)
+
+
+def memory_levels(facts: KernelFacts) -> str:
+    """Left open of each level of memory."""
+    levels = "What hits in L1 and L2, and which level of memory is busy or late."
+    return levels if facts.has("global", "copy") else ""
+
+
+def paths(facts: KernelFacts) -> str:
+    """Left open of lanes and blocks that branches can part."""
+    parted = any(i.base in ("BRA", "BSSY") and i.predicate for i in facts.function.instructions)
+    return "Whether lanes and blocks take the same path and the same time." if parted else ""
 
 
 def dependent_loads(region: Region) -> list[SassInstruction]:
@@ -166,22 +144,21 @@ def evidence(
 
 
 def cycles(region: Region, unit: str, label: str) -> Evidence:
-    return evidence(
-        f"cycles:{unit}",
-        label,
-        region.cycles.get(unit, 0.0),
-        "cycles",
-        "Cycles of an SM for one pass of a warp, at least.",
-    )
+    meaning = "Cycles of an SM for one pass of a warp, at least."
+    return evidence(f"cycles:{unit}", label, region.cycles.get(unit, 0.0), "cycles", meaning)
 
 
 def memory(region: Region) -> Evidence:
-    return evidence(
-        "memory_cycles",
-        "Device memory",
-        region.memory_cycles,
-        "cycles",
-        "Cycles until a warp's requested bytes could come from device memory.",
+    meaning = "Cycles until a warp's requested bytes could come from device memory."
+    return evidence("memory_cycles", "Device memory", region.memory_cycles, "cycles", meaning)
+
+
+def grid(facts: KernelFacts) -> tuple[Evidence, ...]:
+    """Waves and blocks of the launch; both must be known."""
+    meaning = "Blocks of the grid over those that fit on the GPU at once."
+    return (
+        evidence("waves", "Waves", facts.waves or 0.0, "", meaning),
+        evidence("blocks", "Blocks", facts.grid_blocks or 0, "count", "Of the grid."),
     )
 
 

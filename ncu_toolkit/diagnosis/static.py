@@ -2,6 +2,8 @@
 bottlenecks that its code shows.
 
 `analyse_rung` takes a rung of a ladder, `analyse_source` any .cu file, `analyse_cubin` any cubin.
+`code_of` takes the code that a report holds, which needs no toolchain, and `checked` compares its
+findings with the profile's verdict.
 The terminal and JSON forms are the command's; the JSON document is described in docs/static.md."""
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.build.nvcc import Cubin, Resources
 from ncu_toolkit.build.toolchain import find_tool
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.diagnosis.static_facts import KernelFacts, StaticFinding, Unknown, unknowns
-from ncu_toolkit.diagnosis.static_rules import diagnose_static
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, Unknown
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -29,12 +31,15 @@ from ncu_toolkit.hardware.occupancy import (
 )
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
-from ncu_toolkit.model import Location
+from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document
-from ncu_toolkit.sass import disassembly
+from ncu_toolkit.sass import branches, disassembly, liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
+from ncu_toolkit.sass.disassembly import Function, SassInstruction, without_padding
+from ncu_toolkit.sass.liveness import Liveness
 from ncu_toolkit.sass.loops import live_registers
-from ncu_toolkit.sass.opcodes import WARP_SIZE
+from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE
+from ncu_toolkit.sass.operands import parts
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -133,6 +138,31 @@ class StaticAnalysis:
                 table["limit"] = region.limit
                 table["conditional"] = len(region.conditional)
         return plain
+
+
+Outcome = Literal["confirmed", "runner-up", "refuted", "not judged", "not seen"]
+#: Longest code that is analysed for a page: beyond it the loops of machine-written code take longer
+#: than the rest of the page.
+LONGEST: Final = 60_000
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A static finding and what the profile's verdict says of it, with the reason in words."""
+
+    finding: StaticFinding
+    outcome: Outcome
+    why: str
+
+
+@dataclass(frozen=True)
+class ProfiledCode:
+    """What the code of one launch says."""
+
+    facts: KernelFacts
+    live: Liveness
+    local_instructions: int
+    findings: tuple[StaticFinding, ...]
 
 
 def analyse_rung(
@@ -391,7 +421,7 @@ def _kernel(
         bytes_in_flight=facts.main.bytes_in_flight * warps * WARP_SIZE
         if warps is not None
         else None,
-        findings=diagnose_static(facts),
+        findings=diagnose_code(facts),
         unknown=unknowns(facts),
     )
 
@@ -407,39 +437,12 @@ def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:
     """The nearest change of registers, shared memory and block size, each alone, that puts more
     warps on an SM; none where all are there."""
     found = []
-    steps = next_steps(base)
-    if "registers" in steps:
-        changed = occupancy(
-            base.cc, base.block_threads, steps["registers"], base.shared, 0, None, base.barriers
-        )
-        found.append(
-            WhatIf(
-                "registers",
-                base.registers,
-                steps["registers"],
-                changed.active_warps,
-                changed.fraction,
-            )
-        )
-    if "shared memory" in steps:
-        changed = occupancy(
-            base.cc,
-            base.block_threads,
-            base.registers,
-            steps["shared memory"],
-            0,
-            None,
-            base.barriers,
-        )
-        found.append(
-            WhatIf(
-                "shared memory",
-                base.shared,
-                steps["shared memory"],
-                changed.active_warps,
-                changed.fraction,
-            )
-        )
+    for resource, then in next_steps(base).items():
+        in_registers = resource == "registers"
+        registers, shared = (then, base.shared) if in_registers else (base.registers, then)
+        after = occupancy(base.cc, base.block_threads, registers, shared, 0, None, base.barriers)
+        now = base.registers if in_registers else base.shared
+        found.append(WhatIf(resource, now, then, after.active_warps, after.fraction))
     gaining = {
         size: after
         for size, after in what_if_block(base).items()
@@ -447,13 +450,96 @@ def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:
     }
     if gaining:
         nearest = min(gaining, key=lambda size: (abs(size - base.block_threads), size))
+        after = gaining[nearest]
         found.append(
-            WhatIf(
-                "block",
-                base.block_threads,
-                nearest,
-                gaining[nearest].active_warps,
-                gaining[nearest].fraction,
-            )
+            WhatIf("block", base.block_threads, nearest, after.active_warps, after.fraction)
         )
     return tuple(found)
+
+
+def code_of(profile: Profile) -> ProfiledCode | None:
+    """Static analysis of a launch's code, as the report holds it: what ptxas said is not in it, so
+    that spills show as LDL and STL. None where the report holds none of it, or where its
+    branches cannot be followed."""
+    rows = profile.instructions
+    if len(rows) > LONGEST:
+        return None
+    targets, live = branches.targets(rows), liveness.of_rows(rows)
+    if targets is None or live is None:
+        return None
+    code = []
+    for i, row in enumerate(rows):
+        predicate, operands = parts(row.sass)
+        jumps = tuple(rows[j].address for j in targets.get(i, ()))
+        code.append(
+            SassInstruction(row.address, row.opcode, operands, predicate, row.file, row.line, jumps)
+        )
+    function = Function(profile.launch.function, tuple(without_padding(code)))
+    if not function.instructions:
+        return None
+    launch, context = profile.launch, profile.context
+    known = (
+        context.flops / context.compulsory_bytes
+        if context and context.flops and context.compulsory_bytes
+        else None
+    )
+    facts = KernelFacts(
+        function.name, profile.device.cc, Resources(launch.registers, shared=launch.shared_static), function,
+        regions_of(function, profile.device.cc), _occupancy_of(profile), context.dtype if context else "", known,
+        launch.blocks or None, profile.device.sm_count or None,
+    )  # fmt: skip
+    local = sum(i.base in LOCAL for i in function.instructions)
+    return ProfiledCode(facts, live, local, diagnose_code(facts))
+
+
+def _occupancy_of(profile: Profile) -> Occupancy | None:
+    launch = profile.launch
+    if not launch.threads_per_block:
+        return None
+    try:
+        return occupancy(
+            profile.device.cc,
+            launch.threads_per_block,
+            launch.registers,
+            launch.shared_static,
+            launch.shared_dynamic,
+            launch.shared_config or None,
+        )
+    except ToolkitError:  # an architecture whose limits are not known here
+        return None
+
+
+def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
+    """Each static finding with the profile's verdict on the same bottleneck.
+
+    Confirmed by the verdict itself, by a runner-up, refuted where the rule ruled it out by its
+    evidence, not judged where it lacked inputs."""
+    found = []
+    for finding in code.findings:
+        place = next(
+            (
+                n
+                for n, f in enumerate(diagnosis.findings)
+                if f.bottleneck == finding.bottleneck and not f.good
+            ),
+            None,
+        )
+        ruled = next((r for r in diagnosis.considered if r.bottleneck == finding.bottleneck), None)
+        if place == 0:
+            found.append(Checked(finding, "confirmed", "It is the verdict."))
+        elif place is not None:
+            found.append(
+                Checked(finding, "runner-up", f"Found too, behind {diagnosis.primary.bottleneck}.")
+            )
+        elif ruled is not None and ruled.outcome == "ruled out":
+            found.append(Checked(finding, "refuted", _sentence(ruled.reason)))
+        elif ruled is not None:
+            found.append(Checked(finding, "not judged", _sentence(ruled.reason)))
+        else:
+            found.append(Checked(finding, "not seen", "The verdict does not mention it."))
+    return tuple(found)
+
+
+def _sentence(words: str) -> str:
+    """A reason as a sentence of its own."""
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."

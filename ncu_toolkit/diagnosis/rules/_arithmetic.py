@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.diagnosis.figures import WARP, rows
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._support import Threshold
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass import attribution
 
@@ -33,12 +34,12 @@ _STEPS: Final = 3
 
 def widened(profile: Profile) -> tuple[float, float]:
     """Conversions of 16-bit numbers to floats: (warp instructions, thread instructions)."""
-    converting = [row for row in rows(profile) if row.opcode.startswith(CONVERTS)]
+    converting = [row for row in figures.rows(profile) if row.opcode.startswith(CONVERTS)]
     warps, threads = sum(row.warps for row in converting), sum(row.threads for row in converting)
     for row in _bfloat16(profile):
         executed = float(row.executed or 0)
         warps += executed
-        threads += float(row.threads) if row.threads is not None else executed * WARP
+        threads += float(row.threads) if row.threads is not None else executed * figures.WARP
     return warps, threads
 
 
@@ -97,3 +98,84 @@ def _of_load(flow: attribution.Flow, index: int) -> bool:
             return True
         waiting = {j for j in waiting if attribution.base(flow.instructions[j].opcode) in _MOVES}
     return False
+
+
+def is_double(opcode: str) -> bool:
+    """FP64 arithmetic, conversions to or from it, and the 64-bit helpers of MUFU."""
+    return (
+        attribution.kind(opcode) == "fp64"
+        or is_conversion(opcode)
+        or opcode.startswith(("MUFU.RCP64H", "MUFU.RSQ64H"))
+    )
+
+
+def is_conversion(opcode: str) -> bool:
+    base, *modifiers = opcode.split(".")
+    return base in ("F2F", "I2F", "F2I", "FRND") and "F64" in modifiers
+
+
+def converts_doubles(profile: Profile) -> bool:
+    """Whether most work of the special-function kind is conversion to or from double, or its 64-bit
+    helpers."""
+    special = sum(
+        row.warps for row in figures.rows(profile) if attribution.kind(row.opcode) == "special"
+    )
+    double = sum(
+        row.warps
+        for row in figures.rows(profile)
+        if attribution.kind(row.opcode) == "special" and is_double(row.opcode)
+    )
+    return double > special / 2 > 0
+
+
+MULTIPLY_ADDS: Final = Threshold(
+    0.15,
+    "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often",
+)
+
+
+def is_multiply_add(opcode: str) -> bool:
+    """A multiply-add of floats or halves on the ordinary pipes."""
+    return attribution.base(opcode) in ("FFMA", "HFMA2", "FFMA2")
+
+
+#: Multiply-adds among the instructions of a product near the roof of the FMA pipe: 85 to 93% on an
+#: H200; n-body sums and stencils, whose operands are reused too, stay below a half.
+PRODUCT: Final = 0.5
+
+
+#: Multiply-adds that add to the register they write: all of a sum of products, a third of it where
+#: an unrolled loop renames registers; none of a polynomial, which multiplies its result instead.
+SUMS: Final = 0.25
+
+
+_SUM: Final = re.compile(
+    r"\bFFMA2?\S*\s+(R\d+)[^,]*,\s*[-|]*R\d+[^,]*,\s*[-|]*R\d+[^,]*,\s*[-|]*(R\d+)\b"
+)
+
+
+#: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse,
+#: which asks for as many.
+REUSE: Final = 4.0
+
+
+def is_fp32_product(profile: Profile) -> bool:
+    """Whether the kernel is like a product of FP32 matrices: multiply-adds are most of its
+    instructions, they sum up, and each byte of device memory reaches them many times over through
+    shared memory. False where opcodes were not counted."""
+    rows = list(figures.rows(profile))
+    total = sum(row.warps for row in rows)
+    fused = sum(row.warps for row in rows if attribution.base(row.opcode) in ("FFMA", "FFMA2"))
+    if not total or fused / total < PRODUCT or figures.executed(profile, ("tensor",)):
+        return False
+    read = profile.value("dram_read_bytes")
+    shared = figures.value(profile, "lane_shared_load_bytes")
+    if not read or not shared or shared / read < REUSE:
+        return False
+    counted = [
+        (row.executed, _SUM.search(row.sass))
+        for row in profile.instructions
+        if row.executed and attribution.base(row.opcode) in ("FFMA", "FFMA2")
+    ]
+    sums = sum(n for n, found in counted if found and found[1] == found[2])
+    return not counted or sums >= SUMS * sum(n for n, _ in counted)
