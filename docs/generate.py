@@ -30,9 +30,9 @@ from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Profile, Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import calibration as views
-from ncu_toolkit.render import card
 from ncu_toolkit.render.columns import rate_unit
 from ncu_toolkit.render.publish import with_best_ceilings
+from ncu_toolkit.render.text import plain_text
 from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -231,7 +231,7 @@ def example_card(runs: list[Run], rung: str) -> str:
         if profile.context is not None
         and (profile.context.rung, profile.context.size) == (rung, _SIZES[-1])
     ]
-    shown = card.plain_text(verdict.card(launch, diagnose(launch), "before.ncu-rep"))
+    shown = plain_text(verdict.card(launch, diagnose(launch), "before.ncu-rep"))
     return f"```text\n{shown.strip()}\n```\n"
 
 

@@ -4,10 +4,18 @@ step's bottleneck."""
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ncu_toolkit.api import KernelLaunch, Report, compare, load, profile
+    from ncu_toolkit.api import KernelLaunch, Report, ReportComparison, compare, load, profile
 
 __version__ = "0.1.0"
-__all__ = ["KernelLaunch", "Report", "__version__", "compare", "load", "profile"]
+__all__ = [
+    "KernelLaunch",
+    "Report",
+    "ReportComparison",
+    "__version__",
+    "compare",
+    "load",
+    "profile",
+]
 
 
 def __getattr__(name: str) -> Any:

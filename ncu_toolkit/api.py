@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison
+    from ncu_toolkit.explain.answer import Answer
     from ncu_toolkit.explain.card import Card
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -208,27 +209,52 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
 
 @dataclass(frozen=True)
 class ReportComparison:
-    """What changed between two reports; shows as `ncu-toolkit compare` does."""
+    """What changed between two reports; shows as `ncu-toolkit compare` does: `print(comparison)`,
+    and in a notebook."""
 
     comparison: Comparison
 
+    @cached_property
+    def _answer(self) -> Answer:
+        from ncu_toolkit.analysis import answers
+
+        return answers.of_comparison(self.comparison)
+
     def __str__(self) -> str:
-        import io
+        from ncu_toolkit.render.text import plain_text
 
-        from rich.console import Console
+        return plain_text(self._answer)
 
-        from ncu_toolkit.render import comparison
+    def __repr__(self) -> str:
+        from ncu_toolkit.core.units import counted
 
-        sink = io.StringIO()
-        Console(file=sink, width=100, color_system=None).print(comparison.text(self.comparison))
-        return sink.getvalue().rstrip()
+        return f"<ReportComparison of {counted(len(self.comparison.pairs), 'kernel')}>"
 
-    __repr__ = __str__
+    def _repr_html_(self) -> str:
+        from ncu_toolkit.render import card_html
 
-    def _repr_markdown_(self) -> str:
-        from ncu_toolkit.render import comparison
+        return card_html.fragment(self._answer)
 
-        return comparison.markdown_text(self.comparison)
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the comparison as one HTML file that holds everything; returns its path.
+
+        Raises:
+            EnvironmentProblem: the file cannot be written.
+        """
+        from ncu_toolkit.render import card_html
+
+        return card_html.write_page(self._answer, "Comparison", Path(path))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas table, one row a kernel: `kernel`, `old_us` and `new_us` (medians in
+        microseconds), `change` and `noise` (fractions of the old time), `old_bottleneck`,
+        `new_bottleneck`, and in `problem` why the two cannot be compared."""
+        from ncu_toolkit.analysis import frames
+
+        return frames.comparison_frame(self.comparison)
 
 
 def compare(old: Report | str | Path, new: Report | str | Path) -> ReportComparison:
@@ -259,15 +285,17 @@ def _analysis_of(
 
 
 def _text(launches: tuple[LaunchResult, ...]) -> str:
-    from ncu_toolkit.render import analysis, card
+    from ncu_toolkit.analysis import answers
+    from ncu_toolkit.render.text import plain_text
 
-    return card.plain_text(analysis.answer(_analysis_of(launches)))
+    return plain_text(answers.of_analysis(_analysis_of(launches)))
 
 
 def _html(launches: tuple[LaunchResult, ...]) -> str:
-    from ncu_toolkit.render import analysis, card_html
+    from ncu_toolkit.analysis import answers
+    from ncu_toolkit.render import card_html
 
-    return card_html.fragment(analysis.answer(_analysis_of(launches)))
+    return card_html.fragment(answers.of_analysis(_analysis_of(launches)))
 
 
 class Range(contextlib.ContextDecorator):

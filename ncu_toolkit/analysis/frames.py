@@ -8,6 +8,7 @@ from typing import Final
 
 import pandas
 
+from ncu_toolkit.analysis.gate import Comparison
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Profile, Timing
 
@@ -24,6 +25,9 @@ LAUNCHES: Final = (
     "shared_dynamic",
     *REGISTRY,
 )
+COMPARISON: Final = (
+    "kernel", "old_us", "new_us", "change", "noise", "old_bottleneck", "new_bottleneck", "problem"
+)  # fmt: skip
 METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
 INSTRUCTIONS: Final = (
     *_KEY,
@@ -150,3 +154,23 @@ def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
         for timing in timings
     ]
     return pandas.DataFrame(rows)
+
+
+def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
+    """One row a pair of kernels, the one whose time moved most first. Times in microseconds; change
+    and noise as fractions of the old time; NaN where the two cannot be compared."""
+    rows = []
+    for pair in comparison.ordered:
+        time = pair.time
+        values = (
+            pair.name,
+            time.old if time else None,
+            time.new if time else None,
+            time.change if time else None,
+            time.noise / time.old if time and time.old else None,
+            pair.old.bottleneck,
+            pair.new.bottleneck,
+            pair.problem or pair.gpus,
+        )
+        rows.append(dict(zip(COMPARISON, values, strict=True)))
+    return _frame(rows, COMPARISON)

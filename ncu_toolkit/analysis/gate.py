@@ -11,13 +11,14 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Final
 
 from ncu_toolkit.analysis.analyze import Analysis, Group
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.explain.card import Card
 from ncu_toolkit.ladder import expressions
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Profile, Timing
@@ -43,6 +44,8 @@ class Side:
     profiles: tuple[Profile, ...] = ()
     bottleneck: str = ""
     status: str = "complete"
+    card: Card | None = None
+    """Of the launch of median duration."""
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
@@ -75,6 +78,11 @@ class Difference:
     noise: float
 
     @property
+    def unit(self) -> str:
+        """The figure's unit, of the registry's."""
+        return "us" if self.figure == TIME else figures.describe(self.figure)[0]
+
+    @property
     def change(self) -> float | None:
         """(new - old) / old; None where old is 0."""
         return (self.new - self.old) / self.old if self.old else None
@@ -97,12 +105,23 @@ class Difference:
 @dataclass(frozen=True)
 class Pair:
     """A kernel on both sides. `problem` says why the two cannot be compared; empty where they
-    can."""
+    can. `gpus` names two different GPUs: then shares and ratios are compared, and no gate holds."""
 
     name: str
     old: Side
     new: Side
     problem: str = ""
+    gpus: str = ""
+
+    @property
+    def time(self) -> Difference | None:
+        """The difference of the times; None where the two cannot be compared."""
+        return None if self.problem else self.difference(TIME)
+
+    @property
+    def profiled(self) -> bool:
+        """Whether both sides have a profile and its card."""
+        return all(side.profiles and side.card for side in (self.old, self.new))
 
     def difference(self, figure: str) -> Difference | None:
         """A figure's difference; None where a side has no value of it."""
@@ -139,6 +158,15 @@ class Comparison:
     undecided: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     remarks: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def ordered(self) -> tuple[Pair, ...]:
+        """The pairs, the one whose time moved most first; those that cannot be compared last."""
+
+        def moved(pair: Pair) -> float:
+            return abs(pair.time.new - pair.time.old) if pair.time else -1.0
+
+        return tuple(sorted(self.pairs, key=lambda pair: -moved(pair)))
 
     @property
     def compared(self) -> int:
@@ -186,6 +214,7 @@ def _side(group: Group) -> Side:
         profiles,
         launch.diagnosis.primary.bottleneck,
         launch.status,
+        launch.card,
     )
 
 
@@ -200,10 +229,13 @@ def sides_of_timings(timings: Sequence[Timing], device: str) -> dict[tuple[objec
 
 
 def pair_up(
-    old: Mapping[tuple[object, ...], Side], new: Mapping[tuple[object, ...], Side]
+    old: Mapping[tuple[object, ...], Side],
+    new: Mapping[tuple[object, ...], Side],
+    renamed: bool = False,
 ) -> tuple[list[Pair], list[str], list[str]]:
     """Pairs of the same kernel and shape; then of the same name where each side has one left. Also
-    the names that are on one side only."""
+    the names that are on one side only. `renamed` pairs two kernels of different names where they
+    are all that the two sides hold."""
     pairs = [_pair(old[key], new[key]) for key in old if key in new]
     left_old = [side for key, side in old.items() if key not in new]
     left_new = [side for key, side in new.items() if key not in old]
@@ -216,19 +248,22 @@ def pair_up(
             pairs.append(_pair(mine[0], theirs[0]))
             left_old.remove(mine[0])
             left_new.remove(theirs[0])
+    if renamed and not pairs and len(left_old) == len(left_new) == 1:
+        pair = _pair(left_old.pop(), left_new.pop())
+        pairs.append(replace(pair, name=f"{pair.old.name} → {pair.new.name}"))
     return pairs, [side.name for side in left_old], [side.name for side in left_new]
 
 
 def _pair(old: Side, new: Side) -> Pair:
-    problem = ""
+    problem = gpus = ""
     if old.device != new.device:
-        problem = f"different GPUs: {old.device} and {new.device}"
-    elif old.status != "complete" or new.status != "complete":
+        gpus = f"different GPUs: {old.device} and {new.device}"
+    if old.status != "complete" or new.status != "complete":
         which, side = ("old", old) if old.status != "complete" else ("new", new)
         problem = f"the {which} launch is {side.status}"
     elif not old.times_us or not new.times_us:
         problem = f"the {'old' if not old.times_us else 'new'} launch has no time"
-    return Pair(new.name, old, new, problem)
+    return Pair(new.name, old, new, problem, gpus)
 
 
 @cache
@@ -334,11 +369,11 @@ def compare(
     timings: tuple[Mapping[tuple[object, ...], Side], Mapping[tuple[object, ...], Side]] = ({}, {}),
     gates: Sequence[Gate] = (),
 ) -> Comparison:
-    """Pair everything and hold every gate against every pair that can be compared.
+    """Pair everything and evaluate every gate for each pair that can be compared.
 
-    Where both sides hold unprofiled timings, gates that name the time are held against those alone:
+    Where both sides hold unprofiled timings, gates that name the time use those alone:
     a time under the profiler is no time."""
-    pairs, only_old, only_new = pair_up(old, new)
+    pairs, only_old, only_new = pair_up(old, new, renamed=not gates)
     timed, lost, found = pair_up(*timings)
     failures: list[Failure] = []
     undecided: list[str] = []
@@ -348,6 +383,9 @@ def compare(
             (timed if of_time and timed else pairs) if gate.names <= {TIME, "duration"} else pairs
         ):
             if pair.problem:
+                continue
+            if pair.gpus:
+                undecided.append(f"'{gate.text}' for {pair.name}: {pair.gpus}")
                 continue
             try:
                 if fails(gate, pair):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
     "analyze": "Diagnose the kernels in Nsight Compute reports.",
+    "view": "Show reports in a browser, here or on another machine.",
     "profile": "Profile a program, or kernels of a ladder, and write the report.",
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",

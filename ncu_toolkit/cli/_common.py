@@ -23,7 +23,10 @@ from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
+    from ncu_toolkit.explain.answer import Answer
 
+#: Columns of an answer that goes to a file or a pipe.
+WIDTH = 100
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_REPORTS = "reports"
@@ -101,6 +104,17 @@ def console(stderr: bool = False) -> Any:
 def colours() -> Literal["auto"] | None:
     """None where NO_COLOR is set and not empty: no colour and no other style."""
     return None if os.environ.get("NO_COLOR") else "auto"
+
+
+def shown_as(found: Answer, form: str) -> Any:
+    """An answer in a format: a string, or for text a rich renderable."""
+    if form in ("markdown", "brief"):
+        from ncu_toolkit.render import markdown
+
+        return markdown.brief(found) if form == "brief" else markdown.markdown(found)
+    from ncu_toolkit.render.text import AnswerText
+
+    return AnswerText(found)
 
 
 def emit(shown: Any, output: Path | None, width: int = 140) -> None:

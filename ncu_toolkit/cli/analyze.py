@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
-from ncu_toolkit.cli._common import PathName, Seconds, emit, needs_option
+from ncu_toolkit.cli._common import WIDTH, PathName, Seconds, emit, needs_option, shown_as
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
     EnvironmentProblem,
     UsageProblem,
 )
+from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
 
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
 STANDALONE = "ncu-report.html"
-#: Columns of text that goes to a file or a pipe.
-WIDTH = 100
 
 
 @click.command("analyze")
@@ -141,8 +140,8 @@ def command(
     if (
         form != "text" or output is not None or not sys.stdout.isatty()
     ):  # on a terminal the text itself has said it
-        for line in _lacking(analysis):
-            click.echo(f"error: {_one_line(line)}", err=True)
+        for line in lacking(analysis):
+            click.echo(f"error: {line}", err=True)
     return exit_code(analysis)
 
 
@@ -165,9 +164,13 @@ def exit_code(analysis: Analysis) -> int:
     )
 
 
+def lacking(analysis: Analysis) -> list[str]:
+    """What of the input is missing, a line each, safe to show; what --allow-partial accepts is in the
+    output alone."""
+    return [visible(" ".join(line.split())) for line in _lacking(analysis)]
+
+
 def _lacking(analysis: Analysis) -> list[str]:
-    """What of the input is missing, a line each; what --allow-partial accepts is said in the output
-    alone."""
     lines = [f"unreadable: {file.error}" for file in analysis.unreadable]
     if not analysis.launches and not lines:
         kernel = analysis.options.kernel
@@ -193,22 +196,20 @@ def _lacking(analysis: Analysis) -> list[str]:
 
 def _load_views(form: str) -> None:
     """What shows the result, loaded while others read."""
-    import_module("ncu_toolkit.render.html" if form == "html" else "ncu_toolkit.render.analysis")
+    import_module("ncu_toolkit.render.html" if form == "html" else "ncu_toolkit.render.text")
 
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
     """The analysis in a format: a string, or for text a rich renderable."""
-    from ncu_toolkit.render import analysis as views
-    from ncu_toolkit.render import analysis_json
+    from ncu_toolkit.analysis import answers
 
-    if form == "markdown":
-        return views.markdown_text(analysis, top)
-    if form == "brief":
-        return views.brief(analysis, top)
     if form in ("json", "csv"):
+        from ncu_toolkit.render import json
+
         chosen, left_out = limited(analysis, top)
-        return views.csv(chosen) if form == "csv" else analysis_json.document(chosen, left_out)
-    return views.text(analysis, top)
+        return json.csv(chosen) if form == "csv" else json.analysis_document(chosen, left_out)
+    found = answers.digest if form == "brief" else answers.of_analysis
+    return shown_as(found(analysis, top), form)
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
@@ -262,9 +263,3 @@ def _progress(count: int) -> Any:
     with Progress() as bars:
         bars.stage("Reading", count)
         yield bars.step
-
-
-def _one_line(text: str) -> str:
-    from ncu_toolkit.core.safe import visible
-
-    return visible(" ".join(text.split()))

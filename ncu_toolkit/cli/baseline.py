@@ -10,9 +10,9 @@ import click
 from ncu_toolkit.cli._common import PathName
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import counted
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render.words import counted
 from ncu_toolkit.runs import baselines
 
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.analysis import gate
+from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Options
-from ncu_toolkit.cli._common import PathName, Seconds, emit
+from ncu_toolkit.cli._common import WIDTH, PathName, Seconds, emit, shown_as
 from ncu_toolkit.core.errors import GateFailed, InputProblem
-from ncu_toolkit.render.words import counted
+from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import baselines, store
 
-FORMATS = ("text", "markdown", "json")
+FORMATS = ("text", "markdown", "json", "html")
+PAGE = "ncu-comparison.html"
 
 
 @click.command("compare")
@@ -33,8 +34,17 @@ FORMATS = ("text", "markdown", "json")
     metavar="GATE",
     help="Exit with 1 if this holds for a kernel: 'time>5%', 'registers_per_thread>128'; repeat it.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--output", "-o", type=PathName(), help="File to write to.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="html writes a page with both cards side by side.",
+)
+@click.option(
+    "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
+)
 @click.option(
     "--timeout",
     type=Seconds(),
@@ -54,21 +64,19 @@ def command(
 ) -> None:
     """Compare two reports: files, folders of them, folders of runs, or names of baselines.
 
-    Launches are paired by kernel, grid and block. Repeated launches are compared by their medians,
-    with allowance for their spread. Exits with 1 when a --fail-on holds, and with 4 when the two
-    cannot be compared: different GPUs, incomplete files or launches, no kernel in common, a missing
-    figure. Launches whose figures contradict each other are compared, and a line names them."""
-    from ncu_toolkit.render import comparison as views
-
+    Shows the cards of the kernel whose time moved most, and what changed: time by cause, stalls,
+    bytes, instructions, source. Launches are paired by kernel, grid and block. Repeated launches
+    are compared by their medians, with allowance for their spread. Exits with 1 when a --fail-on
+    holds, and with 4 when the two cannot be compared: incomplete files or launches, no kernel in
+    common, a missing figure. Reports of different GPUs are compared in shares and ratios, and no
+    --fail-on can be decided. Launches whose figures contradict each other are compared, and a line
+    names them."""
     parsed = [gate.parse_gate(text) for text in gates]
     (old_sides, old_timings), (new_sides, new_timings) = (
         _read(text, kernel, timeout) for text in (old, new)
     )
     found = gate.compare(old_sides, new_sides, (old_timings, new_timings), parsed)
-    shown = {"markdown": views.markdown_text, "json": views.document, "text": views.text}[form](
-        found
-    )
-    emit(shown, output)
+    write(found, form, output)
     if found.failures:
         names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
         raise GateFailed(
@@ -92,6 +100,22 @@ def command(
             f"{what}: {reason}",
             "Compare reports of the same GPU and sections; --kernel leaves launches out",
         )
+
+
+def write(found: gate.Comparison, form: str, output: Path | None) -> None:
+    """Print a comparison in a format, or write it to a file."""
+    if form == "json":
+        from ncu_toolkit.render import json
+
+        emit(json.comparison_document(found), output)
+        return
+    shown = answers.of_comparison(found)
+    if form == "html":
+        from ncu_toolkit.render.card_html import write_page
+
+        click.echo(f"Open {write_page(shown, 'Comparison', output or Path(PAGE))}")
+        return
+    emit(shown_as(shown, form), output, WIDTH)
 
 
 _Sides = dict[tuple[object, ...], gate.Side]

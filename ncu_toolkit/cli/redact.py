@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import PathName
-from ncu_toolkit.render.words import counted
+from ncu_toolkit.core.units import counted
 from ncu_toolkit.report.redact import redact
 
 

@@ -8,9 +8,9 @@ import click
 
 from ncu_toolkit.cli._common import Progress, console, output_option
 from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.units import counted
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.render.publish import publish_recordings, rebuild_index
-from ncu_toolkit.render.words import counted
 from ncu_toolkit.runs.store import recordings
 
 

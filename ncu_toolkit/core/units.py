@@ -36,6 +36,12 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{decimals}f}".replace(",", THIN_SPACE)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: `1 kernel`, `2 kernels`; `many` where the plural does not just end in
+    s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def count(value: float) -> str:
     """A whole number with thin spaces in thousands: `1 048 576`."""
     if not math.isfinite(value):

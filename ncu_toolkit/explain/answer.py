@@ -1,20 +1,87 @@
-"""The answer to one or many launches: a table of kernels by time, and the cards of the first."""
+"""What a command answers, as one value that every writer shows: a headline, a table of kernels, cards,
+what was found beside them, notes. Its text is safe to show; writers escape for their own markup."""
 
 from __future__ import annotations
 
 import ntpath
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.explain.card import NAME, Card, State, short_gain
 
+Item = TypeVar("Item")
+Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
+#: How a card's state is coloured.
+TONES: Final[dict[State, Tone]] = {
+    "slow": "bad", "roof": "good", "unknown": "warn", "incomplete": "warn"
+}  # fmt: skip
 #: Kernels in the table where nothing else is asked for, and those whose cards are shown.
 TOP: Final = 15
 CARDS: Final = 3
 _FILE: Final = 40
+
+
+@dataclass(frozen=True)
+class Column(Generic[Item]):
+    """A column of a table: its heading, and the text of an item's cell.
+
+    `gives_way` is its place in the order in which columns are left out on a narrow terminal (0 for
+    never); a text may be cut to `shortest` characters (0 for not at all) once none can be left out.
+    """
+
+    label: str
+    cell: Callable[[Item], str]
+    numeric: bool = True
+    tone: Callable[[Item], Tone] = lambda _: ""
+    code: bool = False
+    gives_way: int = 0
+    shortest: int = 0
+
+
+class Cell(NamedTuple):
+    """The text of a cell, and how it is coloured."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under columns; the first column names the row."""
+
+    title: str
+    columns: tuple[Column[Any], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+def table(
+    title: str, columns: Sequence[Column[Item]], items: Iterable[Item], note: str = ""
+) -> Table:
+    """A table of items, safe to show; a column that is empty in every row is left out."""
+    rows = [
+        tuple(Cell(visible(column.cell(item)), column.tone(item)) for column in columns)
+        for item in items
+    ]
+    used = [at for at in range(len(columns)) if not rows or any(row[at].text for row in rows)]
+    return Table(
+        visible(title),
+        tuple(columns[at] for at in used),
+        tuple(tuple(row[at] for at in used) for row in rows),
+        visible(note),
+    )
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lines of code, each with a mark ("+" and "-" of a difference, "@" between its parts, "*" for
+    lines of the loop with most work), a note and its text."""
+
+    title: str
+    lines: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -30,31 +97,26 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A kind of launches in the table, in words."""
-
-    kernel: str
-    launches: str
-    time: str
-    share: str
-    verdict: str
-    gain: str
-    hottest: str
-    file: str
-    state: State
-
-
-@dataclass(frozen=True)
 class Answer:
-    """What one or many reports say. `rows` is empty for a single kernel: its card says it all."""
+    """What a command found. `kernels` is None for a single kernel: its card says it all."""
 
     headline: str
-    rows: tuple[Row, ...]
-    rest: str
+    kernels: Table | None = None
+    rest: str = ""
     """How many kernels the table leaves out, and the time they take; empty where none."""
-    cards: tuple[Card, ...]
+    cards: tuple[Card, ...] = ()
+    labels: tuple[str, ...] = ()
+    """A name for each card, where they are two sides of one comparison."""
+    points: tuple[str, ...] = ()
+    """What was found of the cards together, a sentence each."""
+    tables: tuple[Table, ...] = ()
+    code: tuple[Listing, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be read, and other faults of the input."""
+    verdict: str = ""
+    """The closing line, where there is one."""
+    next: str = ""
+    """The command to run next."""
 
     @property
     def line(self) -> str:
@@ -64,11 +126,14 @@ class Answer:
 
 
 def answer(
-    kinds: Sequence[Kind], notes: Sequence[str] = (), top: int = TOP, cards: int = CARDS
+    kinds: Sequence[Kind],
+    notes: Sequence[str] = (),
+    top: int = TOP,
+    cards: int = CARDS,
+    next_command: str = "",
 ) -> Answer:
     """The answer to kinds of launches, those with most time first; `top` bounds the table."""
     total = sum(kind.total_us or 0.0 for kind in kinds)
-    files = len({kind.file for kind in kinds})
     left = kinds[top:]
     rest = ""
     if left:
@@ -77,10 +142,11 @@ def answer(
         rest = f"{kernels} {time}; --top {len(kinds)} shows all."
     return Answer(
         _headline(kinds, total),
-        tuple(_row(kind, total, files > 1) for kind in kinds[:top]) if len(kinds) > 1 else (),
+        _kernels(kinds, total, top) if len(kinds) > 1 else None,
         rest,
         tuple(kind.card for kind in kinds[: min(top, cards)]),
-        tuple(notes),
+        notes=tuple(notes),
+        next=next_command,
     )
 
 
@@ -98,18 +164,37 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
     return f"{launches} launches of {len(kinds)} kernels, {units.duration(total)}{where}"
 
 
-def _row(kind: Kind, total: float, several: bool) -> Row:
-    shown = kind.card
-    time = kind.total_us
-    agree = "" if kind.agreeing == kind.launches else f" ({kind.agreeing} of {kind.launches})"
-    return Row(
-        visible(shown.kernel, NAME),
-        str(kind.launches),
-        units.NOT_AVAILABLE if time is None else units.duration(time),
-        units.NOT_AVAILABLE if time is None or not total else units.percent(time / total, 2),
-        shown.title + agree,
-        short_gain(shown),
-        shown.where[0].short if shown.where else "–",
-        visible(ntpath.basename(kind.file), _FILE) if several else "",
-        shown.state,
+def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
+    several = len({kind.file for kind in kinds}) > 1
+
+    def share(kind: Kind) -> str:
+        known = kind.total_us is not None and total
+        return units.percent((kind.total_us or 0.0) / total, 2) if known else units.NOT_AVAILABLE
+
+    def verdict(kind: Kind) -> str:
+        agree = f" ({kind.agreeing} of {kind.launches})" if kind.agreeing != kind.launches else ""
+        return kind.card.title + agree
+
+    def file(kind: Kind) -> str:
+        return visible(ntpath.basename(kind.file), _FILE) if several else ""
+
+    columns: tuple[Column[Kind], ...] = (
+        Column("kernel", lambda kind: visible(kind.card.kernel, NAME), numeric=False, code=True),
+        Column("launches", lambda kind: str(kind.launches), gives_way=2),
+        Column("time", lambda kind: duration(kind.total_us), gives_way=5),
+        Column("share", share, gives_way=3),
+        Column("verdict", verdict, False, lambda kind: TONES[kind.card.state], shortest=16),
+        Column("gain", lambda kind: short_gain(kind.card), tone=lambda _: "strong"),
+        Column("hottest line", _hottest, numeric=False, code=True, gives_way=4),
+        Column("file", file, numeric=False, gives_way=1),
     )
+    return table("", columns, kinds[:top])
+
+
+def _hottest(kind: Kind) -> str:
+    return kind.card.where[0].short if kind.card.where else "–"
+
+
+def duration(microseconds: float | None) -> str:
+    """A time, or `n/a`."""
+    return units.NOT_AVAILABLE if microseconds is None else units.duration(microseconds)

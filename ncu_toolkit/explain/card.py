@@ -63,6 +63,11 @@ class Line:
         """The line's place, else its instruction."""
         return self.place or self.sass
 
+    @property
+    def cost(self) -> str:
+        """`31 % of the samples`."""
+        return f"{whole_percent(self.share)} of {self.of}"
+
 
 @dataclass(frozen=True)
 class Card:
@@ -105,8 +110,29 @@ class Card:
 
     @property
     def head(self) -> tuple[str, ...]:
-        """Kernel, time, GPU and shape; what the report does not say is left out."""
-        return tuple(filter(None, (self.kernel, self.time, self.gpu, self.shape)))
+        """Kernel, time, GPU and shape; what is not known is left out."""
+        time = "" if self.time_us is None else self.time
+        return tuple(filter(None, (self.kernel, time, self.gpu, self.shape)))
+
+    @property
+    def sureness(self) -> str:
+        """`high confidence`."""
+        return f"{self.confidence} confidence"
+
+    @property
+    def busy(self) -> str:
+        """The bars and the headroom in words; empty where there are none."""
+        bars = (
+            f"{bar.label} {whole_percent(bar.share)}{' (the limit)' if bar.limit else ''}"
+            for bar in self.bars
+        )
+        return "; ".join(filter(None, (", ".join(bars), self.room)))
+
+    @property
+    def waiting(self) -> str:
+        """The waits in words."""
+        shares = zip(self.waits, whole_percents(self.waits), strict=True)
+        return ", ".join(f"{wait.label} {shown}" for wait, shown in shares)
 
     @property
     def room(self) -> str:

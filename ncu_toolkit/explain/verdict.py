@@ -27,7 +27,9 @@ from ncu_toolkit.explain.card import (
     factor_text,
     whole_percent,
 )
+from ncu_toolkit.metrics.registry import GROUPS
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
+from ncu_toolkit.sass import attribution
 
 #: Bars, stall reasons, pieces of advice and words of a sentence that fit one screen.
 BARS: Final = 5
@@ -57,6 +59,13 @@ _INPUTS: Final[Mapping[str, str]] = {
     "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",
     "fma_pipe_active": "pipe use", "theoretical_occupancy": "occupancy", "duration": "time",
 }  # fmt: skip
+#: Stall reasons of waiting for a result -> kinds of instructions that bring it late; the loads.
+_RESULTS: Final = {
+    "long_scoreboard": attribution.LONG_PRODUCERS,
+    "short_scoreboard": attribution.SHORT_PRODUCERS,
+}
+_LOADS: Final = frozenset(("LD", "LDG", "LDL", "LDS", "LDSM", "TEX", "TLD", "TLD4"))
+_MEMORY: Final = frozenset(metric.name for metric in GROUPS["memory"])
 
 
 def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
@@ -165,9 +174,9 @@ def _gain(state: State, factor: float | None) -> str:
 def _shape(profile: Profile) -> str:
     launch = profile.launch
     parts = [
-        f"{name} {_extents(extents)}"
-        for name, extents in (("grid", launch.grid), ("block", launch.block))
-        if all(extents)
+        f"{name} {extents(sizes)}"
+        for name, sizes in (("grid", launch.grid), ("block", launch.block))
+        if all(sizes)
     ]
     if launch.registers:
         parts.append(f"{launch.registers} registers")
@@ -177,9 +186,10 @@ def _shape(profile: Profile) -> str:
     return ", ".join(parts)
 
 
-def _extents(extents: tuple[int, int, int]) -> str:
-    last = max((at for at, extent in enumerate(extents) if extent != 1), default=0)
-    return "×".join(str(extent) for extent in extents[: last + 1])
+def extents(sizes: tuple[int, int, int]) -> str:
+    """A grid or block in words, without trailing ones: `256×256`."""
+    last = max((at for at, size in enumerate(sizes) if size != 1), default=0)
+    return "×".join(str(size) for size in sizes[: last + 1])
 
 
 def _shares(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:
@@ -227,7 +237,7 @@ def reason_name(reason: str) -> str:
 
 def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
     """The line that costs most, and the verdict's own where it is another."""
-    hottest = _hottest(profile)
+    hottest = _hottest(profile, finding)
     if hottest is not None:
         yield hottest
     place = next(iter(finding.locations), None)
@@ -241,9 +251,21 @@ def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
             yield pointed
 
 
-def _hottest(profile: Profile) -> Line | None:
+def _is_about_memory(finding: Finding) -> bool:
+    """Whether the verdict rests on figures of the memory system."""
+    used = (name for fact in finding.evidence for name in (fact.metric, *_inputs(fact.metric)))
+    return any(name in _MEMORY or name.partition(":")[2] in _RESULTS for name in used)
+
+
+def _inputs(metric: str) -> tuple[str, ...]:
+    return figures.inputs(metric) if metric in figures.DERIVED else ()
+
+
+def _hottest(profile: Profile, finding: Finding) -> Line | None:
     """The source line with most samples, or executed instructions where the report holds too few
-    samples; the instruction where it has no lines. None where it has neither."""
+    samples; the instruction where it has no lines. None where it has neither.
+
+    Where the verdict is about memory and warps wait at that line for a load, the load is named."""
     rows = profile.instructions
     weights = [row.sample_count for row in rows]
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
@@ -264,7 +286,32 @@ def _hottest(profile: Profile) -> Line | None:
     top = max(sums, key=lambda key: sums[key])
     row = heaviest[top][1]
     of = "the samples" if sampled else "the executed instructions"
-    return _line(profile, row.file, row.line, row.sass, sums[top] / total, of)
+    found = _line(profile, row.file, row.line, row.sass, sums[top] / total, of)
+    load = _awaited_load(profile, row, finding) if sampled and _is_about_memory(finding) else None
+    if load is None:
+        return found
+    if (load.file, load.line) != (row.file, row.line) or not row.file:
+        of = f"{of}, waiting at {found.short}"
+    return _line(profile, load.file, load.line, load.sass, found.share, of)
+
+
+def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:
+    """The load whose late result makes up most of an instruction's samples: of several the one that
+    the verdict names, else the one that most samples of the kernel wait for. None where there is no
+    such load."""
+    reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
+    if 2 * row.samples.get(reason, 0) < row.sample_count:
+        return None
+    rows = profile.instructions
+    index = next(at for at, each in enumerate(rows) if each is row)
+    loads = attribution.flow_of(rows).producers(index, _RESULTS[reason])
+    loads = [at for at in loads if attribution.base(rows[at].opcode) in _LOADS]
+    weights = attribution.weights_by_culprit(profile, reason)
+    named = {place.address for place in finding.locations}
+    best = max(
+        loads, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
+    )
+    return None if best is None else rows[best]
 
 
 def _located(profile: Profile, place: Location) -> Line:
@@ -280,7 +327,7 @@ def _line(profile: Profile, path: str, line: int, sass: str, share: float, of: s
         visible(text, CODE, keep="\t").replace("\t", " "),
         visible(sass.partition(",")[0], NAME),
         share,
-        visible(of, NAME),
+        visible(of, CODE),
     )
 
 

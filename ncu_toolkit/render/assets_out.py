@@ -80,20 +80,21 @@ def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
     }
 
 
-def inlined() -> dict[str, str | Markup]:
+def inlined(*, charts: bool = True) -> dict[str, str | Markup]:
     """Policy and tags of a single file: every script is inline and allowed by its hash alone."""
+    scripts = LATE if charts else ("report.js",)
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(_script(name).encode()).digest()).decode()}'"
-        for name in (*EARLY, *LATE)
+        for name in (*EARLY, *scripts)
     )
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
-    late = "".join(f"<script>{_script(name)}</script>\n" for name in LATE)
+    late = "".join(f"<script>{_script(name)}</script>\n" for name in scripts)
     style = content(STYLE).decode().replace("</", "<\\/")
     return {
         "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
         "head": Markup(f"{early}<style>{style}</style>"),
         "tail": Markup(late),
-        "glossary": "#page-glossary",
+        "glossary": "#page-glossary" if charts else "",
     }
 
 

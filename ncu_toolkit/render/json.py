@@ -1,20 +1,38 @@
-"""The run's view as JSON: what the pages show, for machines. One entry a launch, in file order,
-none dropped."""
+"""What commands found, for machines: a run, an analysis and a comparison as JSON, and an analysis as
+CSV. The analysis' schema is schemas/analysis-1.json in the package."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+import math
+from dataclasses import asdict
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
 
-from ncu_toolkit.render.views import Cell, LaunchRecord, RunView, Table
+from ncu_toolkit import __version__
+from ncu_toolkit.core.safe import csv_rows, visible
+from ncu_toolkit.explain.card import Card
+from ncu_toolkit.metrics.registry import REGISTRY
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Location, finite
 
-#: Raised when a field changes its meaning or goes away.
-SCHEMA: Final = 1
+if TYPE_CHECKING:
+    from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
+    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair
+    from ncu_toolkit.render.views import Cell, LaunchRecord, RunView, Table
+
+#: Raised when a field changes its meaning or goes away; fields may be added without that.
+VERSION: Final = 1
+
+
+def written(plain: dict[str, Any]) -> str:
+    """A document as text, with a final newline."""
+    return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def document(view: RunView) -> str:
     """The run as a JSON document with a final newline."""
-    return json.dumps(plain(view), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return written(plain(view))
 
 
 def plain(view: RunView) -> dict[str, Any]:
@@ -22,7 +40,7 @@ def plain(view: RunView) -> dict[str, Any]:
     the ladders' tables."""
     return {
         "schema": "ncu-toolkit/report",
-        "schema_version": SCHEMA,
+        "schema_version": VERSION,
         "run": {
             "id": view.id,
             "title": view.title,
@@ -30,7 +48,7 @@ def plain(view: RunView) -> dict[str, Any]:
             "live": view.live,
             "facts": {fact.label: fact.cell.text for fact in view.facts},
         },
-        "launches": [_launch(record) for record in view.records],
+        "launches": [_record(record) for record in view.records],
         "families": [
             {
                 "family": f.name,
@@ -63,7 +81,7 @@ def _value(cell: Cell) -> Any:
     return None if cell.missing else cell.value if cell.value is not None else cell.text
 
 
-def _launch(record: LaunchRecord) -> dict[str, Any]:
+def _record(record: LaunchRecord) -> dict[str, Any]:
     first, *others = record.findings
     return {
         "file": record.file,
@@ -74,4 +92,238 @@ def _launch(record: LaunchRecord) -> dict[str, Any]:
         "page": record.page,
         "context": record.context,
         "diagnosis": {**first, "runners_up": others},
+    }
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The published JSON schema of an analysis."""
+    text = (
+        resources.files("ncu_toolkit")
+        .joinpath(f"schemas/analysis-{VERSION}.json")
+        .read_text(encoding="utf-8")
+    )
+    loaded = json.loads(text)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
+    """An analysis. `omitted_launches` counts those that --top left out. Every text is made visible:
+    no control or reordering character is left in it."""
+    plain = {
+        "schema": "ncu-toolkit/analysis",
+        "version": VERSION,
+        "tool_version": __version__,
+        "kernel_filter": visible(analysis.options.kernel),
+        "omitted_launches": omitted_launches,
+        "missed": [visible(sentence) for sentence in analysis.missed],
+        "files": [_file(file) for file in analysis.files],
+        "kernels": [_group(group, analysis.total_us) for group in analysis.groups],
+        "launches": [_launch(launch) for launch in analysis.launches],
+    }
+    return written(plain)
+
+
+def _file(file: FileResult) -> dict[str, Any]:
+    return {
+        "file": visible(file.path),
+        "status": file.status,
+        "error": visible(file.error.message) if file.error else None,
+        "remedy": visible(file.error.remedy) if file.error else None,
+        "state": file.state,
+        "damage": visible(file.lacking) if file.lacking else None,
+        "ncu_version": visible(file.ncu_version) or None,
+        "declared_launches": None if file.error else file.declared,
+        "read_launches": None if file.error else file.read,
+        "checksum": visible(file.checksum) or None,
+    }
+
+
+def _group(group: Group, total_us: float) -> dict[str, Any]:
+    times, launch = group.times_us, group.median
+    return {
+        "file": visible(launch.file),
+        "kernel": visible(launch.kernel),
+        "launches": [member.key for member in group.launches],
+        "status": visible(launch.status),
+        "total_us": group.total_us if times else None,
+        "share": group.total_us / total_us if times and total_us else None,
+        "median_us": times[(len(times) - 1) // 2] if times else None,
+        "minimum_us": times[0] if times else None,
+        "maximum_us": times[-1] if times else None,
+        "bottleneck": launch.diagnosis.primary.bottleneck,
+        "agreeing_launches": group.agreeing,
+        "predicted_speedup": launch.diagnosis.primary.speedup,
+    }
+
+
+def _launch(launch: LaunchResult) -> dict[str, Any]:
+    return {
+        "file": visible(launch.file),
+        "launch": launch.key,
+        "kernel": visible(launch.kernel),
+        "function": visible(launch.function),
+        "gpu": visible(launch.gpu),
+        "arch": launch.arch,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "status": visible(launch.status),
+        "contradictions": [
+            {"text": visible(sentence), "metrics": [visible(name) for name in names]}
+            for sentence, names in launch.contradictions.items()
+        ],
+        "duration_us": finite(launch.duration_us),
+        "needs": {"bytes": launch.needed_bytes, "flops": launch.needed_flops},
+        "diagnosis": diagnosis(launch.diagnosis),
+        "card": card(launch.card),
+    }
+
+
+def diagnosis(found: Diagnosis) -> dict[str, Any]:
+    """A verdict as plain data: the first finding, with the others under `runners_up`."""
+    first, *others = found.findings
+    return {
+        **_finding(first),
+        "bounds_us": {name: finite(value) for name, value in found.bounds.items()},
+        "notes": [visible(note) for note in found.notes],
+        "runners_up": [_finding(other) for other in others],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "bottleneck": finding.bottleneck,
+        "summary": visible(finding.summary),
+        "confidence": finding.confidence,
+        "good": finding.good,
+        "predicted_speedup": finite(finding.speedup),
+        "arithmetic": [visible(line) for line in finding.arithmetic],
+        "advice": [visible(line) for line in finding.advice],
+        "look_for": visible(finding.look_for),
+        "evidence": [_evidence(item) for item in finding.evidence],
+        "locations": [_location(place) for place in finding.locations],
+    }
+
+
+def _evidence(item: Evidence) -> dict[str, Any]:
+    return {
+        "metric": item.metric,
+        "label": visible(item.label),
+        "value": finite(item.value),
+        "unit": item.unit,
+        "comparison": item.comparison,
+        "threshold": item.threshold,
+        "meaning": visible(item.meaning),
+    }
+
+
+def _location(place: Location) -> dict[str, Any]:
+    return {
+        "file": visible(place.file),
+        "line": place.line,
+        "address": place.address,
+        "sass": visible(place.sass),
+        "share": finite(place.share),
+        "what": visible(place.what),
+    }
+
+
+def card(shown: Card) -> dict[str, Any]:
+    """A card as plain data. Shares are fractions of 1, times microseconds."""
+    return {**asdict(shown), "headroom_text": shown.room}
+
+
+def csv(analysis: Analysis) -> str:
+    """One row a launch: identity, verdict, and every metric that was kept, under its short name and
+    unit. Unreadable files get a row too."""
+    names = sorted({name for launch in analysis.launches for name in launch.figures})
+    headings = [
+        "file",
+        "launch",
+        "kernel",
+        "gpu",
+        "grid",
+        "block",
+        "status",
+        "duration_us",
+        "bottleneck",
+        "predicted_speedup",
+        "confidence",
+        "runner_up",
+        "runner_up_speedup",
+        "contradictions",
+    ]
+    rows: list[list[object]] = [
+        [
+            *headings,
+            *(f"{name} ({unit})" if (unit := REGISTRY[name].unit) else name for name in names),
+        ]
+    ]
+    for launch in analysis.launches:
+        first, second = launch.diagnosis.primary, (launch.diagnosis.runners_up or (None,))[0]
+        rows.append(
+            [
+                launch.file, launch.key, launch.kernel, launch.gpu, "x".join(map(str, launch.grid)), "x".join(map(str, launch.block)), launch.status,
+                launch.duration_us,
+                first.bottleneck, first.speedup, first.confidence, second.bottleneck if second else None, second.speedup if second else None,
+                "; ".join(launch.contradictions) or None, *(launch.figures.get(name) for name in names),
+            ]
+        )  # fmt: skip
+    rows += [
+        [file.path, None, None, None, None, None, f"unreadable: {file.error.message}"]
+        for file in analysis.unreadable
+        if file.error
+    ]
+    return csv_rows(rows)
+
+
+def comparison_document(comparison: Comparison) -> str:
+    """A comparison, the kernel whose time moved most first."""
+    plain = {
+        "schema": "ncu-toolkit/comparison",
+        "version": VERSION,
+        "tool_version": __version__,
+        "gates": list(comparison.gates),
+        "passed": not comparison.failures and comparison.comparable,
+        "compared": comparison.compared,
+        "pairs": [_plain_pair(pair) for pair in comparison.ordered],
+        "regressions": [
+            {
+                "gate": f.gate,
+                "kernel": visible(f.pair.name),
+                "differences": [_plain_difference(d) for d in f.differences],
+            }
+            for f in comparison.failures
+        ],
+        "undecided": [visible(reason) for reason in comparison.undecided],
+        "only_old": [visible(name) for name in comparison.only_old],
+        "only_new": [visible(name) for name in comparison.only_new],
+        "remarks": [visible(remark) for remark in comparison.remarks],
+    }
+    return written(plain)
+
+
+def _plain_pair(pair: Pair) -> dict[str, Any]:
+    found = pair.difference("time")
+    return {
+        "kernel": visible(pair.name),
+        "problem": visible(pair.problem) or None,
+        "different_gpus": visible(pair.gpus) or None,
+        "time": _plain_difference(found) if found else None,
+        "launches": [len(pair.old.times_us), len(pair.new.times_us)],
+        "bottleneck": [pair.old.bottleneck or None, pair.new.bottleneck or None],
+    }
+
+
+def _plain_difference(found: Difference) -> dict[str, Any]:
+    certain = found.certain_change
+    return {
+        "figure": found.figure,
+        "unit": found.unit,
+        "old": found.old,
+        "new": found.new,
+        "change": found.change,
+        "noise": found.noise,
+        "certain_change": certain if math.isfinite(certain) else None,
     }

@@ -8,6 +8,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.static import Outcome, ProfiledCode, checked, code_of
+from ncu_toolkit.explain.code import UNITS
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.render.views import (
     Cell,
@@ -29,10 +30,6 @@ _KINDS: Final = 4
 _WORDS: Final[dict[Outcome, tuple[str, Tone]]] = {
     "confirmed": ("confirmed", "good"), "runner-up": ("confirmed as a runner-up", "good"), "refuted": ("refuted", "bad"),
     "not judged": ("not judged", "muted"), "not seen": ("not mentioned", "muted"),
-}  # fmt: skip
-_UNITS: Final = {
-    "issue": "issue slots", "fma": "FP32 pipe", "half": "FP16 pipe", "alu": "integer pipe", "fp64": "FP64 pipe", "special": "special functions",
-    "tensor": "tensor pipe", "shared": "shared memory",
 }  # fmt: skip
 
 
@@ -147,7 +144,7 @@ def _region(region: Region) -> list[Cell]:
         text(widths or "–"),
         text(flight),
         Cell(
-            f"{_UNITS.get(limit, limit)} {units.significant(region.cycles[limit])}",
+            f"{UNITS.get(limit, limit)} {units.significant(region.cycles[limit])}",
             region.cycles[limit],
         )
         if limit

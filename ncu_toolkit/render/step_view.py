@@ -3,7 +3,6 @@ predicted against achieved."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -13,6 +12,7 @@ from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.steps import StepExplanation, explain_step
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import NOT_TIMED, achieved
@@ -43,8 +43,6 @@ _UNCHANGED: Final = 0.02
 #: by this share of itself.
 _STALL_CYCLES: Final = 0.1
 _STALL_SHARE: Final = 0.1
-_CONTEXT_LINES: Final = 3
-_LONGEST_DIFF: Final = 600
 
 
 def step_view(book: Book, entry: Entry) -> StepView | None:
@@ -215,14 +213,5 @@ def _difference(before: Entry, entry: Entry) -> tuple[tuple[str, str], ...]:
     """The device code's difference as (kind, line); folded to a few lines of context."""
     if before.info is None or entry.info is None or not before.info.code or not entry.info.code:
         return ()
-    old, new = before.info.code.splitlines(), entry.info.code.splitlines()
-    lines = []
-    for line in difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm=""):
-        if line.startswith(("---", "+++")):
-            continue
-        lines.append(
-            (line[:1], visible(line if line.startswith("@") else line[1:], 400, keep="\t"))
-        )
-    if len(lines) > _LONGEST_DIFF:
-        lines = [*lines[:_LONGEST_DIFF], ("@", f"… {len(lines) - _LONGEST_DIFF} more lines")]
-    return tuple(lines)
+    found = diff(before.info.code.splitlines(), entry.info.code.splitlines())
+    return tuple((mark or " ", text) for mark, _, text in found)

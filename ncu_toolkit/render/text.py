@@ -1,28 +1,374 @@
-"""A run in the terminal: one screen of what matters, from the same view as the pages.
+"""Answers and runs for a terminal of any width.
 
-Every text is a `Text`, so nothing in a report is read as markup.
-"""
+Nothing is computed here. Every text is a `Text`, so nothing in a report is read as markup."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
-from ncu_toolkit.explain.answer import CARDS, Kind, answer
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.model import Profile
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.card import AnswerText
-from ncu_toolkit.render.family_view import primary, variant_label
-from ncu_toolkit.render.fitted import Column, Fitted
-from ncu_toolkit.render.html import book_for
-from ncu_toolkit.render.run_view import run_summary
-from ncu_toolkit.render.views import Cell, FamilyView, Table
-from ncu_toolkit.render.views import Column as TableColumn
+from ncu_toolkit.explain.answer import (
+    CARDS,
+    TONES,
+    Answer,
+    Cell,
+    Column,
+    Kind,
+    Listing,
+    Table,
+    answer,
+    table,
+)
+from ncu_toolkit.explain.card import Bar, Card, Line, Wait, whole_percent, whole_percents
+from ncu_toolkit.explain.verdict import card as card_of
+
+if TYPE_CHECKING:
+    from ncu_toolkit.model import Profile
+    from ncu_toolkit.model.run import Run
+    from ncu_toolkit.render import views
+    from ncu_toolkit.render.book import Book
+
+#: Columns of text that goes to no terminal, and the most that a card takes of a wide one.
+WIDTH: Final = 100
+_WIDEST: Final = 110
+#: Least columns of one of two cards that are set side by side, and the gap between them.
+_BESIDE: Final = 74
+_BETWEEN: Final = 3
+#: Columns of a bar, and what it is cut to so that waiting still fits next to it.
+_BARS: Final = (20, 12)
+_LABEL: Final = 8
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+#: A name is cut down to this many columns before another column is left out.
+SHORTEST: Final = 16
+_GAP: Final = 2
+#: Lines of a listing that a terminal shows.
+_LISTED: Final = 24
+_STYLES: Final = {
+    "good": "green", "bad": "red", "warn": "yellow", "muted": "dim", "strong": "bold", "": ""
+}  # fmt: skip
+_MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
+#: What a terminal without UTF-8 shows instead: of the text itself, and of what its layout adds.
+_ASCII: Final = str.maketrans(
+    {"·": "-", "×": "x", "µ": "u", "…": "...", "–": "-", "→": "->", "≥": ">=", "≤": "<=",
+     "’": "'", "±": "+-", units.THIN_SPACE: " ", "\u202f": " ", "\u00a0": " "}
+)  # fmt: skip
+_DRAWN: Final = str.maketrans("…·◀─│×µ\u2009", "~-<-|xu ")
+
+
+class AnswerText:
+    """An answer for a terminal of any width. Names are shortened first; the gain is never left
+    out. ASCII alone where the terminal has no UTF-8."""
+
+    def __init__(self, shown: Answer) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, narrow = options.max_width, options.ascii_only
+        yield from lines(self._shown, width, ascii_only=narrow, links=console.is_terminal)
+
+
+def plain_text(shown: Answer | Card, width: int = WIDTH) -> str:
+    """As a terminal of `width` columns shows it, without colour; no newline at the end."""
+    found = card_lines(shown, width) if isinstance(shown, Card) else lines(shown, width)
+    return "\n".join(line.plain.rstrip() for line in found)
+
+
+def lines(
+    shown: Answer, width: int, *, ascii_only: bool = False, links: bool = False
+) -> Iterator[Text]:
+    """The lines of an answer, none wider than `width` but for commands, which have to be copied."""
+    if not ascii_only:
+        yield from _lines(shown, width, ascii_only, links)
+        return
+    for line in _lines(_in_ascii(shown), width, ascii_only, links):
+        line.plain = line.plain.translate(_DRAWN)
+        yield line
+
+
+def _in_ascii(value: Any) -> Any:
+    """An answer, or a part of one, with ASCII for what a terminal without UTF-8 cannot show."""
+    if isinstance(value, str):
+        return value.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+    if isinstance(value, tuple):
+        made = map(_in_ascii, value)
+        return Cell(*made) if isinstance(value, Cell) else tuple(made)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _in_ascii(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator[Text]:
+    if shown.headline:
+        yield from _wrapped(Text(shown.headline, style="bold"), width)
+        yield Text()
+    if shown.kernels:
+        yield from Fitted(shown.kernels).lines(width)
+        if shown.rest:
+            yield from _wrapped(Text(shown.rest, style="dim"), width)
+        yield Text()
+    yield from _cards(shown, width, ascii_only, links)
+    if shown.points:
+        yield Text()
+    for point in shown.points:
+        yield from _wrapped(Text(point), width)
+    for each in shown.tables:
+        yield from (Text(), *Fitted(each).lines(width))
+    for listing in shown.code:
+        yield from (Text(), *_listing(listing, width))
+    if shown.notes or shown.verdict:
+        yield Text()
+    for note in shown.notes:
+        yield from _wrapped(Text(note, style="yellow"), width)
+    if shown.verdict:
+        yield from _wrapped(Text(shown.verdict, style="bold"), width)
+
+
+def _cards(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator[Text]:
+    """Cards one below the other; those of a comparison side by side where they fit."""
+    half = (width - _BETWEEN) // 2
+    if len(shown.cards) == len(shown.labels) == 2 and half >= _BESIDE:
+        half = min(half, _WIDEST)
+        sides = [
+            [Text(label, style="bold underline"), *card_lines(card, half, ascii_only, links)]
+            for label, card in zip(shown.labels, shown.cards, strict=True)
+        ]
+        for one, other in zip_longest(*sides, fillvalue=Text()):
+            left = one.copy()
+            left.truncate(half, overflow="ellipsis", pad=True)
+            yield left + Text(" │ ", style="dim") + other
+        return
+    for rank, card in enumerate(shown.cards):
+        if rank:
+            yield from (Text(), Text("─" * min(width, _WIDEST), "dim"))
+        if shown.labels:
+            yield Text(shown.labels[rank], style="bold underline")
+        yield from card_lines(card, width, ascii_only, links)
+
+
+def _listing(listing: Listing, width: int) -> Iterator[Text]:
+    yield from _wrapped(Text(listing.title, style="italic"), width)
+    wide = max((len(note) for _, note, _ in listing.lines), default=0)
+    marked = any(mark for mark, _, _ in listing.lines)
+    for mark, note, text in listing.lines[:_LISTED]:
+        head = f"{'' if mark == '@' else mark:1} " if marked else ""
+        line = Text(head, style=_MARKS.get(mark, ""), no_wrap=True)
+        line += Text(f"{note:>{wide}}  " if wide else "", style="dim")
+        line += Text(text.expandtabs(4), style=_MARKS.get(mark, ""))
+        line.truncate(width, overflow="ellipsis")
+        yield line
+    left = len(listing.lines) - _LISTED
+    if left > 0:
+        yield Text(f"{left} more lines; --format html shows all.", style="dim")
+
+
+class Fitted:
+    """A table for whatever width it is printed at: names are cut and whole columns left out before
+    a figure loses a digit or its unit."""
+
+    def __init__(self, shown: Table) -> None:
+        self._title, self._note, self._columns = shown.title, shown.note, shown.columns
+        self._rows = [[Text(c.text, style=_STYLES[c.tone]) for c in row] for row in shown.rows]
+
+    def chosen(self, width: int) -> dict[int, int]:
+        """The places of the columns that are shown at a width, and how wide each is then."""
+        wide = [
+            max([len(column.label), *(row[i].cell_len for row in self._rows)])
+            for i, column in enumerate(self._columns)
+        ]
+        shown = dict(enumerate(wide))
+        going = sorted(
+            (i for i in shown if self._columns[i].gives_way),
+            key=lambda i: self._columns[i].gives_way,
+        )
+        least = min(wide[0], SHORTEST)
+        while sum(shown.values()) - shown[0] + least + _GAP * (len(shown) - 1) > width and going:
+            del shown[going.pop(0)]
+        over = sum(shown.values()) + _GAP * (len(shown) - 1) - width
+        for i, shortest in ((0, least), *((i, self._columns[i].shortest) for i in shown)):
+            if over > 0 and shortest:
+                cut = min(over, max(0, shown[i] - shortest))
+                shown[i] -= cut
+                over -= cut
+        if over > 0:
+            shown[0] = max(SHORTEST // 2, shown[0] - over)
+        return shown
+
+    def lines(self, width: int) -> list[Text]:
+        """The table's lines at a width, with its title, what was left out and its note."""
+        shown = self.chosen(width)
+        found = _wrapped(Text(self._title, style="italic"), width) if self._title else []
+        headings = [Text(column.label, style="dim") for column in self._columns]
+        found += [self._line(row, shown) for row in (headings, *self._rows)]
+        left_out = [column.label for i, column in enumerate(self._columns) if i not in shown]
+        if left_out:
+            left = f"left out at this width: {', '.join(left_out)}"
+            found += _wrapped(Text(left, style="dim"), width)
+        if self._note:
+            found += _wrapped(Text(self._note, style="dim italic"), width)
+        return found
+
+    def _line(self, row: Sequence[Text], shown: dict[int, int]) -> Text:
+        line = Text(no_wrap=True)
+        for at, (i, wide) in enumerate(shown.items()):
+            cell = row[i].copy()
+            cell.truncate(wide, overflow="ellipsis")
+            space = Text(" " * (wide - cell.cell_len))
+            line += Text(" " * _GAP if at else "")
+            line += space + cell if self._columns[i].numeric else cell + space
+        line.rstrip()
+        return line
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.lines(options.max_width)
+
+
+def card_lines(
+    card: Card, width: int, ascii_only: bool = False, links: bool = False
+) -> Iterator[Text]:
+    """The lines of one card."""
+    width = min(width, _WIDEST)
+    yield from _head(card, width)
+    yield Text()
+    yield from _verdict(card, width)
+    yield from _wrapped(Text(card.summary), width)
+    if card.bars or card.waits:
+        yield Text()
+        yield from _figures(card, width, ascii_only)
+    yield Text()
+    for at, place in enumerate(card.where):
+        yield from _place("where" if at == 0 else "and", place, width, links)
+    for number, step in enumerate(card.do, 1):
+        yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
+    if card.expect:
+        yield from _labelled("expect", Text(card.expect), width)
+    if card.missing:
+        yield from _labelled("missing", Text(card.missing, style="yellow"), width)
+    if card.next:
+        yield Text("next".ljust(_LABEL), style="dim", no_wrap=True) + Text(card.next, style="bold")
+
+
+def _head(card: Card, width: int) -> Iterator[Text]:
+    """Kernel, time, GPU and shape on one line, or two; the name gives way first."""
+    name, *rest = card.head
+    whole = " · ".join(rest)
+    if len(name) + 3 + len(whole) > width:
+        whole = " · ".join(part for part in rest if part != card.shape)
+    kept = Text(name, style="bold")
+    kept.truncate(max(12, width - len(whole) - 3), overflow="ellipsis")
+    yield from _wrapped(kept + Text(f" · {whole}" if whole else "", style=""), width)
+    if card.shape and card.shape not in whole:
+        yield from _wrapped(Text(card.shape, style="dim"), width)
+
+
+def _verdict(card: Card, width: int) -> Iterator[Text]:
+    title = Text(card.title, style=f"bold {_STYLES[TONES[card.state]]}")
+    gain = Text(card.gain, style="bold") + Text(f" · {card.sureness}", style="dim")
+    space = width - title.cell_len - gain.cell_len
+    if space >= 2:
+        yield title + Text(" " * space) + gain
+    else:
+        yield from _wrapped(title, width)
+        yield from _wrapped(gain, width)
+
+
+def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
+    """Bars on the left, waiting on the right; one below the other where that is too wide."""
+    right = _waits(card.waits)
+    wide = max((line.cell_len for line in right), default=0)
+    for cells in _BARS:
+        left = _bars(card.bars, cells, ascii_only)
+        at = max((line.cell_len for line in left), default=0) + 3
+        if left and right and at + wide <= width:
+            yield from _beside(left, right, at)
+            break
+    else:
+        taken = max((line.cell_len for line in _bars(card.bars, 0, ascii_only)), default=0)
+        yield from _bars(card.bars, max(4, min(_BARS[0], width - taken)), ascii_only)
+        yield from (Text("  ") + line for line in right)
+    if card.room:
+        yield Text(f"  {card.room}", style="dim")
+
+
+def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Text]:
+    for one, other in zip_longest(left, right, fillvalue=Text()):
+        line = one + Text(" " * (at - one.cell_len)) + other
+        line.rstrip()
+        yield line
+
+
+def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
+    label = max((len(bar.label) for bar in bars), default=0)
+    found = []
+    for bar in bars:
+        mark = "  ◀ limit" if bar.limit else ""
+        drawn = _bar(bar.share, cells, ascii_only).ljust(cells)
+        style = "red" if bar.limit else "cyan"
+        line = Text(f"  {bar.label:{label}}  ") + Text(drawn, style=style)
+        found.append(line + Text(f" {whole_percent(bar.share):>5}{mark}"))
+    return found
+
+
+def _bar(share: float, cells: int, ascii_only: bool) -> str:
+    if ascii_only:
+        return "#" * round(share * cells)
+    whole, part = divmod(round(share * cells * 8), 8)
+    return "█" * whole + _EIGHTHS[part].strip()
+
+
+def _waits(waits: tuple[Wait, ...]) -> list[Text]:
+    label = max((len(wait.label) for wait in waits), default=0)
+    return [
+        Text("waiting  " if at == 0 else " " * 9, style="dim")
+        + Text(f"{wait.label:{label}} {shown:>5}")
+        for at, (wait, shown) in enumerate(zip(waits, whole_percents(waits), strict=True))
+    ]
+
+
+def _place(label: str, line: Line, width: int, links: bool) -> Iterator[Text]:
+    """A line of code with its instruction and its share, on one line or two."""
+    where = Text(line.place)
+    if links and line.place and (path := Path(line.path)).is_absolute() and path.is_file():
+        where.stylize(f"link {path.as_uri()}")
+    facts = Text("   ".join(filter(None, (line.sass, line.cost))), style="dim")
+    if not line.place:
+        yield from _labelled(label, facts, width)
+        return
+    text = Text(line.text)
+    room = width - _LABEL - where.cell_len - facts.cell_len - 6
+    if text.cell_len <= room:
+        gap = Text(" " * (room - text.cell_len + 3))
+        yield from _labelled(label, where + Text("   ") + text + gap + facts, width)
+        return
+    text.truncate(max(8, width - _LABEL - where.cell_len - 3), overflow="ellipsis")
+    yield from _labelled(label, where + Text("   ") + text, width)
+    yield from _labelled("", facts, width)
+
+
+def _labelled(label: str, text: Text, width: int, hanging: int = 0) -> Iterator[Text]:
+    """A text after its label, wrapped under its own start."""
+    for at, line in enumerate(_wrapped(text, max(20, width - _LABEL), hanging)):
+        yield Text((label if at == 0 else "").ljust(_LABEL), style="dim") + line
+
+
+def _wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:
+    """The lines of a text; all but the first are indented by `hanging`."""
+    found = list(text.wrap(_MEASURE, max(1, width - hanging)))
+    for line in found:
+        line.rstrip()
+    return [line if at == 0 else Text(" " * hanging) + line for at, line in enumerate(found)]
+
+
+#: What Text.wrap asks for; it writes nothing.
+_MEASURE: Final = Console(width=WIDTH, color_system=None, force_terminal=False)
+
 
 #: Columns of a ladder's table that fit a terminal.
 LADDER_COLUMNS = (
@@ -39,30 +385,25 @@ LADDER_COLUMNS = (
 #: Which column is left out first on a narrow terminal, and which then.
 _GIVES_WAY = {
     key: order
-    for order, key in enumerate(
-        (
-            "registers",
-            "achieved_occupancy",
-            "stall",
-            "baseline",
-            "rate",
-        ),
-        1,
-    )
+    for order, key in enumerate(("registers", "achieved_occupancy", "stall", "baseline", "rate"), 1)
 }
-_STYLES = {"good": "green", "bad": "red", "warn": "yellow", "muted": "dim", "": ""}
+#: Badges of a cell that a terminal shows.
+_BADGES = ("planted", "regression", "baseline", "roof")
 
 
 def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) -> RenderableType:
     """The run as a rich renderable: its ladders at their main size with the cards of the rungs in
     `cards`, and the answer to other launches."""
+    from ncu_toolkit.render.html import book_for
+    from ncu_toolkit.render.run_view import run_summary
+
     book = book or book_for(run)
     view = run_summary(book)
     parts: list[RenderableType] = [Text(view.title, style="bold")]
     for family in view.families:
         parts.extend(_family(book, family))
     for profile in _named(book, cards):
-        parts += [Text(), AnswerText(answer([Kind(card(profile, book.diagnosis(profile)))]))]
+        parts += [Text(), AnswerText(answer([Kind(card_of(profile, book.diagnosis(profile)))]))]
     if view.answer:
         parts += [Text(), AnswerText(view.answer)]
     if view.skipped:
@@ -76,6 +417,8 @@ def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) ->
 
 def _named(book: Book, names: Sequence[str]) -> list[Profile]:
     """The profiles of the named rungs at their ladder's main size, at most CARDS."""
+    from ncu_toolkit.render.family_view import primary
+
     found = [
         entry.main
         for entry in book.entries
@@ -84,7 +427,9 @@ def _named(book: Book, names: Sequence[str]) -> list[Profile]:
     return found[:CARDS]
 
 
-def _family(book: Book, family: FamilyView) -> list[RenderableType]:
+def _family(book: Book, family: views.FamilyView) -> list[RenderableType]:
+    from ncu_toolkit.render.family_view import primary, variant_label
+
     first = primary(book, family.name)
     many = len({variant.dtype for variant in book.families[family.name]}) > 1
     panel = next(panel for panel in family.panels if panel.label == variant_label(first, many))
@@ -96,35 +441,33 @@ def _family(book: Book, family: FamilyView) -> list[RenderableType]:
     ]
 
 
-def fitted_table(table: Table, keys: tuple[str, ...]) -> Fitted:
+def fitted_table(shown: views.Table, keys: tuple[str, ...]) -> Fitted:
     """The named columns of a table; says which are left out where the terminal is narrow."""
-    chosen = [index for index, column in enumerate(table.columns) if column.key in keys]
-    columns = []
-    for index in chosen:
-        column = table.columns[index]
-        columns.append(
-            Column(column.label, column.numeric, _GIVES_WAY.get(column.key, 0), _shortest(column))
+
+    def column(at: int, key: str, label: str, numeric: bool) -> Column[Sequence[views.Cell]]:
+        return Column(
+            label,
+            lambda row: _marked(row[at], key),
+            numeric,
+            lambda row: row[at].tone,
+            gives_way=_GIVES_WAY.get(key, 0),
+            shortest=SHORTEST if key == "bottleneck" else 0,
         )
-    cells = [
-        [_cell(row[index], table.columns[index].key) for index in chosen] for row in table.rows
+
+    columns = [
+        column(at, each.key, each.label, each.numeric)
+        for at, each in enumerate(shown.columns)
+        if each.key in keys
     ]
-    return Fitted(columns, cells, title=table.caption)
+    return Fitted(table(shown.caption, columns, shown.rows))
 
 
-def _shortest(column: TableColumn) -> int:
-    return 16 if column.key == "bottleneck" else 0
+def _marked(cell: views.Cell, key: str) -> str:
+    marks = (f" [{mark}]" for mark, _ in cell.badges if mark in _BADGES)
+    return worded(cell, key) + "".join(marks)
 
 
-def _cell(cell: Cell, key: str) -> Text:
-    marks = "".join(
-        f" [{mark}]"
-        for mark, _ in cell.badges
-        if mark in ("planted", "regression", "baseline", "roof")
-    )
-    return Text(worded(cell, key) + marks, style=_STYLES[cell.tone])
-
-
-def worded(cell: Cell, key: str) -> str:
+def worded(cell: views.Cell, key: str) -> str:
     """A cell's text where nothing can be pointed at: a bottleneck's title for its id, and why there
     is no prediction."""
     if key == "bottleneck" and cell.text in bottleneck_ids():

@@ -26,7 +26,7 @@ import render_fixture
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit.analysis import analyze
+from ncu_toolkit.analysis import analyze, answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
 from ncu_toolkit.cli import analyze as analyze_command
 from ncu_toolkit.cli import main
@@ -40,10 +40,11 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
 )
 from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.explain.answer import Table
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding
-from ncu_toolkit.render import analysis as views
-from ncu_toolkit.render import analysis_json
+from ncu_toolkit.render import json as documents
+from ncu_toolkit.render.text import AnswerText
 from ncu_toolkit.report import framing
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
@@ -123,6 +124,11 @@ def other_kernel(launch: LaunchResult) -> LaunchResult:
     return dataclasses.replace(launch, kernel="other(int)", function="other")
 
 
+def cells(table: Table) -> list[dict[str, str]]:
+    labels = [column.label for column in table.columns]
+    return [dict(zip(labels, (cell.text for cell in row), strict=True)) for row in table.rows]
+
+
 def test_spread_and_agreement_of_a_group() -> None:
     group = Group(
         (
@@ -135,11 +141,13 @@ def test_spread_and_agreement_of_a_group() -> None:
     assert group.spread == pytest.approx(2 / 11)
     assert group.median.duration_us == 11.0
     assert group.agreeing == 1
-    (row, _) = views.answer(
+    kernels = answers.of_analysis(
         Analysis((analyze.FileResult("f", (*group.launches, other_kernel(launch_of(1.0)))),))
-    ).rows
-    assert row.verdict == "Low occupancy (1 of 3)"
-    assert row.launches == "3"
+    ).kernels
+    assert kernels
+    row = cells(kernels)[0]
+    assert row["verdict"] == "Low occupancy (1 of 3)"
+    assert row["launches"] == "3"
     assert Group((launch_of(5.0),)).spread is None
     assert Group((launch_of(None, status="incomplete: x"),)).total_us == 0
 
@@ -161,25 +169,25 @@ def test_folders_are_searched_and_files_named_once(folder: Path) -> None:
 
 
 def test_json_fits_its_schema(whole: Analysis) -> None:
-    document = json.loads(analysis_json.document(whole))
-    jsonschema.Draft202012Validator.check_schema(analysis_json.schema())
-    jsonschema.validate(document, analysis_json.schema())
+    document = json.loads(documents.analysis_document(whole))
+    jsonschema.Draft202012Validator.check_schema(documents.schema())
+    jsonschema.validate(document, documents.schema())
     assert len(document["launches"]) == 6
     launch = document["launches"][0]
     assert {"file", "kernel", "status", "duration_us", "diagnosis"} <= launch.keys()
     assert launch["diagnosis"]["predicted_speedup"] >= 1
     assert all("bottleneck" in other for other in launch["diagnosis"]["runners_up"])
-    broken = json.loads(analysis_json.document(whole))
+    broken = json.loads(documents.analysis_document(whole))
     del broken["launches"][0]["diagnosis"]["bottleneck"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, analysis_json.schema())
+        jsonschema.validate(broken, documents.schema())
 
 
 def test_a_broken_file_is_named_and_the_others_are_shown(folder: Path) -> None:
     code, out, err = run("analyze", str(folder), "/no/such/report.ncu-rep", "--format", "json")
     assert code == EXIT_INPUT
     document = json.loads(out)
-    jsonschema.validate(document, analysis_json.schema())
+    jsonschema.validate(document, documents.schema())
     states = {Path(file["file"]).name: file["status"] for file in document["files"]}
     assert states == {
         "two.ncu-rep": "complete",
@@ -259,7 +267,7 @@ def test_a_launch_that_contradicts_itself_keeps_its_verdict(
     code, out, err = run("analyze", str(contradictory), "--format", "json")
     assert (code, err) == (0, "")
     document = json.loads(out)
-    jsonschema.validate(document, analysis_json.schema())
+    jsonschema.validate(document, documents.schema())
     (file,) = document["files"]
     assert (file["status"], file["state"], file["damage"]) == ("complete", "contradictory", None)
     assert [launch["status"] for launch in document["launches"]] == ["complete", "complete"]
@@ -356,6 +364,7 @@ def test_formats_name_the_kernels_and_what_is_missing(folder: Path, form: str) -
     if form == "brief":
         assert len(out.splitlines()) <= 60
         assert out.splitlines()[-1].startswith("Next: ncu-toolkit ")
+        assert out.lower().count("next: ") == 1
     if form == "csv":
         rows = list(csv.DictReader(io.StringIO(out)))
         assert len(rows) == 7
@@ -450,10 +459,14 @@ def test_progress_counts_the_files_of_a_folder(
 def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
     from rich.console import Console
 
-    wanted = views.answer(whole).rows
+    kernels = answers.of_analysis(whole).kernels
+    assert kernels
+    wanted = cells(kernels)
     for width in (40, 60, 80, 100, 140, 200):
         sink = io.StringIO()
-        Console(file=sink, width=width, color_system=None).print(views.text(whole))
+        Console(file=sink, width=width, color_system=None).print(
+            AnswerText(answers.of_analysis(whole))
+        )
         lines = sink.getvalue().splitlines()
         start = next(
             i for i, line in enumerate(lines) if line.startswith("kernel ") and "gain" in line
@@ -461,9 +474,9 @@ def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
         table = lines[start : start + 1 + len(whole.groups)]
         assert max(map(len, table)) <= width
         for line, row in zip(table[1:], wanted, strict=True):
-            assert row.gain in line.split(), "the gain is never left out"
-            assert row.kernel[:6] in line
-            assert width < 60 or row.time in line, "the time, with its unit"
+            assert row["gain"] in line.split(), "the gain is never left out"
+            assert row["kernel"][:6] in line
+            assert width < 60 or row["time"] in line, "the time, with its unit"
             assert "…" not in line or width < 80, line
         assert ("left out at this width: " in sink.getvalue()) == (width <= 100)
         assert all(heading in table[0] for heading in (("file", "share") if width >= 140 else ()))
@@ -508,11 +521,11 @@ def test_pages(folder: Path, tmp_path: Path) -> None:
 
 
 def test_next_command_is_fit_for_a_shell(whole: Analysis) -> None:
-    assert views.next_command(whole).startswith("ncu-toolkit analyze /")
+    assert answers.next_command(whole).startswith("ncu-toolkit analyze /")
     odd = LaunchResult(
         **{**vars(launch_of(1.0)), "file": "a b;rm -rf $(x).ncu-rep", "function": "f<`id`>"}
     )
-    told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
+    told = answers.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
     assert told == "ncu-toolkit analyze 'a b;rm -rf $(x).ncu-rep' --top 1 --format html"
 
 
@@ -530,7 +543,7 @@ def test_next_command_is_fit_for_a_shell(whole: Analysis) -> None:
 def test_the_next_command_names_any_file(name: str, tmp_path: Path) -> None:
     """As bash reads it, it is the very file; nothing in it could move a terminal's cursor."""
     odd = LaunchResult(**{**vars(launch_of(1.0)), "file": name})
-    told = views.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
+    told = answers.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
     assert told.isprintable()
     words = (
         told.removeprefix("ncu-toolkit analyze ").partition(" --kernel")[0].partition(" --top")[0]
@@ -663,8 +676,8 @@ def test_real_reports() -> None:
         "a100-incomplete-launch.ncu-rep",
         "a10g-incomplete-last-launch.ncu-rep",
     }
-    jsonschema.validate(json.loads(analysis_json.document(found)), analysis_json.schema())
-    text = "\n".join(views.remarks(found))
+    jsonschema.validate(json.loads(documents.analysis_document(found)), documents.schema())
+    text = "\n".join(answers.remarks(found))
     assert "nodeByPoint5" in text
     assert "one_d_vec" in text
     merge = next(

@@ -24,9 +24,19 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import Kind, answer
 from ncu_toolkit.explain.card import Bar, Card, Wait, whole_percents
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences, short_name
-from ncu_toolkit.model import Diagnosis, Finding, Headroom, Presence, Profile, Reading
-from ncu_toolkit.render import analysis_json, card_html
-from ncu_toolkit.render import card as writers
+from ncu_toolkit.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    Headroom,
+    Instruction,
+    Presence,
+    Profile,
+    Reading,
+)
+from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render import json as documents
+from ncu_toolkit.render.text import AnswerText, plain_text
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
 WIDTHS = (40, 60, 80, 100, 140)
@@ -60,16 +70,16 @@ def shown(state: Finding | None = None, **changes: object) -> Card:
 def in_terminal(value: Card, width: int, encoding: str = "utf-8", terminal: bool = False) -> str:
     sink = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=sink, width=width, force_terminal=terminal, color_system=None)
-    console.print(writers.AnswerText(answer([Kind(value)])))
+    console.print(AnswerText(answer([Kind(value)])))
     sink.flush()
     return sink.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
 
 def every_writer(value: Card) -> Iterator[str]:
     whole = answer([Kind(value)])
-    yield from (writers.plain_text(whole, width) for width in WIDTHS)
-    yield from (writers.markdown(whole), writers.brief(whole), card_html.fragment(whole))
-    yield json.dumps(writers.plain(value))
+    yield from (plain_text(whole, width) for width in WIDTHS)
+    yield from (markdown.markdown(whole), markdown.brief(whole), card_html.fragment(whole))
+    yield json.dumps(documents.card(value))
 
 
 def test_bars_are_bounds_over_the_duration_with_dram_among_them() -> None:
@@ -107,6 +117,31 @@ def test_the_hottest_line_stands_with_its_text() -> None:
     nothing = shown(instructions=())
     assert nothing.where == ()
     assert "instructions and source" in nothing.missing
+
+
+def waiting(reason: str, metric: str) -> Card:
+    """The card of a load, a line that waits for it, and a verdict that rests on `metric`."""
+    code = (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 99), ("EXIT", 12, 0))
+    rows = tuple(
+        Instruction(at, 16 * at, sass, sass.split()[0], "/x/k.cu", line, 9, 288, {reason: 100 * n})
+        for at, (sass, line, n) in enumerate(code)
+    )
+    fact = Evidence(metric, "", 1.0, "fraction", ">", 0.5, "")
+    source = {"/x/k.cu": "\n" * 9 + "float v = x[i];\nsum += v * v;\n"}
+    return shown(finding(evidence=(fact,)), instructions=rows, sources=source)
+
+
+def test_a_verdict_about_memory_names_the_load_that_warps_wait_for() -> None:
+    (line,) = waiting("long_scoreboard", "dram_bytes").where
+    assert (line.place, line.text, line.sass) == ("k.cu:10", "float v = x[i];", "LDG.E R4")
+    assert line.cost.replace("\u2009", " ") == "99 % of the samples, waiting at k.cu:11"
+    (line,) = waiting("long_scoreboard", "stall_share:long_scoreboard").where
+    assert line.place == "k.cu:10"
+    for other in (
+        waiting("math_pipe_throttle", "dram_bytes"),
+        waiting("long_scoreboard", "fma_pipe_active"),
+    ):
+        assert [line.place for line in other.where] == ["k.cu:11"]
 
 
 @pytest.mark.parametrize(
@@ -156,14 +191,14 @@ def test_an_incomplete_launch_says_so() -> None:
 def test_titles_not_ids() -> None:
     for text in every_writer(shown()):
         assert "Missing data reuse" in text
-    assert "missing-data-reuse" not in writers.plain_text(shown())
-    assert writers.plain(shown())["bottleneck"] == "missing-data-reuse"
+    assert "missing-data-reuse" not in plain_text(shown())
+    assert documents.card(shown())["bottleneck"] == "missing-data-reuse"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_narrow_terminal_keeps_the_gain(width: int) -> None:
     value = replace(shown(), kernel="a_name_" * 8, next="ncu-toolkit compare a b")
-    text = writers.plain_text(value, width)
+    text = plain_text(value, width)
     assert all(len(line) <= width for line in text.splitlines())
     assert "about 1.6×" in text
     assert "One sentence." in text
@@ -187,13 +222,13 @@ def test_lines_are_links_in_terminals_only(tmp_path: Path) -> None:
     assert f"]8;" not in in_terminal(here, 100)  # noqa: F541
     sink = io.StringIO()
     Console(file=sink, width=100, force_terminal=True, color_system="standard").print(
-        writers.AnswerText(answer([Kind(here)]))
+        AnswerText(answer([Kind(here)]))
     )
     assert f"\x1b]8;" in sink.getvalue()  # noqa: F541
     assert source.as_uri() in sink.getvalue()
     gone = io.StringIO()
     Console(file=gone, width=100, force_terminal=True, color_system="standard").print(
-        writers.AnswerText(answer([Kind(value)]))
+        AnswerText(answer([Kind(value)]))
     )
     assert "]8;" not in gone.getvalue(), "no link to a file that is not there"
 
@@ -228,7 +263,7 @@ def test_hostile_names_are_inert() -> None:
     tags.feed(card_html.fragment(answer([Kind(value)])))
     assert not tags.found & {"script", "img", "a", "iframe", "svg", "link"}
     assert not [name for name in tags.attributes if name.startswith("on")]
-    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", writers.markdown(answer([Kind(value)])))
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", markdown.markdown(answer([Kind(value)])))
     assert "<script" not in outside.replace("\\<", "")
 
 
@@ -253,11 +288,12 @@ def test_several_kernels_are_a_table_and_the_cards_of_three() -> None:
         for at in range(9, 0, -1)
     ]
     found = answer(kinds, top=5)
-    assert [row.kernel for row in found.rows] == [f"kernel_{at}" for at in range(9, 4, -1)]
+    assert found.kernels
+    assert [row[0].text for row in found.kernels.rows] == [f"kernel_{at}" for at in range(9, 4, -1)]
     assert len(found.cards) == 3
     assert found.rest.startswith("4 more kernels take 1.00")
     for width in WIDTHS:
-        lines = writers.plain_text(found, width).splitlines()
+        lines = plain_text(found, width).splitlines()
         start = next(at for at, line in enumerate(lines) if line.startswith("kernel "))
         assert all("1.6×" in line for line in lines[start + 1 : start + 6]), width
         assert all(len(line) <= width for line in lines[start : start + 6])
@@ -282,9 +318,9 @@ def real() -> list[Card]:
 def test_real_cards_are_whole_and_short(real: list[Card]) -> None:
     if not real:
         pytest.skip("no recording and no corpus is here")
-    schema = analysis_json.schema()["properties"]["launches"]["items"]["properties"]["card"]
+    schema = documents.schema()["properties"]["launches"]["items"]["properties"]["card"]
     for value in real:
-        jsonschema.validate(json.loads(json.dumps(writers.plain(value), allow_nan=False)), schema)
+        jsonschema.validate(json.loads(json.dumps(documents.card(value), allow_nan=False)), schema)
         for text in own_words(value):
             assert len(text.split()) <= WORDS, text
         if value.state == "slow":
@@ -293,7 +329,7 @@ def test_real_cards_are_whole_and_short(real: list[Card]) -> None:
             assert sum(wait.share for wait in value.waits) == pytest.approx(1)
         assert value.where or value.missing, value.kernel
         for width in (60, 80, 120):
-            for line in writers.plain_text(value, width).splitlines():
+            for line in plain_text(value, width).splitlines():
                 assert len(line) <= width or line.startswith("next"), line
 
 

@@ -75,6 +75,31 @@ def test_load_diagnose_and_frames(report: Path) -> None:
         ncu_toolkit.load("/no/such.ncu-rep")
 
 
+def test_two_reports_are_compared(report: Path, tmp_path: Path) -> None:
+    found = ncu_toolkit.compare(report, ncu_toolkit.load(report))
+    assert isinstance(found, ncu_toolkit.ReportComparison)
+    assert repr(found) == "<ReportComparison of 2 kernels>"
+    assert "no difference" in str(found)
+    bundle = found._repr_mimebundle_()
+    assert bundle == {"text/plain": str(found), "text/html": found._repr_html_()}
+    assert bundle["text/html"].count("<article") == 2
+    assert "<script" not in bundle["text/html"]
+    frame = found.to_frame()
+    assert sorted(frame["kernel"]) == ["coalesced", "naive"]
+    assert list(frame["change"]) == [0.0, 0.0]
+    assert (frame["old_us"] > 0).all()
+    page = found.to_html(tmp_path / "new" / "comparison.html")
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<article") == 2
+    assert "Content-Security-Policy" in text
+    assert 'src="' not in text
+
+
+def test_public_names_are_listed_and_there() -> None:
+    assert dir(ncu_toolkit) == sorted(ncu_toolkit.__all__)
+    assert all(hasattr(ncu_toolkit, name) for name in dir(ncu_toolkit))
+
+
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     code = "import sys, ncu_toolkit; heavy = {'pandas', 'plotly', 'ncu_report', 'click'} & set(sys.modules); assert not heavy, heavy"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

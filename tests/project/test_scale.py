@@ -17,11 +17,12 @@ import recorded
 import report_files
 from browser import Browser, require_chromium
 
-from ncu_toolkit.analysis import analyze
+from ncu_toolkit.analysis import analyze, answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.cli.analyze import write_pages
-from ncu_toolkit.render import analysis as views
-from ncu_toolkit.render import analysis_json, run_view
+from ncu_toolkit.render import json as documents
+from ncu_toolkit.render import markdown, run_view
+from ncu_toolkit.render.text import plain_text
 from ncu_toolkit.report import framing, integrity
 
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")
@@ -72,11 +73,11 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 FORMATS = {
-    "text": views.text,
-    "markdown": views.markdown_text,
-    "json": analysis_json.document,
-    "csv": views.csv,
-    "brief": views.brief,
+    "text": lambda found: plain_text(answers.of_analysis(found)),
+    "markdown": lambda found: markdown.markdown(answers.of_analysis(found)),
+    "json": documents.analysis_document,
+    "csv": documents.csv,
+    "brief": lambda found: markdown.brief(answers.digest(found)),
 }
 
 

@@ -19,13 +19,14 @@ import report_files
 from render_hostile import EVIL, hostile_run
 from rich.console import Console
 
-from ncu_toolkit.analysis import analyze, gate
+from ncu_toolkit.analysis import analyze, answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.render import analysis as views
-from ncu_toolkit.render import analysis_json, comparison
+from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render import json as documents
 from ncu_toolkit.render.analysis_run import as_run
+from ncu_toolkit.render.text import AnswerText
 from ncu_toolkit.report import reader
 
 NAMES = (
@@ -86,21 +87,21 @@ def in_terminal(renderable: object) -> str:
 
 
 def test_terminal(analysis: Analysis) -> None:
-    text = in_terminal(views.text(analysis, 30))
+    text = in_terminal(AnswerText(answers.of_analysis(analysis, 30)))
     harmless(text)
     assert "\\x1b" in text, "what was there is spelled out"
     assert len(text) < 60_000
 
 
 def test_brief(analysis: Analysis) -> None:
-    text = views.brief(analysis)
+    text = markdown.brief(answers.digest(analysis))
     harmless(text)
     assert len(text.splitlines()) <= 60
     assert len(text) < 12_000
 
 
 def test_markdown(analysis: Analysis) -> None:
-    text = views.markdown_text(analysis, 30)
+    text = markdown.markdown(answers.of_analysis(analysis, 30))
     harmless(text, keep="\n\u2060")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     width = rows[0].replace("\\|", "").count("|")
@@ -114,7 +115,7 @@ def test_markdown(analysis: Analysis) -> None:
 
 
 def test_csv(analysis: Analysis) -> None:
-    text = views.csv(analysis)
+    text = documents.csv(analysis)
     harmless(text)
     rows = list(csv.reader(io.StringIO(text)))
     assert len({len(row) for row in rows[:-1]}) == 1
@@ -127,10 +128,10 @@ def test_csv(analysis: Analysis) -> None:
 
 
 def test_json(analysis: Analysis) -> None:
-    text = analysis_json.document(analysis)
+    text = documents.analysis_document(analysis)
     harmless(text)
     document = json.loads(text)
-    jsonschema.validate(document, analysis_json.schema())
+    jsonschema.validate(document, documents.schema())
     assert len(document["launches"]) == len(analysis.launches)
     assert len(text) < 3_000_000, "a name of 100 kB is not repeated in full"
 
@@ -140,9 +141,13 @@ def test_comparison(analysis: Analysis) -> None:
     found = gate.compare(
         sides, sides, gates=[gate.parse_gate("time>5%"), gate.parse_gate("registers_per_thread>0")]
     )
-    for text in (in_terminal(comparison.text(found)), comparison.document(found)):
+    shown = answers.of_comparison(found)
+    assert shown.cards
+    assert shown.code == ()
+    for text in (in_terminal(AnswerText(shown)), documents.comparison_document(found)):
         harmless(text)
-    harmless(comparison.markdown_text(found), keep="\n\u2060")
+    harmless(markdown.markdown(shown), keep="\n\u2060")
+    harmless(card_html.page(shown, "Comparison"), keep="\n\u2060")
 
 
 def test_no_path_in_a_report_is_followed(analysis: Analysis, tmp_path: Path) -> None:
@@ -192,6 +197,6 @@ def test_a_long_plain_name_is_not_repeated_in_full(analysis: Analysis) -> None:
     base = analysis.files[0].launches[0]
     long = replace(base, function="n" * 8_000_000, status="complete")
     only = replace(analysis, files=(FileResult("a.ncu-rep", (long,), "2025.3.1", 1, 1),))
-    text = views.brief(only)
+    text = markdown.brief(answers.digest(only))
     assert len(text) < 4000
     assert "--top 1 --format html" in text

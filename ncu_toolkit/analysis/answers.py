@@ -1,0 +1,256 @@
+"""An analysis and a comparison as answers: the values that every writer shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ncu_toolkit.analysis.analyze import Analysis, Group
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import shell_word, visible
+from ncu_toolkit.core.units import counted
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.explain.answer import (
+    CARDS,
+    TOP,
+    Answer,
+    Column,
+    Kind,
+    Table,
+    Tone,
+    answer,
+    table,
+)
+
+if TYPE_CHECKING:
+    from ncu_toolkit.analysis.gate import Comparison, Pair, Side
+
+#: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
+DIGEST_TOP: Final = 5
+#: What to do about a file that is incomplete.
+COPY_AGAIN: Final = "Copy or record it again"
+_NAME: Final = 60
+#: Longest name of a kernel in a command that is to be copied.
+_LONGEST_WORD: Final = 200
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Pairs of one problem that are named.
+_NAMED: Final = 3
+
+
+def of_analysis(
+    analysis: Analysis, top: int | None = None, cards: int = CARDS, most_notes: int = TOP
+) -> Answer:
+    """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
+    the latter."""
+    groups = [group for group in analysis.groups if group.median.complete]
+    kinds = [
+        Kind(
+            group.median.card,
+            len(group.launches),
+            group.total_us if group.times_us else None,
+            group.agreeing,
+            group.median.file,
+        )
+        for group in groups
+    ]
+    notes = list(remarks(analysis))
+    if len(notes) > most_notes:
+        more = f"{len(notes) - most_notes} more like these; --format json lists all."
+        notes = [*notes[:most_notes], more]
+    return answer(kinds, notes, top or TOP, cards, next_command(analysis))
+
+
+def digest(analysis: Analysis, top: int | None = None) -> Answer:
+    """As `of_analysis`, of as many kernels and notes as fit a page."""
+    most = min(top or DIGEST_TOP, DIGEST_TOP)
+    return of_analysis(analysis, top, most, DIGEST_TOP)
+
+
+def remarks(analysis: Analysis) -> Iterable[str]:
+    """What is not as it should be, with its state: unreadable files, incomplete files and launches,
+    contradictory launches; and what a filter left out."""
+    for file in analysis.files:
+        if file.error is not None:
+            yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
+        elif file.damage:
+            yield f"unreadable in part: {visible(file.path)}: {file.read} of at least {file.declared} launches could be read: {visible(file.damage)}"
+        if file.missing:
+            yield f"incomplete: {visible(file.path)}: {visible(file.missing)}. {COPY_AGAIN}"
+    for group in (group for group in analysis.groups if not group.median.complete):
+        launch = group.median
+        times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
+        yield f"{visible(launch.status)}: {visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+    for group in analysis.groups:
+        yield from _contradictory(group)
+    yield from map(visible, analysis.missed)
+    for each in analysis.unused_needs:
+        yield f"no launch matches --needs '{visible(str(each), 80)}'"
+    filtered = sum(file.filtered_out for file in analysis.files)
+    if filtered:
+        others = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
+        yield f"{others} not match --kernel {visible(analysis.options.kernel, 80)}"
+
+
+def _contradictory(group: Group) -> Iterable[str]:
+    """A line for the launches of a kind that hold figures which do not fit together."""
+    found = [launch for launch in group.launches if launch.contradictions]
+    if found:
+        launch = found[0]
+        first, *others = launch.contradictions
+        more = f" (and {len(others)} more)" if others else ""
+        times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+        which = f"{visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+        yield f"contradictory: {which}: {visible(first)}{more}; the verdict is less sure"
+
+
+def next_command(analysis: Analysis) -> str:
+    """The command to run next: look closer at the first kernel, or read what could not be
+    read. Fit for a shell whatever the names hold."""
+    groups = [group for group in analysis.groups if group.median.complete]
+    if not groups:
+        broken = next((file for file in analysis.files if file.error or file.lacking), None)
+        if broken is None:
+            return "ncu-toolkit profile -- <your program>"
+        return f"ncu-toolkit analyze --allow-partial {shell_word(broken.path)}"
+    launch = groups[0].median
+    plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
+    name = f" --kernel {launch.function}" if plain else " --top 1"
+    return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"
+
+
+def of_comparison(comparison: Comparison) -> Answer:
+    """Every pair in a table, then the cards of the pair whose time moved most and what changed
+    between them."""
+    from ncu_toolkit.explain import differences  # `analyze` should not wait for it
+
+    pairs = comparison.ordered
+    shown = next((pair for pair in pairs if not pair.problem and pair.profiled), None)
+    found = Answer(
+        headline="",
+        kernels=_pairs(pairs) if pairs else None,
+        notes=tuple(_remarks(comparison)),
+        verdict=_verdict(comparison),
+    )
+    if shown is None:
+        return found
+    before, after = shown.old.representative, shown.new.representative
+    cards = (shown.old.card, shown.new.card)
+    assert before is not None
+    assert after is not None
+    assert cards[0] is not None
+    assert cards[1] is not None
+    changed = differences.between(before, after)
+    return replace(
+        found,
+        headline=differences.headline(visible(shown.name, _NAME), before, after),
+        # the command of the old card would compare it with the very report beside it
+        cards=(replace(cards[0], next=""), cards[1]),
+        labels=("old", "new"),
+        points=changed.points,
+        tables=changed.tables,
+        code=changed.code,
+    )
+
+
+def _pairs(pairs: Iterable[Pair]) -> Table:
+    columns: tuple[Column[Pair], ...] = (
+        Column("kernel", lambda pair: visible(pair.name, _NAME), numeric=False, code=True),
+        Column("old", lambda pair: _time(pair, 0), gives_way=3),
+        Column("new", lambda pair: _time(pair, 1)),
+        Column("change", _change, tone=_tone),
+        Column("noise", _noise, gives_way=2),
+        Column("bottleneck", _bottlenecks, numeric=False, gives_way=1),
+    )
+    return table("", columns, pairs)
+
+
+def _time(pair: Pair, side: int) -> str:
+    found = pair.time
+    return units.duration((found.old, found.new)[side]) if found else ""
+
+
+def _change(pair: Pair) -> str:
+    """The change of the time; of two GPUs its ratio. Why there is none is in the notes."""
+    found = pair.time
+    if found is None:
+        return "not comparable"
+    return units.ratio(found.new / found.old) if pair.gpus and found.old else percent(found.change)
+
+
+def _tone(pair: Pair) -> Tone:
+    """Whether the time got better or worse, where that is certain."""
+    found = pair.time
+    if found is None or pair.gpus or not found.certain_change:
+        return "strong"
+    return "bad" if found.certain_change > 0 else "good"
+
+
+def percent(change: float | None) -> str:
+    """A relative change with its sign."""
+    if change is None:
+        return units.NOT_AVAILABLE
+    return f"{'+' if change > 0 else ''}{units.percent(change)}"
+
+
+def _noise(pair: Pair) -> str:
+    found = pair.time
+    if found is None or pair.gpus:
+        return ""
+    if not found.noise:
+        return "not known"
+    return f"± {units.percent(found.noise / found.old, 2)}" if found.old else ""
+
+
+def _bottlenecks(pair: Pair) -> str:
+    old, new = (_titled(side) for side in (pair.old, pair.new))
+    return "" if pair.time is None else old if old == new else f"{old} → {new}"
+
+
+def _titled(side: Side) -> str:
+    return side.card.title if side.card else title(side.bottleneck)
+
+
+def _remarks(comparison: Comparison) -> Iterable[str]:
+    for failure in comparison.failures:
+        parts = "; ".join(
+            f"{visible(_label(d.figure))} {units.quantity(d.old, d.unit)} → {units.quantity(d.new, d.unit)} ({percent(d.change)})"
+            for d in failure.differences
+        )
+        yield f"regression: {visible(failure.pair.name, _NAME)}: {visible(failure.gate)}: {parts}"
+    for reason in comparison.undecided:
+        yield f"not decided: {visible(reason)}"
+    for gpus in dict.fromkeys(pair.gpus for pair in comparison.pairs if pair.gpus):
+        yield f"{visible(gpus)}. Only shares and ratios are compared: times depend on the GPU too."
+    for problem in dict.fromkeys(pair.problem for pair in comparison.pairs if pair.problem):
+        names = [visible(pair.name, _NAME) for pair in comparison.pairs if pair.problem == problem]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"not comparable: {', '.join(names[:_NAMED])}{more}: {visible(problem)}"
+    for which, alone in (("old", comparison.only_old), ("new", comparison.only_new)):
+        if alone:
+            shown = ", ".join(visible(name, 40) for name in alone[:5])
+            yield f"only in the {which}: {shown}{f' and {len(alone) - 5} more' if len(alone) > 5 else ''}"
+    yield from (visible(remark) for remark in comparison.remarks)
+
+
+def _label(figure: str) -> str:
+    return "time" if figure == "time" else figures.describe(figure)[1].lower()
+
+
+def _verdict(comparison: Comparison) -> str:
+    """One line: whether the gates hold."""
+    if not comparison.pairs:
+        return "Nothing to compare: no kernel is in both."
+    if comparison.failures:
+        return f"{counted(len(comparison.failures), 'regression')}."
+    if comparison.compared < len(comparison.pairs):
+        found = (
+            f"{comparison.compared} of {counted(len(comparison.pairs), 'kernel')} could be compared"
+        )
+    else:
+        found = f"{counted(len(comparison.pairs), 'kernel')} compared"
+    if not comparison.gates:
+        return f"{found}; no --fail-on was given."
+    return f"{found}: {'no regression' if comparison.comparable else 'no regression in what could be compared'}."

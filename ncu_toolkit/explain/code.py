@@ -1,0 +1,319 @@
+"""What compiled code alone tells, as an answer: a card for each kernel, its loops and its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
+from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
+from ncu_toolkit.explain.answer import Answer, Column, Listing, Table, table
+from ncu_toolkit.explain.card import NAME, Card, Line
+from ncu_toolkit.explain.verdict import CODE, sentences, short_name
+from ncu_toolkit.ladder.header import split
+from ncu_toolkit.model import Evidence, Location
+from ncu_toolkit.sass.cost import Region
+
+#: Unit of a region's cycles -> its name.
+UNITS: Final[Mapping[str, str]] = {
+    "issue": "issue slots", "fma": "FP32 pipe", "half": "FP16 pipe", "alu": "integer pipe",
+    "fp64": "FP64 pipe", "special": "special functions", "tensor": "tensor pipe",
+    "shared": "shared memory",
+}  # fmt: skip
+_CONFIDENCE: Final[Mapping[Certainty, str]] = {
+    "certain": "high", "likely": "medium", "possible": "low"
+}  # fmt: skip
+_RESOURCES: Final = {
+    "registers": "registers a thread",
+    "shared memory": "bytes of shared memory a block",
+    "block": "threads a block",
+}
+_KINDS: Final = 6
+#: Longest listing.
+_LINES: Final = 400
+
+
+def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> Answer:
+    """A static analysis. `sources` are texts of source files by their last name, as far as they
+    are known."""
+    texts = {name: text.splitlines() for name, text in (sources or {}).items()}
+    tables: list[Table] = []
+    code: list[Listing] = []
+    for kernel in found.kernels:
+        of = f"{visible(kernel.name, NAME)}: " if len(found.kernels) > 1 else ""
+        tables += [each for each in _tables(kernel, of) if each.rows]
+        code += _listings(kernel, of, texts)
+    head = f"{found.subject} for {found.target}" if found.target else found.subject
+    parts = [head, f"size {found.size}" if found.size else "", found.dtype]
+    parts += [f"{name} = {value}" for name, value in found.parameters.items()]
+    if found.nothing:
+        parts.append(f"{found.nothing}.")
+    return Answer(
+        headline=visible(", ".join(filter(None, parts))),
+        cards=tuple(_card(found, kernel, texts) for kernel in found.kernels),
+        tables=tuple(tables),
+        code=tuple(code),
+        points=tuple(dict.fromkeys(_open_questions(found))),
+    )
+
+
+def _open_questions(found: StaticAnalysis) -> Iterator[str]:
+    for each in (unknown for kernel in found.kernels for unknown in kernel.unknown):
+        about = ", ".join(map(title, each.bottlenecks))
+        yield visible(f"Only a profile can tell {_small(each.why)}{f' ({about})' if about else ''}")
+
+
+def _card(
+    found: StaticAnalysis, kernel: KernelAnalysis, texts: Mapping[str, Sequence[str]]
+) -> Card:
+    first = next(iter(kernel.findings), None)
+    return Card(
+        kernel=visible(short_name(kernel.name), NAME),
+        time_us=None,
+        gpu=visible(found.target),
+        shape=", ".join(_shape(kernel)),
+        state="slow" if first else "unknown",
+        bottleneck=first.bottleneck if first else "",
+        title=title(first.bottleneck) if first else "Nothing found in the code",
+        gain="no estimate without a profile",
+        factor=None,
+        confidence=_CONFIDENCE[first.certainty] if first else "low",
+        summary=sentences(first.summary)
+        if first
+        else "Nothing in the code points to a bottleneck.",
+        where=tuple(_where(kernel, first, texts)),
+        do=(sentences(first.advice),) if first else (),
+        expect=sentences(f"If so, a profile shows {_small(first.look_for)}") if first else "",
+        next="" if found.nothing else _next(found),
+    )
+
+
+def _small(sentence: str) -> str:
+    """A sentence as the end of another one; names keep their capitals."""
+    return (
+        sentence
+        if sentence[1:2].isupper() or sentence[1:2].isdigit()
+        else sentence[:1].lower() + sentence[1:]
+    )
+
+
+def _next(found: StaticAnalysis) -> str:
+    family, slash, name = found.subject.partition("/")
+    rung = slash and family and not name.endswith((".cu", ".cubin"))
+    return f"ncu-toolkit profile {f'--kernel {name}' if rung else '-- ./your_program'}"
+
+
+def _shape(kernel: KernelAnalysis) -> Iterator[str]:
+    if kernel.block_threads:
+        yield f"block {kernel.block_threads}"
+    yield f"{kernel.registers} registers"
+    if kernel.occupancy is not None:
+        yield f"theoretical occupancy {units.percent(kernel.occupancy.fraction, 2)}"
+
+
+def _where(
+    kernel: KernelAnalysis, finding: StaticFinding | None, texts: Mapping[str, Sequence[str]]
+) -> Iterator[Line]:
+    """The first place that the finding names, else the line that holds most of the first loop."""
+    if finding is not None and finding.locations:
+        yield _line(finding.locations[0], texts)
+        return
+    region = next(iter(kernel.regions), None)
+    if region is None or not region.lines or not region.instructions:
+        return
+    file, line, n = region.lines[0]
+    first = next((row for row in region.code if row.line == line), None)
+    share = n / region.instructions
+    of = "the instructions of the first loop" if region.depth else "the instructions"
+    yield _line(Location(file, line, 0, first.sass if first else "", share, of), texts)
+
+
+def _line(place: Location, texts: Mapping[str, Sequence[str]]) -> Line:
+    lines = texts.get(place.file, ())
+    text = lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
+    sass = visible(place.sass.partition(",")[0], NAME)
+    shown = visible(text, CODE, keep="\t").replace("\t", " ")
+    of = place.what if place.what.startswith("the ") else f"the {place.what}"
+    return Line(visible(place.file), place.line, shown, sass, place.share, visible(of))
+
+
+def _tables(kernel: KernelAnalysis, of: str) -> Iterator[Table]:
+    yield _resources(kernel, of)
+    if kernel.regions:
+        yield _cycles(kernel.regions[0], of)
+    for rank, finding in enumerate(kernel.findings):
+        yield _evidence(finding, of, told=rank == 0)
+    if kernel.regions:
+        yield _loops(kernel, of)
+
+
+def _named(title_of: str, rows: Sequence[tuple[str, str]], *labels: str) -> Table:
+    columns: tuple[Column[tuple[str, str]], ...] = (
+        Column(labels[0], lambda row: row[0], numeric=False),
+        Column(labels[1], lambda row: row[1], numeric=False, shortest=24),
+    )
+    return table(title_of, columns, [row for row in rows if row[1]])
+
+
+def _resources(kernel: KernelAnalysis, of: str) -> Table:
+    at, spilled = kernel.live_at, kernel.spill_stores
+    place = f"{at.file}:{at.line}" if at.line else f"{at.address:#x}"
+    peak = f"{kernel.live_registers} live of {kernel.registers} at {place}"
+    spills = (
+        "not recorded in a cubin"
+        if spilled is None
+        else f"{units.count(spilled + (kernel.spill_loads or 0))} bytes"
+    )
+    shared = f"{units.count(kernel.shared_static)} static + {units.count(kernel.shared_dynamic)} dynamic bytes a block"
+    flight = kernel.bytes_in_flight
+    rows = [
+        ("registers", peak),
+        ("spilled", spills),
+        ("shared memory", shared),
+        ("stack", f"{units.count(kernel.stack)} bytes" if kernel.stack else ""),
+        ("code", f"{units.count(kernel.instructions)} instructions, {units.counted(kernel.loops, 'loop')}"),
+        ("theoretical occupancy", _occupancy(kernel)),
+        ("waves", units.significant(kernel.waves) if kernel.waves is not None else ""),
+        ("loads in flight", f"{units.count(flight)} bytes an SM, in the first loop" if flight else ""),
+    ]  # fmt: skip
+    rows += [
+        (
+            "what if",
+            f"{units.count(step.now)} → {units.count(step.then)} {_RESOURCES[step.resource]}: "
+            f"{step.active_warps} warps, {units.percent(step.fraction)}",
+        )
+        for step in kernel.what_if
+    ]
+    return _named(f"{of}Resources", rows, "resource", "use")
+
+
+def _occupancy(kernel: KernelAnalysis) -> str:
+    fill = kernel.occupancy
+    if fill is None:
+        parts = [f"{each.block_threads}: {units.percent(each.fraction)}" for each in kernel.blocks]
+        return f"by threads a block: {', '.join(parts)}; --block sets them" if parts else ""
+    limit = f", limited by {' and '.join(fill.limiters)}" if fill.limiters else ""
+    return f"{units.percent(fill.fraction)}: {fill.active_warps} of {fill.max_warps} warps{limit}"
+
+
+def _loops(kernel: KernelAnalysis, of: str) -> Table:
+    name = "Loops with most work" if kernel.loops else "The code, which has no loop"
+    columns: tuple[Column[Region], ...] = (
+        Column("lines", _span, numeric=False),
+        Column("depth", lambda region: str(region.depth), gives_way=1),
+        Column("instr.", lambda region: str(region.instructions)),
+        Column("FLOP", lambda region: units.significant(region.flops)),
+        Column("global", _global_bytes, gives_way=6),
+        Column("shared", lambda r: units.si(r.shared_load_bytes + r.shared_store_bytes, "B"), gives_way=5),
+        Column("FLOP/global B", lambda region: _known(region.flops_per_global_byte), gives_way=4),
+        Column("FLOP/shared B", lambda region: _known(region.flops_per_shared_byte), gives_way=3),
+        Column("loads in flight", _in_flight, gives_way=2),
+        Column("busiest", _busiest, numeric=False),
+    )  # fmt: skip
+    note = "For one thread and one pass, without the loops inside."
+    return table(f"{of}{name}", columns, kernel.regions, note)
+
+
+def _span(region: Region) -> str:
+    numbers = sorted(
+        {line for _, line, n in region.lines if n * 10 >= region.instructions and line}
+    )
+    return ", ".join(map(str, numbers[:3])) or f"{region.start:#x}"
+
+
+def _global_bytes(region: Region) -> str:
+    moved = units.si(region.global_load_bytes + region.global_store_bytes, "B")
+    return f"{moved} + {region.bulk_copies} bulk" if region.bulk_copies else moved
+
+
+def _known(value: float | None) -> str:
+    return "–" if value is None else units.significant(value)
+
+
+def _in_flight(region: Region) -> str:
+    n = region.loads_in_flight
+    return f"{n} × {region.bytes_in_flight // n} B" if n else "–"
+
+
+def _busiest(region: Region) -> str:
+    limit = region.limit
+    return UNITS.get(limit, limit)
+
+
+def _cycles(region: Region, of: str) -> Table:
+    """Least cycles by unit, its instructions by kind, and its loads and stores by width."""
+    ranked = sorted(region.cycles.items(), key=lambda item: -item[1])
+    rows = [(UNITS.get(unit, unit), f"{units.significant(n)} cycles") for unit, n in ranked if n]
+    rows.append(("dependencies", f"{region.dependency_cycles} cycles for the warp itself"))
+    kinds = ", ".join(
+        f"{kind} {units.percent(n / region.instructions, 2)}"
+        for kind, n in list(region.kinds.items())[:_KINDS]
+    )
+    widths = "; ".join(
+        f"{base} {', '.join(f'{n} × {size} B' for size, n in sizes.items())}"
+        for base, sizes in region.widths.items()
+    )
+    rows += [("mix", kinds), ("widths", widths)]
+    what = "first loop" if region.depth else "code"
+    name = f"{of}Least SM cycles of one warp's pass through the {what}"
+    return _named(name, rows, "unit", "least")
+
+
+def _evidence(finding: StaticFinding, of: str, told: bool) -> Table:
+    """The figures behind a finding, with its words where the card has not `told` them."""
+    columns: tuple[Column[Evidence], ...] = (
+        Column("evidence", lambda fact: fact.label, numeric=False, shortest=20),
+        Column("value", lambda fact: units.quantity(fact.value, fact.unit)),
+        Column("threshold", _threshold),
+        Column("meaning", lambda fact: fact.meaning, numeric=False, gives_way=1),
+    )
+    name = f"{of}{title(finding.bottleneck)} ({finding.certainty})"
+    note = "" if told else f"{finding.summary} {finding.advice}"
+    return table(name, columns, finding.evidence, note)
+
+
+def _threshold(fact: Evidence) -> str:
+    if fact.threshold is None:
+        return ""
+    comparison = {"<=": "≤", ">=": "≥"}.get(fact.comparison, fact.comparison)
+    return f"{comparison} {units.quantity(fact.threshold, fact.unit)}"
+
+
+def _listings(
+    kernel: KernelAnalysis, of: str, texts: Mapping[str, Sequence[str]]
+) -> Iterator[Listing]:
+    """The source with the lines of the first loop marked, then that loop's instructions."""
+    region = next(iter(kernel.regions), None)
+    if region is None:
+        return
+    by_file: dict[str, dict[int, int]] = {}
+    for file, line, n in region.lines:
+        by_file.setdefault(file, {})[line] = n
+    for file, lines in by_file.items():
+        if file in texts:
+            yield _source(f"{of}{visible(file)}", texts[file], lines, bool(region.depth))
+    rows = [("", f"{row.line or ''}", visible(row.sass, CODE)) for row in region.code[:_LINES]]
+    if rows:
+        what = "the first loop" if region.depth else "the kernel"
+        yield Listing(f"{of}Instructions of {what}, with their source lines", tuple(rows))
+
+
+def _source(name: str, text: Sequence[str], marked: Mapping[int, int], looped: bool) -> Listing:
+    """A source file without the blocks of TOML around a kernel of ours."""
+    head, code, _ = split("\n".join(text))
+    first = head.count("\n") + 1
+    lines = code.rstrip().splitlines()
+    start = min(max(0, min(marked) - first - 20), len(lines)) if len(lines) > _LINES else 0
+    rows = tuple(
+        (
+            "*" if number in marked else "",
+            str(number),
+            visible(line, CODE * 2, keep="\t").expandtabs(4),
+        )
+        for number, line in enumerate(lines[start : start + _LINES], first + start)
+    )
+    what = "lines of the first loop are marked" if looped else "lines with code are marked"
+    return Listing(f"{name}: {what}", rows)

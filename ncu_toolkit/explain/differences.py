@@ -1,0 +1,307 @@
+"""What changed between two launches: time, waiting, bytes, instructions, launch and source.
+
+Two launches on different GPUs are compared in shares and ratios alone: the difference in time is not
+split among causes, since part of it is the GPU's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import compare, figures
+from ncu_toolkit.diagnosis.compare import Change, changes
+from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
+from ncu_toolkit.explain.card import whole_percent
+from ncu_toolkit.explain.verdict import CODE, extents, reason_name
+from ncu_toolkit.ladder.header import split
+from ncu_toolkit.model import Profile
+
+#: Rows of a table. Of time, parts of less than a hundredth of the difference are summed.
+_ROWS: Final = 8
+_PART: Final = 0.01
+#: Stall reasons of less than this on both sides are left out.
+_SHARE: Final = 0.01
+#: Changes below this are within what two profiles of one kernel differ by.
+_UNCHANGED: Final = 0.02
+#: Counts from here on get a prefix.
+_LARGE: Final = 1e6
+_CONTEXT: Final = 3
+_LONGEST_DIFF: Final = 600
+_BYTES: Final = (
+    "dram_bytes", "l2_bytes", "l1_global_bytes", "local_sectors", "shared_wavefronts",
+    "ld_sectors_per_request", "st_sectors_per_request", "l1_hit_rate", "l2_hit_rate",
+    "dram_utilization", "l2_utilization", "l1_data_pipe_active",
+)  # fmt: skip
+_LAUNCH: Final = (
+    "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "issue_active",
+    "fma_pipe_active", "tensor_pipe_active", "lanes_predicated_on",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What changed, for an answer: sentences, tables, and the difference of the source."""
+
+    points: tuple[str, ...]
+    tables: tuple[Table, ...]
+    code: tuple[Listing, ...]
+
+
+def headline(name: str, before: Profile, after: Profile) -> str:
+    """The two times in one line: `matmul: 3.1× faster (51.9 ms → 16.7 ms)`."""
+    old, new = before.duration_us, after.duration_us
+    if not old or not new:
+        return f"{name}: a time is missing"
+    if units.ratio(max(old, new) / min(old, new)) == units.ratio(1.0):
+        return f"{name}: no difference ({units.duration(new)})"
+    return f"{name}: {units.faster(old / new)} ({units.duration(old)} → {units.duration(new)})"
+
+
+def between(before: Profile, after: Profile) -> Differences:
+    """What changed from one launch to another."""
+    same_gpu = before.device.name == after.device.name
+    points = [visible(text) for text in compare.comparability(before, after)]
+    found = [
+        _time(before, after) if same_gpu else None,
+        _waiting(before, after),
+        _figures("Bytes", _changes(before, after, _BYTES)),
+        _figures("Instructions", _instructions(before, after)),
+        _launch(before, after),
+        _lines(before, after),
+    ]
+    difference = _difference(before, after)
+    if difference is None and not (before.sources and after.sources):
+        points.append(
+            "The source cannot be compared: a report has none (collect it with --import-source yes)."
+        )
+    elif difference is None:
+        points.append("The source is the same.")
+    return Differences(
+        tuple(points),
+        tuple(each for each in found if each is not None and each.rows),
+        (difference,) if difference else (),
+    )
+
+
+def _time(before: Profile, after: Profile) -> Table | None:
+    """The causes of the difference in time, which add up to it; None without a difference."""
+    old, new = before.duration_us, after.duration_us
+    if not old or not new or abs(new / old - 1) < _UNCHANGED:
+        return None
+    parts = compare.attribute(before, after)
+    causes = [part for part in parts if part.name != "residual"]
+    named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:_ROWS]
+    rest = sum(each.microseconds for each in causes if each not in named)
+    smaller = [compare.Part("rest", "smaller causes together", rest)] if rest else []
+    shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
+    columns: tuple[Column[compare.Part], ...] = (
+        Column("cause", _cause, numeric=False, shortest=24),
+        Column("part", lambda part: _signed(part.microseconds), tone=_part_tone),
+        Column("old", lambda part: _quantity(part.before, part.unit), gives_way=2),
+        Column("new", lambda part: _quantity(part.after, part.unit), gives_way=1),
+    )
+    note = "Cycles are those that a warp spends for one instruction."
+    return table(f"Time: {_signed(new - old)}, by cause", columns, shown, note)
+
+
+def _cause(part: compare.Part) -> str:
+    reason = part.name.removeprefix("stall_")
+    return part.label if reason == part.name else f"waiting: {reason_name(reason)}"
+
+
+def _signed(microseconds: float) -> str:
+    return f"{'+' if microseconds > 0 else ''}{units.duration(microseconds)}"
+
+
+def _part_tone(part: compare.Part) -> Tone:
+    if part.name in ("residual", "rest"):
+        return "muted"
+    return "bad" if part.microseconds > 0 else "good"
+
+
+def _quantity(value: float | None, unit: str) -> str:
+    """A figure, with a prefix where it is a large count; empty where there is none."""
+    if value is None:
+        return ""
+    if unit == "cycles/inst":
+        return units.quantity(value, "cycles")
+    if unit == "count" and abs(value) >= _LARGE:
+        return units.si(value, "").rstrip()
+    return units.quantity(value, unit)
+
+
+def _waiting(before: Profile, after: Profile) -> Table | None:
+    """Shares of a warp's time by what it waits for."""
+    old, new = figures.stall_shares(before), figures.stall_shares(after)
+    if not old or not new:
+        return None
+    reasons = sorted(
+        (name for name in {*old, *new} if max(old.get(name, 0), new.get(name, 0)) >= _SHARE),
+        key=lambda name: -max(old.get(name, 0.0), new.get(name, 0.0)),
+    )
+
+    columns: tuple[Column[str], ...] = (
+        Column("waiting", reason_name, numeric=False),
+        Column("old", lambda name: whole_percent(old.get(name, 0.0)), gives_way=2),
+        Column("new", lambda name: whole_percent(new.get(name, 0.0))),
+        Column("change", lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1),
+    )
+    return table("Stalls: shares of a warp's time", columns, reasons[:_ROWS])
+
+
+def _points(old: float, new: float) -> str:
+    """How far a share (0-1) moved, in points of a percent."""
+    moved = round(100 * (new - old))
+    return f"{moved:+d} point{'' if abs(moved) == 1 else 's'}" if moved else "="
+
+
+def _changes(before: Profile, after: Profile, names: Iterable[str]) -> Iterator[Change]:
+    for name in names:
+        unit, label, _ = figures.describe(name)
+        old, new = figures.value(before, name), figures.value(after, name)
+        if old is not None or new is not None:
+            yield Change(name, label, unit, old, new)
+
+
+def _instructions(before: Profile, after: Profile) -> list[Change]:
+    """All instructions, then the opcodes whose counts moved most."""
+    found = [each for each in changes(before, after) if each.unit == "count"]
+    total = [each for each in found if each.name == "instructions"]
+    opcodes = [each for each in found if each.name.split(".")[0].isupper() and _moved(each)]
+    return [*total, *sorted(opcodes, key=lambda each: -_size(each))[:_ROWS]]
+
+
+def _moved(change: Change) -> bool:
+    return change.ratio is None or abs(change.ratio - 1) >= _UNCHANGED
+
+
+def _size(change: Change) -> float:
+    """Instructions that came or went."""
+    return abs((change.after or 0.0) - (change.before or 0.0))
+
+
+def _figures(title: str, found: Iterable[Change]) -> Table:
+    """Figures that either launch has, zero on both sides left out."""
+    columns: tuple[Column[Change], ...] = (
+        Column("figure", lambda each: each.label, numeric=False, shortest=24),
+        Column("old", lambda each: _quantity(each.before, each.unit), gives_way=2),
+        Column("new", lambda each: _quantity(each.after, each.unit)),
+        Column("change", _change, gives_way=1),
+    )
+    return table(title, columns, [each for each in found if each.before or each.after])
+
+
+def _change(change: Change) -> str:
+    """New over old; of shares their difference."""
+    if change.before is None or change.after is None:
+        return units.NOT_AVAILABLE
+    if change.unit == "fraction":
+        return _points(change.before, change.after)
+    if change.before == change.after:
+        return "="
+    if not change.before or not change.after:
+        return "new" if change.after else "gone"
+    return units.ratio(change.after / change.before)
+
+
+def _launch(before: Profile, after: Profile) -> Table:
+    """What the two launches asked of the GPU, and how busy that kept it; only what differs."""
+    one, other = before.launch, after.launch
+    rows = [
+        ("grid", extents(one.grid), extents(other.grid)),
+        ("block", extents(one.block), extents(other.block)),
+    ]
+    old, new = (units.si(each.shared_static + each.shared_dynamic, "B") for each in (one, other))
+    rows.append(("shared memory", old, new))
+    rows += [
+        (each.label, units.quantity(each.before, each.unit), units.quantity(each.after, each.unit))
+        for each in _changes(before, after, _LAUNCH)
+        if each.before != each.after and _moved(each)
+    ]
+    columns: tuple[Column[tuple[str, str, str]], ...] = (
+        Column("launch", lambda row: row[0], numeric=False, shortest=24),
+        Column("old", lambda row: row[1], gives_way=1),
+        Column("new", lambda row: row[2]),
+    )
+    return table("Launch", columns, [row for row in rows if row[1] != row[2]])
+
+
+@dataclass
+class _Hot:
+    """A source line on both sides: samples as shares (0-1), and where it is."""
+
+    text: str
+    shares: list[float]
+    places: list[str]
+
+
+def _lines(before: Profile, after: Profile) -> Table | None:
+    """The lines with most samples on either side, matched by their text, since lines move."""
+    found: dict[str, _Hot] = {}
+    for side, profile in enumerate((before, after)):
+        total = sum(row.sample_count for row in profile.instructions)
+        if total < figures.MINIMUM_SAMPLES:
+            return None
+        texts = {path: text.splitlines() for path, text in profile.sources.items()}
+        for row in profile.instructions:
+            held = texts.get(row.file, [])
+            if not row.sample_count or not 0 < row.line <= len(held):
+                continue
+            hot = found.setdefault(
+                held[row.line - 1].strip(), _Hot(held[row.line - 1], [0.0, 0.0], ["", ""])
+            )
+            hot.shares[side] += row.sample_count / total
+            hot.places[side] = str(row.line)
+    hottest = sorted(found.values(), key=lambda hot: -max(hot.shares))[:_ROWS]
+    columns: tuple[Column[_Hot], ...] = (
+        Column("source line", lambda hot: visible(hot.text.strip(), CODE, keep="\t").replace("\t", " "), False, code=True),
+        Column("old line", lambda hot: hot.places[0] or "–", gives_way=1),
+        Column("old", lambda hot: whole_percent(hot.shares[0])),
+        Column("new line", lambda hot: hot.places[1] or "–", gives_way=2),
+        Column("new", lambda hot: whole_percent(hot.shares[1])),
+    )  # fmt: skip
+    return table("Source: shares of the samples by line", columns, hottest)
+
+
+def _difference(before: Profile, after: Profile) -> Listing | None:
+    """The difference of the file that holds most samples; None where the two are equal or a report
+    holds no source."""
+    names = [_main_file(profile) for profile in (before, after)]
+    if not all(names):
+        return None
+    old, new = (
+        split(profile.sources[name])[1].splitlines()
+        for profile, name in zip((before, after), names, strict=True)
+    )
+    lines = diff(old, new)
+    if not lines:
+        return None
+    last = [visible(name.replace("\\", "/").rsplit("/", 1)[-1]) for name in names]
+    title = last[0] if last[0] == last[1] else " → ".join(last)
+    return Listing(f"Source: the difference of {title}", lines)
+
+
+def _main_file(profile: Profile) -> str:
+    """The file with most samples, or most instructions, whose text the report holds."""
+    weights: dict[str, int] = {}
+    for row in profile.instructions:
+        if row.file in profile.sources:
+            weights[row.file] = weights.get(row.file, 0) + row.sample_count * 1000 + 1
+    return max(weights, key=lambda name: weights[name], default="")
+
+
+def diff(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    """The difference of two texts as lines of a listing, with a few lines of context."""
+    found = [
+        (line[:1].strip(), "", visible(line if line[:1] == "@" else line[1:], 400, keep="\t").expandtabs(4))
+        for line in difflib.unified_diff(old, new, n=_CONTEXT, lineterm="")
+        if not line.startswith(("---", "+++"))
+    ]  # fmt: skip
+    if len(found) > _LONGEST_DIFF:
+        left = len(found) - _LONGEST_DIFF
+        found = [*found[:_LONGEST_DIFF], ("@", "", f"… {left} more lines")]
+    return tuple(found)

@@ -1,0 +1,85 @@
+"""What compiled code alone tells, as an answer: its card, its loops and its code on every output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ncu_toolkit.build.toolchain import find_tool
+from ncu_toolkit.cli import cli
+from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.diagnosis.static import StaticAnalysis, analyse_source
+from ncu_toolkit.explain.code import of_code
+from ncu_toolkit.render.markdown import markdown
+from ncu_toolkit.render.text import plain_text
+
+SOURCE = """extern "C" __global__ void dots(const float* a, const float* b, float* c, int n) {
+    float sum = 0.f;
+    for (int k = 0; k < n; ++k) sum += a[threadIdx.x * n + k] * b[k * n + threadIdx.x];
+    c[threadIdx.x] = sum;  // <script>alert(1)</script>
+}
+"""
+
+
+def have(name: str) -> bool:
+    try:
+        find_tool(name)
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+pytestmark = [
+    pytest.mark.toolchain,
+    pytest.mark.skipif(not all(map(have, ("nvcc", "nvdisasm"))), reason="no nvcc or nvdisasm here"),
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("code") / "dots.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_the_card_the_loops_and_the_code_are_on_every_output(source: Path) -> None:
+    shown = of_code(analyse_source(source, "sm_90", block=128), {source.name: SOURCE})
+    (card,) = shown.cards
+    assert (card.state, card.gain) == ("slow", "no estimate without a profile")
+    assert "n/a" not in card.head
+    assert card.where[0].place == "dots.cu:3"
+    assert card.where[0].text == SOURCE.splitlines()[2].strip()
+    titles = [table.title for table in shown.tables]
+    assert titles[0] == "Resources"
+    assert titles[-1] == "Loops with most work"
+    assert any(point.startswith("Only a profile can tell how long") for point in shown.points)
+    listing, sass = shown.code
+    assert [note for mark, note, _ in listing.lines if mark == "*"] == ["3"]
+    assert any("LDG" in text for _, _, text in sass.lines)
+    for text in (plain_text(shown), markdown(shown)):
+        assert card.title in text
+        assert "for (int k = 0; k < n; ++k)" in text
+        assert "Loops with most work" in text
+    for line in plain_text(shown, 60).splitlines():
+        assert len(line) <= 60 or line.startswith("next"), line
+
+
+def test_the_page_is_written_and_its_source_is_text(source: Path, tmp_path: Path) -> None:
+    page = tmp_path / "dots.html"
+    words = ["static", str(source), "--arch", "sm_90", "--block", "128"]
+    answer = CliRunner().invoke(
+        cli, [*words, "--format", "html", "-o", str(page)], catch_exceptions=False
+    )
+    assert answer.output == f"Open {page}\n"
+    text = page.read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)" in text
+    assert "<script>alert" not in text
+    assert 'class="nc-hot"' in text
+
+
+def test_a_file_without_code_says_so() -> None:
+    found = of_code(StaticAnalysis("x.cubin", "sm_90", "", {}, "", "", (), "the file is empty"))
+    assert found.headline == "x.cubin for sm_90, the file is empty."
+    assert (found.cards, found.tables) == ((), ())

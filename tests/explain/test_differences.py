@@ -1,0 +1,144 @@
+"""What changed between two launches: the same from terminal, Markdown and page."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import render_fixture
+from browser import Browser, require_chromium
+from rich.console import Console
+
+from ncu_toolkit.analysis import answers, gate
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.explain import differences
+from ncu_toolkit.explain.answer import Answer, Table
+from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.model import Profile
+from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render.text import AnswerText, plain_text
+
+
+@pytest.fixture(scope="module")
+def launches() -> tuple[Profile, Profile]:
+    return tuple(render_fixture.profile(rung, 1024, 0) for rung in ("naive", "vectorized"))  # type: ignore[return-value]
+
+
+def side(profile: Profile) -> gate.Side:
+    verdict = diagnose(profile)
+    return gate.Side(
+        profile.launch.function,
+        profile.device.name,
+        (profile.duration_us or 0.0,),
+        (profile,),
+        verdict.primary.bottleneck,
+        card=card(profile, verdict, "a.ncu-rep"),
+    )
+
+
+@pytest.fixture(scope="module")
+def compared(launches: tuple[Profile, Profile]) -> Answer:
+    old, new = map(side, launches)
+    return answers.of_comparison(gate.compare({(1,): old}, {(1,): new}))
+
+
+def rows(table: Table) -> dict[str, tuple[str, ...]]:
+    return {row[0].text: tuple(cell.text for cell in row[1:]) for row in table.rows}
+
+
+def test_every_writer_shows_what_changed(compared: Answer) -> None:
+    heads = [table.title.partition(":")[0] for table in compared.tables]
+    assert heads[0] == "Time"
+    assert {"Stalls", "Bytes", "Instructions"} <= set(heads)
+    assert compared.labels == ("old", "new")
+    assert (compared.cards[0].next, bool(compared.cards[1].next)) == ("", True)
+    texts = [plain_text(compared), markdown.markdown(compared), card_html.page(compared, "C")]
+    for text in texts:
+        plain = text.replace("\\", "").replace("\u202f", "\u2009")
+        assert compared.headline.replace("\u202f", "\u2009") in " ".join(plain.split("\n"))
+        for table in compared.tables:
+            for name in rows(table):
+                assert name[:12] in plain.replace("&lt;", "<").replace("&#39;", "'"), table.title
+
+
+def test_parts_of_the_time_add_up(launches: tuple[Profile, Profile]) -> None:
+    old, new = launches
+    table = differences.between(old, new).tables[0]
+    assert table.title.startswith("Time: ")
+    assert list(rows(table))[-1] == "not explained by these figures"
+
+
+def test_on_another_gpu_the_difference_in_time_has_no_causes(
+    launches: tuple[Profile, Profile],
+) -> None:
+    old, new = launches
+    elsewhere = replace(new, device=replace(new.device, name="Another GPU"))
+    heads = [table.title for table in differences.between(old, elsewhere).tables]
+    assert not any(head.startswith("Time") for head in heads)
+    assert any(head.startswith("Stalls") for head in heads)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_narrow_terminal_keeps_the_change(compared: Answer, width: int, encoding: str) -> None:
+    sink = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    Console(file=sink, width=width, color_system=None).print(AnswerText(compared))
+    sink.flush()
+    text = sink.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert compared.kernels
+    change = dict(
+        zip(
+            (column.label for column in compared.kernels.columns),
+            (cell.text for cell in compared.kernels.rows[0]),
+            strict=True,
+        )
+    )["change"]
+    assert change.replace("\u2009", " ") in text.replace("\u2009", " ")
+    for card_shown in compared.cards:
+        assert card_shown.gain.replace("×", "x" if encoding == "ascii" else "×") in text
+    commands = [line for line in text.splitlines() if "ncu-toolkit compare" in line]
+    assert all(len(line) <= width for line in text.splitlines() if line not in commands)
+    assert ("│" in text) == (width == 160 and encoding == "utf-8")
+
+
+def test_the_source_is_compared_without_the_blocks_around_it(
+    launches: tuple[Profile, Profile],
+) -> None:
+    (path,) = {row.file for row in launches[0].instructions if row.file in launches[0].sources}
+    old, new = (
+        replace(
+            launches[0], sources={path: f'/*+++\ntitle = "{word}"\n+++*/\nint {word};\nint n;\n'}
+        )
+        for word in ("one", "two")
+    )
+    (listing,) = differences.between(old, new).code
+    assert [line[::2] for line in listing.lines if line[0] in ("+", "-")] == [
+        ("-", "int one;"),
+        ("+", "int two;"),
+    ]
+    assert differences.between(old, old).code == ()
+    assert "The source is the same." in differences.between(old, old).points
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (375, 667)])
+def test_the_page_opens_on_both_answers(
+    compared: Answer, tmp_path: Path, width: int, height: int
+) -> None:
+    """The change and, where two cards fit side by side, both titles and gains; nothing is clipped,
+    nothing asked for."""
+    chromium = require_chromium()
+    page = card_html.write_page(compared, "Comparison", tmp_path / "comparison.html")
+    bottoms = """(() => Array.from(document.querySelectorAll('h1, .nc-kernels td:last-child, h3.nc-title, .nc-gain'))
+.filter(e => e.offsetParent).map(e => e.getBoundingClientRect().bottom))()"""
+    with Browser(chromium) as browser:
+        browser.open(page, width=width, height=height)
+        found = sorted(browser.evaluate(bottoms))
+        assert len(found) >= 5
+        assert found[-1 if width > 1000 else 2] <= height
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate("document.querySelector('.nc-kernels').scrollWidth") <= width
+        assert browser.requests() == [page.resolve().as_uri()]
+        assert browser.complaints() == []
