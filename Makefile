@@ -6,6 +6,7 @@ REPORTS ?= reports
 STAMP := $(VENV)/.installed
 BASE_STAMP := $(VENV)/.installed-base
 GPU_STAMP := $(VENV)/.installed-gpu
+SITE_STAMP := $(VENV)/.installed-docs
 SIZES ?=
 # OFFLINE=1 uses $(PYTHON) as it is, where the packages are installed already and no index can be reached (a bare GPU machine, say).
 OFFLINE ?=
@@ -16,6 +17,7 @@ RUN := PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON)
 STAMP :=
 BASE_STAMP :=
 GPU_STAMP :=
+SITE_STAMP :=
 endif
 # Reports for the mutation test: all that are named, else the first launches of the recording.
 MUTATED ?=
@@ -27,7 +29,7 @@ FIELD ?= field
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost field test-gpu sanitize docs clean
+.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost field test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -41,6 +43,10 @@ $(BASE_STAMP): pyproject.toml
 
 $(STAMP): $(BASE_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,toolchain]'
+	@touch $@
+
+$(SITE_STAMP): $(BASE_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 $(GPU_STAMP): $(STAMP)
@@ -62,7 +68,7 @@ test-oldest: $(STAMP)  ## Run the same tests with the oldest versions that pypro
 	$(BIN)/uv pip install --quiet --python $(VENV)-oldest/bin/python --resolution lowest-direct --editable '.[dev,toolchain]'
 	PYTHONPATH=$(CURDIR) $(VENV)-oldest/bin/python -m pytest -m 'not gpu' -n auto --dist worksteal
 
-check: $(STAMP)  ## Lint, types, import layers, generated documents.
+check: $(STAMP)  ## Lint, types, import layers.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -93,12 +99,17 @@ test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and 
 sanitize: $(GPU_STAMP)  ## Run compute-sanitizer (memcheck, racecheck, initcheck) over every rung.
 	$(RUN) tests/gpu/sanitize.py
 
-docs: $(STAMP)  ## Rewrite the generated documents: bottleneck reference, kernel table, section files, results, README card.
+docs: $(STAMP)  ## Rewrite the generated documents, section files, the notebook's outputs and the README's picture.
 	$(RUN) -m ncu_toolkit.metrics.sections
 	$(RUN) docs/generate.py
+	$(RUN) docs/execute.py
+
+site: $(SITE_STAMP)  ## Write the documentation site with the recorded report to build/site.
+	$(RUN) -m ncu_toolkit report --output build/report
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict
 
 lock: $(STAMP)  ## Rewrite requirements-dev.lock: one version of each package for development.
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra toolchain --no-emit-index-url --output-file requirements-dev.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra docs --extra toolchain --no-emit-index-url --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## Remove the environment, caches and build products; reports/ and what lies in it stay.
 	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

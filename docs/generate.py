@@ -1,39 +1,58 @@
 """Rewrite the generated documents: command reference, bottleneck pages, metric table, ladder
-tables, the results, the card of the README.
+tables, the results, the figures and the card of the README, the picture of the front page.
 
 `python docs/generate.py` writes what has changed; `--check` writes nothing and ends with 1 where
 something has. Figures come from the recordings in the package; text outside the markers `<!--
-generated: NAME -->` … `<!-- end: NAME -->` is left alone."""
+generated: NAME -->` … `<!-- end: NAME -->` is left alone.
+
+It is incremental. The folder .cache keeps the parsed recordings until they or the modules that read
+them change (tests/recorded.py), and the findings of each rule until the rule or a module that it
+imports changes. The picture is taken again only where the words of the front page changed. Nothing
+is done where neither an input nor a document changed since the last run."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import html
 import importlib.util
 import json
 import math
+import pickle
+import re
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+if __name__ == "__main__":  # the tests' own modules and the package of this checkout
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("", "tests")]
+
+import bottleneck_pages
 import click
+import recorded
 
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import calibrate, glossary
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import reference
+from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.diagnosis import calibrate, engine, glossary
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.ladder.catalogue import Rung, find_family, load_families
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Profile, Timing
+from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import calibration as views
+from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.columns import rate_unit
-from ncu_toolkit.render.publish import with_best_ceilings
+from ncu_toolkit.render.html import write_front
+from ncu_toolkit.render.index_view import index_part
+from ncu_toolkit.render.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.render.text import plain_text
-from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -43,46 +62,111 @@ _SIZES = ("1024", "4096")
 EXAMPLES = ("smem_tiled", "thread_tile_1d")
 
 
-def documents(runs: Iterable[Run]) -> dict[Path, str]:
+_diagnosed: dict[int, tuple[Profile, Diagnosis]] = {}
+
+
+def diagnose(profile: Profile) -> Diagnosis:
+    """The verdict on a launch, computed once."""
+    known = _diagnosed.get(id(profile))
+    if known is None:
+        known = _diagnosed[id(profile)] = (profile, engine.diagnose(profile))
+    return known[1]
+
+
+def recordings() -> list[Run]:
+    """The runs in the package, as the report shows them."""
+    return list(as_shown({at.name: recorded.run_of(at) for at in recorded.FOLDERS}).values())
+
+
+@contextlib.contextmanager
+def remembered(runs: Sequence[Run]) -> Iterator[None]:
+    """Findings of rules that have not changed are not computed again."""
+    launches = {id(p): (p, f"{run.id} {p.origin.key}") for run in runs for p in run.profiles}
+    reading = recorded.digest(
+        [
+            *recorded.modules(*recorded.READERS),
+            *(f for at in recorded.FOLDERS for f in at.iterdir()),
+        ]
+    )
+    with contextlib.ExitStack() as undone:
+        for name, rule in load_rules().items():
+            at = f"diagnosis.rules.{name.replace('-', '_')}"
+            key = reading + recorded.digest(recorded.modules(at))
+            kept = ROOT / ".cache" / "findings" / f"{name}.pickle"
+            known = pickle.loads(kept.read_bytes()) if kept.is_file() else {}
+            if known.get("") != key:
+                known = {"": key}
+            undone.callback(_keep, kept, known, len(known))
+            undone.callback(setattr, rule, "find", rule.find)
+            rule.find = _remembering(rule.find, launches, known)
+        yield
+
+
+def _remembering(
+    find: Callable[..., Any], launches: Mapping[int, tuple[Profile, str]], known: dict[str, Any]
+) -> Callable[..., Any]:
+    def found(profile: Profile, model: Any) -> Any:
+        launch, name = launches.get(id(profile), (None, ""))
+        if launch is not profile:
+            return find(profile, model)
+        if name not in known:
+            known[name] = find(profile, model)
+        return known[name]
+
+    return found
+
+
+def _keep(path: Path, known: dict[str, Any], before: int) -> None:
+    if len(known) != before:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(known))
+
+
+def documents(runs: list[Run]) -> dict[Path, str]:
     """Every generated document's whole text by path."""
-    recorded = list(runs)
-    pages = {DOCS / "bottlenecks" / name: text for name, text in reference.pages().items()}
+    pages = {DOCS / "bottlenecks" / name: text for name, text in bottleneck_documents(runs).items()}
     kernels = ROOT / "kernels" / "README.md"
     readme = ROOT / "README.md"
     results = DOCS / "results.md"
     text = results.read_text(encoding="utf-8")
     tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
     for name, table in {
-        **{name: made(recorded) for name, made in tables.items()},
+        **{name: made(runs) for name, made in tables.items()},
         "cost": cost_table(),
     }.items():
         text = between(text, name, table)
     tutorial = DOCS / "tutorials" / "slow-kernel.md"
     lesson = tutorial.read_text(encoding="utf-8")
     for rung in EXAMPLES:
-        lesson = between(lesson, rung, example_card(recorded, rung))
+        lesson = between(lesson, rung, example_card(runs, rung))
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
-    for name, table in calibration_tables(recorded).items():
-        held = between(held, name, table)
+    changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
+    counted = calibration_tables(runs)
+    for name in ("summary", "cases"):
+        held = between(held, name, counted[name])
     return {
         calibrated: held,
+        changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
-        DOCS / "glossary.md": f"{_NOTE}\n{glossary.markdown()}",
+        DOCS / "glossary.md": glossary.markdown().replace("\n", f"\n\n{_NOTE}", 1),
         DOCS / "metrics.md": metric_table(),
-        DOCS / "rungs.md": rung_figures(recorded),
+        DOCS / "rungs.md": rung_figures(runs),
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
         readme: between(
-            readme.read_text(encoding="utf-8"), "card", example_card(recorded, EXAMPLES[0])
+            between(readme.read_text(encoding="utf-8"), "card", example_card(runs, EXAMPLES[0])),
+            "figures",
+            figures_sentence(runs),
         ),
         results: text,
         tutorial: lesson,
+        WORDS: words_of(runs),
     }
 
 
-#: Slow kernels whose first recording led to a change of a rule or of the model (docs/calibration.md
-#: says which).
+#: Slow kernels whose first recording led to a change of a rule or of the model
+#: (docs/decisions/12-kernels-that-changed-the-rules.md).
 LED_TO_CHANGES = (
     "memory_latency", "async_copy_wait", "local_memory_traffic", "atomic_contention", "tensor_core_unused", "instruction_dependency",
     "low_occupancy", "tail_effect", "launch_overhead", "rectangular_tile", "gelu_unfused", "rgb_to_gray", "reduce_divergent", "reduce_sequential",
@@ -92,12 +176,9 @@ LED_TO_CHANGES = (
 
 
 def calibration_tables(runs: list[Run]) -> dict[str, str]:
-    """The tables of docs/calibration.md by marker."""
-    found = calibrate.calibrate(
-        calibrate.pairs(
-            runs, [rung for family in load_families().values() for rung in family.rungs]
-        )
-    )
+    """The tables of the calibration by marker."""
+    steps = [rung for family in load_families().values() for rung in family.rungs]
+    found = calibrate.calibrate(calibrate.pairs(runs, steps), diagnose)
     changed = [o for o in found.outcomes if o.largest and o.pair.before in LED_TO_CHANGES]
     others = [o for o in found.outcomes if o not in changed]
     smaller = [
@@ -127,18 +208,32 @@ def between(text: str, name: str, content: str) -> str:
     return f"{head}{start}{content}{end}{rest.partition(end)[2]}"
 
 
+_COMMANDS_HEAD = """\
+| exit code | meaning |
+|---:|---|
+| 0 | done |
+| 1 | a gate failed |
+| 2 | wrong usage |
+| 3 | this machine lacks something: GPU, permission, disk, memory |
+| 4 | an input file is unreadable or incomplete |
+| 5 | a kernel failed or computed a wrong result |
+| 130 | interrupted |
+
+- Every error is one line on standard error. `| head` does not change the exit code.
+- Colours follow the terminal and `NO_COLOR`.
+- `--quiet`, `--verbose` and `--log-file FILE` go before or after the command. The log holds versions, every command that is run,
+  ncu's output and tracebacks. Nothing is removed from it: read it before you send it.
+- `eval "$(ncu-toolkit completion bash)"` lets a shell complete commands, options, kernels, families and runs.
+- `NCU_TOOLKIT_MAX_BYTES` is the largest size of one input file, unpacked (2 GiB by default).
+"""
+
+
 def commands() -> str:
     """docs/commands.md from the commands' own help."""
     lines = [
-        _NOTE,
         "# Commands\n",
-        "Exit codes: 0 done, 1 a gate did not hold, 2 usage, 3 something is missing on this machine (GPU, permission, disk, memory), 4 an input",
-        "file is unreadable or incomplete, 5 a kernel failed or computed a wrong result, 130 interrupted. Every error is one",
-        "line on standard error. Colours follow the terminal and `NO_COLOR`. `--quiet`, `--verbose` and `--log-file FILE` go before or after the",
-        "command; the log holds versions, every command that is run, ncu's output and tracebacks, and nothing is taken out of it: read it before you",
-        'send it. `eval "$(ncu-toolkit completion bash)"` lets a shell complete commands, options, kernels, families and runs.',
-        "A reader that leaves early (`| head`) changes no exit code. `NCU_TOOLKIT_MAX_BYTES` is the most "
-        "that one input file may hold, unpacked (2 GiB).\n",
+        _NOTE,
+        _COMMANDS_HEAD,
     ]
     top = click.Context(cli, info_name="ncu-toolkit", terminal_width=110, **cli.context_settings)
     lines += ["```text", cli.get_help(top), "```\n"]
@@ -168,8 +263,8 @@ def commands() -> str:
 def metric_table() -> str:
     """docs/metrics.md from the registry."""
     lines = [
-        _NOTE,
         "# Metrics\n",
+        _NOTE,
         "Short names as reports, rules and kernel headers use them, with the profiler's own names in order of preference.\n",
     ]
     for group, entries in registry.GROUPS.items():
@@ -295,7 +390,7 @@ def families_table(runs: list[Run]) -> str:
         ]
         if name == "pathology" or len(steps) < 2:
             lines.append(
-                f"| {name} | {len(rungs)} | {largest} | pairs of a defect and its mending: see the report | | | | |"
+                f"| {name} | {len(rungs)} | {largest} | pairs of a defect and its repair: see the report | | | | |"
             )
             continue
         first, best = (
@@ -308,7 +403,7 @@ def families_table(runs: list[Run]) -> str:
     return "\n".join([*lines, ""])
 
 
-#: What the tops of the ladders were to reach: rung, size, what it is held against, and the least
+#: What the tops of the ladders were to reach: rung, size, what it is compared with, and the least
 #: ratio. "copy" is the measured device copy; "mma" is 65% of what wgmma_persistent reaches in the
 #: same recording, the peak of mma.sync on Hopper.
 GOALS = (
@@ -335,11 +430,11 @@ MEAN_GOAL = (
 
 
 def goals_table(runs: list[Run]) -> str:
-    """The tops of the ladders beside what they are held against, with the spread of both, and
+    """The tops of the ladders and what they are compared with, with the spread of both, and
     whether the goal was reached."""
     ceilings = with_best_ceilings({run.id: run for run in runs})
     lines = [
-        "| rung | size | rate | spread | beside | rate | spread | ratio | goal | |",
+        "| rung | size | rate | spread | compared with | rate | spread | ratio | goal | |",
         "|---|---:|---:|---:|---|---:|---:|---:|---:|---|",
     ]
     for family, name, size, against, goal in GOALS:
@@ -398,7 +493,7 @@ def cost_table(path: Path = DOCS / "data" / "cost.json") -> str:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclasses look their module up
     spec.loader.exec_module(module)
-    words = "What profiling and reading cost, beside Nsight Compute's own sets and printed pages (`make bench-cost`):"
+    words = "What profiling and reading cost, compared with Nsight Compute's own sets and printed pages (`make bench-cost`):"
     return f"{words}\n\n{module.table(json.loads(path.read_text(encoding='utf-8')))}\n"
 
 
@@ -410,8 +505,8 @@ def rung_figures(runs: list[Run]) -> str:
         "# Every rung: claim and measurement\n",
         _NOTE,
         "Medians of unprofiled runs on an NVIDIA H200, each at the largest size the rung was timed at; the roof is the best copy, FP32 or",
-        "tensor rate measured in the recordings on that GPU. A claim is what the source reports on its own GPU. The last column is the time",
-        "of the rung it is compared with over its own.\n",
+        "tensor rate measured in the recordings on that GPU. A claim is what the source reports on its own GPU. The gain is over the rung",
+        "that it is compared with.\n",
     ]
     for name, family in load_families().items():
         try:
@@ -426,7 +521,7 @@ def rung_figures(runs: list[Run]) -> str:
         }[problem.roof]
         lines += [
             f"## {name}\n",
-            "| rung | source | claim there | size | time | rate | of the baseline | of the roof | against the one before |",
+            "| rung | source | claim of the source | size | time | rate | of the baseline | of the roof | gain |",
         ]
         lines.append("|---|---|---|---|---:|---:|---:|---:|---:|")
         timed: dict[str, Timing] = {}
@@ -480,15 +575,6 @@ def _holding(runs: list[Run], family: str) -> Run:
     return run
 
 
-def with_tops(run: Run) -> Run:
-    """The run with the tops of its ladders, and their library, as timed in the run of the curve,
-    which is of few rungs taken in turns."""
-    curve = {(t.family, t.rung, t.size, t.dtype): t for t in run.curve}
-    return replace(
-        run, timings=tuple(curve.get((t.family, t.rung, t.size, t.dtype), t) for t in run.timings)
-    )
-
-
 def _timings(run: Run, family: str) -> dict[tuple[str, str], Timing]:
     return {(timing.rung, timing.size): timing for timing in run.timings if timing.family == family}
 
@@ -536,6 +622,71 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
+def bottleneck_documents(runs: list[Run]) -> dict[str, str]:
+    """docs/bottlenecks: name below it -> text."""
+    run = _holding(runs, bottleneck_pages.PAIRS)
+    largest: dict[str, Timing] = {}
+    for timing in run.timings:
+        if timing.family == bottleneck_pages.PAIRS and (
+            timing.rung not in largest
+            or timing.compulsory_bytes >= largest[timing.rung].compulsory_bytes
+        ):
+            largest[timing.rung] = timing
+    return bottleneck_pages.documents(largest, run.device.name)
+
+
+def figures_sentence(runs: list[Run]) -> str:
+    """What the tops of the two matrix ladders reach, for the README."""
+    told = []
+    for name, size in (("gemm_fp32", _SIZES[-1]), ("gemm_tensor", "8192")):
+        problem, times = problem_for(name), _timings(_holding(runs, name), name)
+        rungs = [rung for rung in find_family(name).rungs if (rung.name, size) in times]
+        steps = [times[rung.name, size] for rung in rungs if rung.kind != "baseline"]
+        best = min(steps, key=lambda timing: timing.median_us)
+        assert best.baseline_us
+        told.append(
+            f"`{best.rung}` reaches {_rate(best, problem.rate)} at {size}, "
+            f"{units.percent(best.baseline_us / best.median_us)} of `{problem.baseline}`"
+        )
+    return f"On the recorded {runs[0].device.name}, {'; '.join(told)}.\n"
+
+
+#: The picture of the README, and the words of the front page that it shows.
+PICTURE = DOCS / "images" / "report.png"
+WORDS = DOCS / "images" / "report.txt"
+
+
+def write_front_page(runs: list[Run], folder: Path) -> Path:
+    """The report's front page over the recordings, as `ncu-toolkit report` writes it."""
+    parts = [(f"{RECORDED_PREFIX}{run.id}", index_part(open_book(run, diagnose))) for run in runs]
+    return write_front(folder, parts)
+
+
+def words_of(runs: list[Run]) -> str:
+    """The words that a reader of the front page sees, a line for each run of text."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_front_page(runs, Path(folder)).read_text(encoding="utf-8")
+    body = page[page.index("<main") : page.index("</main>")]
+    body = re.sub(r"<(script|style|svg).*?</\1>", "", body, flags=re.DOTALL)
+    lines = (" ".join(html.unescape(line).split()) for line in re.split(r"<[^>]+>", body))
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def take_picture(runs: list[Run]) -> None:
+    """Write PICTURE. Raises EnvironmentProblem where no Chromium is installed."""
+    import browser  # tests/browser.py
+
+    found = browser.find_chromium()
+    if found is None:
+        raise EnvironmentProblem(
+            f"{PICTURE.relative_to(ROOT)} is out of date and there is no Chromium to take it again",
+            "Install the package 'chromium', or set CHROMIUM",
+        )
+    with browser.Browser(found) as page, tempfile.TemporaryDirectory() as folder:
+        page.open(write_front_page(runs, Path(folder)), width=1280, height=800)
+        page.screenshot(PICTURE, whole=False)
+
+
 def stale(wanted: dict[Path, str]) -> list[Path]:
     """Documents of `documents()` whose file differs from what would be written, and pages of
     bottlenecks that are gone."""
@@ -544,27 +695,55 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
         for path, text in wanted.items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
-    return different + [path for path in (DOCS / "bottlenecks").glob("*.md") if path not in wanted]
+    pages = (DOCS / "bottlenecks").rglob("*")
+    return different + [
+        path for path in pages if path.suffix in (".md", ".svg") and path not in wanted
+    ]
+
+
+#: Digest of all that the documents rest on, and of the documents, after the last run.
+STAMP = ROOT / ".cache" / "documents"
+
+
+def _state() -> str:
+    """A digest of every file that the documents rest on, and of the documents."""
+    state = hashlib.sha256()
+    for top in ("ncu_toolkit", "kernels", "docs", "benchmarks", "tests/recorded.py", "README.md"):
+        path = ROOT / top
+        for each in [path] if path.is_file() else sorted(path.rglob("*")):
+            if each.is_file() and each.suffix != ".pyc":
+                state.update(f"{each.relative_to(ROOT)} ".encode() + each.read_bytes())
+    return state.hexdigest()
 
 
 def main(arguments: list[str]) -> int:
-    runs = [with_tops(store.load_run(folder, live=False)) for folder in store.recordings()]
-    wanted = documents(runs)
-    if "--check" in arguments:
+    if STAMP.is_file() and STAMP.read_text(encoding="utf-8") == _state():
+        return 0
+    runs = recordings()
+    check = "--check" in arguments
+    with remembered(runs):
+        wanted = documents(runs)
         outdated = stale(wanted)
-        for path in outdated:
-            print(f"out of date: {path.relative_to(ROOT)}", file=sys.stderr)
-        return 1 if outdated else 0
-    for path in stale(wanted):
-        text = wanted.get(path)
-        if text is None:
-            path.unlink()
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+        if check:
+            for path in outdated:
+                print(f"out of date: {path.relative_to(ROOT)}", file=sys.stderr)
+            return 1 if outdated else 0
+        for path in sorted(outdated, key=lambda path: path == WORDS):
+            if path == WORDS:
+                take_picture(runs)
+            if path in wanted:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(wanted[path], encoding="utf-8")
+            else:
+                path.unlink()
+            print(path.relative_to(ROOT))
+    STAMP.parent.mkdir(exist_ok=True)
+    STAMP.write_text(_state(), encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except EnvironmentProblem as problem:
+        sys.exit(f"error: {problem.message}. {problem.remedy}.")

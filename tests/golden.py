@@ -1,26 +1,37 @@
-"""Verdicts of every launch on record, kept as text so that a change of a rule shows what it moved.
+"""Verdicts of every launch on record, and each format of two reports, kept as text so that a change
+of a rule or a writer shows what it moved.
 
-    python tests/golden.py            compare and print the difference
-    python tests/golden.py --update   write the verdicts as they are now
+    python tests/golden.py                    compare and print the difference
+    python tests/golden.py --update           write them as they are now
+    python tests/golden.py --only analyze     the same for files whose name holds a word
 
 A line a launch: place in the file, kernel, verdict, confidence, predicted speedup, runners-up,
 and the metrics that the verdict's evidence names. Recordings and the ladders of another GPU are
 read as runs, since a rung's useful work is part of its diagnosis; held-out sets, reports of other
-origins and the corpus as anybody's reports. The corpus is compared where it is there."""
+origins and the corpus as anybody's reports. The corpus is compared where it is there.
+
+`analyze` is run as a user runs it on a pipe; its output is kept with floating-point figures rounded
+and the tool's version left out. The help of every command is docs/commands.md."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":  # the tests' own modules and the package of this checkout
     sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
 import recorded
+from click.testing import CliRunner
 
+from ncu_toolkit import __version__
+from ncu_toolkit.cli import cli
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Diagnosis, Finding
 
@@ -70,28 +81,67 @@ def _short(finding: Finding) -> str:
     return f"{finding.bottleneck} {gain}"
 
 
-def difference(name: str, paths: Iterable[Path]) -> list[str]:
+#: What `analyze` is run on for the goldens of its formats: a recording of ours, and a report that
+#: a user's program left.
+SHOWN = {
+    "recording": (
+        "ncu_toolkit/data/recordings/h200-transpose/profile.ncu-rep.xz",
+        "--kernel",
+        "transpose_naive",
+    ),
+    "foreign": ("tests/origins/reports/set-full.ncu-rep.xz",),
+}
+FORMATS = ("text", "markdown", "json", "csv")
+
+
+def shown(arguments: tuple[str, ...], form: str) -> Iterator[str]:
+    """What `ncu-toolkit analyze` prints on a pipe, without what changes from version to version."""
+    with contextlib.chdir(recorded.ROOT):
+        done = CliRunner(env={"COLUMNS": "100"}).invoke(
+            cli, ["analyze", *arguments, "--format", form]
+        )
+    assert done.exit_code == 0, done.output
+    for line in done.stdout.splitlines():
+        line = re.sub(r"\d+\.\d{4,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.6g}", line)
+        yield line.replace(__version__, "VERSION").rstrip()
+
+
+def goldens() -> dict[str, Callable[[], list[str]]]:
+    """What makes the lines of each golden file, by the file's name."""
+    made: dict[str, Callable[[], list[str]]] = {
+        f"analyze-{name}.{form}": partial(lambda *of: list(shown(*of)), arguments, form)
+        for name, arguments in SHOWN.items()
+        for form in FORMATS
+    }
+    for name, paths in sets().items():
+        made[name] = partial(lambda found: [line for path in found for line in lines(path)], paths)
+    return made
+
+
+def difference(name: str, now: list[str]) -> list[str]:
     """What differs from the golden file, as a unified diff without context; empty where nothing."""
     kept = FOLDER / f"{name}.txt"
     before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
-    now = [line for path in paths for line in lines(path)]
     return list(difflib.unified_diff(before, now, "golden", "now", n=0, lineterm=""))
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--update", action="store_true", help="write the verdicts as they are now")
-    update = parser.parse_args(arguments).update
+    parser.add_argument("--update", action="store_true", help="write them as they are now")
+    parser.add_argument("--only", default="", help="files whose name holds this")
+    given = parser.parse_args(arguments)
     changed = 0
-    for name, paths in sets().items():
-        found = difference(name, paths)
+    for name, made in goldens().items():
+        if given.only not in name:
+            continue
+        now = made()
+        found = difference(name, now)
         changed += bool(found)
         print("\n".join(found) if found else f"{name}: the same")
-        if found and update:
-            text = "\n".join(line for path in paths for line in lines(path))
+        if found and given.update:
             FOLDER.mkdir(exist_ok=True)
-            (FOLDER / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
-    return 0 if update or not changed else 1
+            (FOLDER / f"{name}.txt").write_text("\n".join(now) + "\n", encoding="utf-8")
+    return 0 if given.update or not changed else 1
 
 
 if __name__ == "__main__":

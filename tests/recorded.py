@@ -12,6 +12,7 @@ import hashlib
 import lzma
 import os
 import pickle
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -32,27 +33,39 @@ FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)
 
 
 @lru_cache
-def _modules() -> tuple[Path, ...]:
-    """READERS and every module of the package that they import, and those import, and so on."""
-    waiting, found = list(READERS), set()
+def modules(*names: str) -> tuple[Path, ...]:
+    """Modules of the package, and every one that they import, and those import, and so on."""
+    waiting, found = list(names), set()
     while waiting:
         stem = ROOT.joinpath("ncu_toolkit", *waiting.pop().split("."))
         path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
-        if path in found or not path.is_file():
-            continue
-        found.add(path)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ncu_toolkit."):
-                package = str(node.module).removeprefix("ncu_toolkit.")
-                waiting += [package, *(f"{package}.{name.name}" for name in node.names)]
+        if path not in found and path.is_file():
+            found.add(path)
+            waiting += _imports(path)
+    return tuple(sorted(found))
+
+
+@lru_cache
+def _imports(path: Path) -> tuple[str, ...]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ncu_toolkit."):
+            package = str(node.module).removeprefix("ncu_toolkit.")
+            found += [package, *(f"{package}.{name.name}" for name in node.names)]
     return tuple(found)
 
 
-def _digest(folder: Path) -> str:
+def digest(paths: Iterable[Path]) -> str:
+    """A digest of the files' names and bytes."""
     state = hashlib.sha256()
-    for path in sorted([*folder.iterdir(), *_modules()]):
+    for path in sorted(paths):
         state.update(path.name.encode() + path.read_bytes())
     return state.hexdigest()[:32]
+
+
+@lru_cache
+def _digest(folder: Path) -> str:
+    return digest([*folder.iterdir(), *modules(*READERS)])
 
 
 @lru_cache

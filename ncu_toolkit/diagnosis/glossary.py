@@ -21,7 +21,7 @@ from ncu_toolkit.metrics import registry
 
 #: Groups in the order of the page, with their headings.
 GROUPS: Final[Mapping[str, str]] = {
-    "concept": "What charts, tables and headers speak of",
+    "concept": "Terms in charts, tables and headers",
     "bottleneck": "Bottlenecks",
     "stall": "Stall reasons",
     "metric": "Figures of the profiler",
@@ -151,7 +151,7 @@ def markdown() -> str:
     """docs/glossary.md."""
     lines = [
         "# Glossary\n",
-        "Every term that a report shows. The same text stands in the report, behind each term and on its glossary page.\n",
+        "Every term that a report shows. The report has the same text behind each term and on its glossary page.\n",
     ]
     for group, heading in GROUPS.items():
         lines.append(f"## {heading}\n")

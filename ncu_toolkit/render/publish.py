@@ -62,11 +62,26 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
         runs[folder.name] = store.load_run(folder, live=False)
-    runs = with_best_ceilings(runs)
+    runs = as_shown(runs)
     for name, run in runs.items():
         tell(name.removeprefix(RECORDED_PREFIX))
         write_run(run, reports / name)
     return runs
+
+
+def as_shown(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """Recordings as the report and the documents quote them."""
+    return with_best_ceilings({name: with_tops(run) for name, run in runs.items()})
+
+
+def with_tops(run: Run) -> Run:
+    """The run with the tops of its ladders, and their library, as timed in the run of the curve,
+    which is of few rungs taken in turns: one figure for a rung and a size, wherever it is
+    quoted."""
+    curve = {(t.family, t.rung, t.size, t.dtype): t for t in run.curve}
+    return replace(
+        run, timings=tuple(curve.get((t.family, t.rung, t.size, t.dtype), t) for t in run.timings)
+    )
 
 
 def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
@@ -109,7 +124,7 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
     kept = _kept(folder / PART, key) if run is None else None
     if kept is not None and (folder / PAGE).is_file():
         return kept
-    run = run or store.load_run(folder, live=not folder.name.startswith(RECORDED_PREFIX))
+    run = run or with_tops(store.load_run(folder, live=not folder.name.startswith(RECORDED_PREFIX)))
     if not (folder / PAGE).is_file():  # a run that was killed before its pages were written
         write_run(run, folder)
     part = index_part(book_for(run))

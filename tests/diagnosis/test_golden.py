@@ -1,4 +1,5 @@
-"""No verdict on record changes unseen: `python tests/golden.py --update` writes those of today."""
+"""No verdict on record, and no output, changes unseen: `python tests/golden.py --update` writes those
+of today."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import golden
 import pytest
 
 
-@pytest.mark.parametrize("name", sorted(golden.sets()))
-def test_verdicts_on_record(name: str) -> None:
-    found = golden.difference(name, golden.sets()[name])
+@pytest.mark.parametrize("name", sorted(golden.goldens()))
+def test_goldens(name: str) -> None:
+    found = golden.difference(name, golden.goldens()[name]())
     assert not found, "\n".join(["python tests/golden.py --update", *found[:60]])

@@ -137,14 +137,6 @@ def test_words_stand_beside_the_logic(name: str) -> None:
             assert not [a for a in sentences if len(ast.unparse(a)) > 40], f"{name}: into Words"
 
 
-def test_reference_pages_are_up_to_date() -> None:
-    folder = ROOT / "docs" / "bottlenecks"
-    wanted = reference.pages()
-    assert {
-        path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")
-    } == wanted, "run python -m ncu_toolkit.diagnosis.rules.reference"
-
-
 def test_ids_without_importing_the_rules() -> None:
     loaded = "[m for m in sys.modules if m.startswith('ncu_toolkit.diagnosis.rules.')]"
     code = f"import sys; from ncu_toolkit.diagnosis.rules import bottleneck_ids; assert len(bottleneck_ids()) >= 30; print({loaded})"

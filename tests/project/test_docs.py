@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from types import ModuleType
 
+import drawings
+import generate
 import pytest
 import recorded
 from packaging.requirements import Requirement
 
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import COMMANDS
+from ncu_toolkit.diagnosis.rules import bottleneck_ids
 
 ROOT = recorded.ROOT
 PACKAGE = ROOT / "ncu_toolkit"
@@ -22,20 +24,12 @@ DOCUMENTS = sorted(
 )
 
 
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_generated_documents_are_current(generate: ModuleType) -> None:
-    wanted = generate.documents(
-        [generate.with_tops(recorded.run_of(folder)) for folder in recorded.FOLDERS]
-    )
+def test_generated_documents_are_current() -> None:
+    """The words under the README's picture are those of today's front page: `make docs` takes the
+    picture where they change."""
+    runs = generate.recordings()
+    with generate.remembered(runs):
+        wanted = generate.documents(runs)
     assert [str(path.relative_to(ROOT)) for path in generate.stale(wanted)] == [], "run `make docs`"
 
 
@@ -54,9 +48,9 @@ def test_the_readme_is_short() -> None:
     assert len(text.split()) <= 900
 
 
-def test_figures_of_the_results_are_the_recordings(generate: ModuleType) -> None:
+def test_figures_of_the_results_are_the_recordings() -> None:
     """A figure that someone edits by hand is put back."""
-    runs = [generate.with_tops(recorded.run_of(folder)) for folder in recorded.FOLDERS]
+    runs = generate.recordings()
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     tampered = text.replace("TFLOP/s |", "PFLOP/s |", 1)
     assert tampered != text
@@ -68,7 +62,53 @@ def test_figures_of_the_results_are_the_recordings(generate: ModuleType) -> None
     )
 
 
-def test_markers_must_be_there_once(generate: ModuleType) -> None:
+def test_figures_of_the_readme_are_those_of_the_documents() -> None:
+    """Figures in sentences: those of the calibration, and of the cost of profiling."""
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    told = re.search(r"Of (\d+) kernels .*? first in (\d+), .*? named it in (\d+) \(", readme)
+    passes = re.search(r"in (\d+) replay passes .*? `full` set takes (\d+)", readme)
+    assert told
+    assert passes
+    calibration = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    count, first, theirs = told.groups()
+    assert f"{first} of {count} (" in calibration
+    assert f"Nsight Compute's own rules name {theirs}." in calibration
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for name, taken in zip(
+        ("ncu-toolkit (`--set ladder`)", "`--set full`"), passes.groups(), strict=True
+    ):
+        (line,) = [line for line in results.splitlines() if line.startswith(f"| {name} |")]
+        assert line.split("|")[4].strip() == taken
+
+
+def test_drawings_are_plain_pictures() -> None:
+    """Each is well-formed, belongs to a bottleneck, loads nothing, and can be told from a light
+    and a dark page."""
+    paths = sorted((ROOT / "docs" / "bottlenecks" / "pictures").glob("*.toml"))
+    assert {path.stem for path in paths} <= set(bottleneck_ids())
+    assert len(paths) >= 31, "a drawing is gone"
+    for path in paths:
+        text = drawings.svg(tomllib.loads(path.read_text(encoding="utf-8")))
+        assert ElementTree.fromstring(text).get("aria-label"), path.name
+        assert not re.search(r"<script|<image|href|url\(", text), path.name
+    for colour in drawings.COLOURS:
+        for page in ("#ffffff", "#1e2129"):
+            assert contrast(colour, page) >= 3, (colour, page)
+
+
+def contrast(a: str, b: str) -> float:
+    """The contrast of two colours by WCAG 2, 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_markers_must_be_there_once() -> None:
     assert (
         generate.between("a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb", "x", "new\n")
         == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
@@ -89,6 +129,18 @@ def test_links_lead_somewhere(path: Path) -> None:
         and not (path.parent / link.partition("#")[0]).exists()
     ]
     assert not broken
+
+
+def test_every_document_is_in_the_navigation_of_the_site() -> None:
+    """Folders of bottlenecks and decisions are listed by docs/site_hook.py."""
+    docs = ROOT / "docs"
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    paths = {*docs.glob("*.md"), *(docs / "tutorials").glob("*.md")} - {docs / "README.md"}
+    names = sorted(str(path.relative_to(docs)) for path in paths)
+    assert [name for name in names if f": {name}\n" not in site] == []
+    decisions = (docs / "decisions" / "README.md").read_text(encoding="utf-8")
+    paths = {*(docs / "decisions").glob("*.md")} - {docs / "decisions" / "README.md"}
+    assert [path.name for path in sorted(paths) if f"]({path.name})" not in decisions] == []
 
 
 def test_make_targets_that_are_named_exist() -> None:
@@ -127,7 +179,10 @@ def test_the_lock_file_meets_the_requirements() -> None:
     extras = project["optional-dependencies"]
     wanted = [
         Requirement(line)
-        for line in (*project["dependencies"], *extras["dev"], *extras["toolchain"])
+        for line in (
+            *project["dependencies"],
+            *(each for name in ("dev", "docs", "toolchain") for each in extras[name]),
+        )
     ]
     assert [str(each) for each in wanted if locked.get(each.name, "") not in each.specifier] == []
     assert "://" not in text, "no index, no host"

@@ -222,15 +222,14 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
     python(
         copy,
         """
-        import diagnosis_cases, generate
+        import bottleneck_pages, diagnosis_cases
         from ncu_toolkit.diagnosis import rules
-        from ncu_toolkit.ladder import catalogue as ladder
         from ncu_toolkit.diagnosis.engine import diagnose
-        from ncu_toolkit.diagnosis.rules import reference
         assert "register-moves" in rules.bottleneck_ids()
         assert rules.title("register-moves") == "Register moves"
-        assert "chosen for this test" in reference.pages()["register-moves.md"]
-        assert "register-moves.md" in reference.index()
+        pages = bottleneck_pages.documents({}, "")
+        assert "chosen for this test" in pages["register-moves.md"]
+        assert "register-moves.md" in pages["README.md"]
         found = diagnose(diagnosis_cases.build(diagnosis_cases.read("register-moves")))
         assert "register-moves" in [finding.bottleneck for finding in found.findings]
         """,

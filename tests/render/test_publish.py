@@ -141,3 +141,16 @@ def test_a_report_damaged_since_is_named_and_left_out(reports: Path) -> None:
         ("20260101-000000-first", InputProblem)
     ]
     assert "20260101-000000-first" not in (reports / "index.html").read_text(encoding="utf-8")
+
+
+def test_one_figure_for_a_rung_and_a_size() -> None:
+    """Where a recording has a curve, its times are those of the ladder's tables, too."""
+    (folder,) = [each for each in recorded.FOLDERS if each.name == "h200-gemm-tensor"]
+    run = recorded.run_of(folder)
+    (shown,) = publish.as_shown({folder.name: run}).values()
+    curve = {(t.rung, t.size): t.median_us for t in run.curve}
+    told = {(t.rung, t.size): t.median_us for t in shown.timings}
+    both = curve.keys() & told.keys()
+    assert ("wgmma_persistent", "8192") in both
+    assert {each: told[each] for each in both} == {each: curve[each] for each in both}
+    assert len(shown.timings) == len(run.timings)

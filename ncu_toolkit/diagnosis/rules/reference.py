@@ -1,17 +1,11 @@
-"""The reference pages of the bottlenecks: docs/bottlenecks/<id>.md, generated from the rule
-modules' docstrings and thresholds.
-
-`python -m ncu_toolkit.diagnosis.rules.reference` writes them; a test fails where they are out of
-date.
-"""
+"""What the reference says about a bottleneck: the parts of the rule's docstring, and its thresholds.
+The glossary and docs/bottleneck_pages.py read it."""
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from pathlib import Path
 
-from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
 from ncu_toolkit.diagnosis.rules._support import Threshold
 
@@ -25,7 +19,6 @@ HEADINGS = (
     "When the advice is wrong",
     "Source",
 )
-_NOTE = "<!-- Generated from the rule's docstring by `python -m ncu_toolkit.diagnosis.rules.reference`; edit the rule. -->"
 
 
 @dataclass(frozen=True)
@@ -73,68 +66,3 @@ def _thresholds(rule: Rule) -> tuple[tuple[str, Threshold], ...]:
     return tuple(
         (name, value) for name, value in sorted(vars(rule).items()) if isinstance(value, Threshold)
     )
-
-
-def markdown(reference: Page) -> str:
-    """A page as markdown, ending in a newline."""
-    lines = [
-        _NOTE,
-        "",
-        f"# {reference.title}",
-        "",
-        f"`{reference.bottleneck}`: {reference.summary}",
-        "",
-    ]
-    for heading, body in reference.sections.items():
-        lines += [f"## {heading}", "", " ".join(body.split()), ""]
-    if reference.thresholds:
-        lines += ["## Thresholds", "", "| name | value | source |", "|---|---|---|"]
-        lines += [
-            f"| {name.lower().replace('_', ' ')} | {threshold.value:.4g} | {threshold.source} |"
-            for name, threshold in reference.thresholds
-        ]
-        lines.append("")
-    lines += [
-        "## Inputs",
-        "",
-        f"Needed: {_names(reference.requires)}. Used where collected: {_names(reference.optional)}.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _names(names: tuple[str, ...]) -> str:
-    words = {"opcodes": "executed instructions by opcode", "stalls": "stall reasons"}
-    return (
-        ", ".join(
-            words.get(name) or f"{figures.describe(name)[1].lower()} (`{name}`)" for name in names
-        )
-        or "nothing in particular"
-    )
-
-
-def index() -> str:
-    """The list of all bottlenecks as markdown."""
-    lines = [_NOTE, "", "# Bottlenecks", "", "| id | what it says |", "|---|---|"]
-    lines += [f"| [`{name}`]({name}.md) | {page(name).summary} |" for name in load_rules()]
-    return "\n".join([*lines, ""])
-
-
-def pages() -> dict[str, str]:
-    """File name -> text of every reference page."""
-    return {f"{name}.md": markdown(page(name)) for name in load_rules()} | {"README.md": index()}
-
-
-def write(folder: Path) -> None:
-    """Write all pages into `folder`, and remove pages of bottlenecks that are gone."""
-    folder.mkdir(parents=True, exist_ok=True)
-    wanted = pages()
-    for stale in folder.glob("*.md"):
-        if stale.name not in wanted:
-            stale.unlink()
-    for name, text in wanted.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(Path(__file__).resolve().parents[3] / "docs" / "bottlenecks")
