@@ -147,13 +147,7 @@ class Browser:
         """Load a page and wait until it has loaded. `scheme` is what prefers-color-scheme
         answers."""
         self.events.clear()
-        self._call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        self.resize(width, height)
         self._call(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": scheme}],
@@ -168,6 +162,16 @@ class Browser:
         deadline = time.monotonic() + self.timeout
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._receive(deadline))
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the page in view another size."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression (awaited when it is a promise)."""

@@ -36,6 +36,8 @@ def command(reports: Path) -> None:
             f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}",
             markup=False,
         )
+    if not runs:
+        screen.print("The recordings are unchanged: their pages were kept.", markup=False)
     screen.print(f"Open {index}", markup=False)
     if broken:
         name, error = broken[0]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import zlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,14 +17,19 @@ from markupsafe import Markup
 
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.render.glossary_view import entries_script
 
 FOLDER: Final = "assets"
 #: The glossary's page, beside the front page.
 GLOSSARY: Final = "glossary.html"
+#: Plotly's own script, and the same packed: a page fetches and unpacks it for its first chart.
 PLOTLY: Final = "plotly.min.js"
-#: In this order: the theme is known before the first paint; charts need Plotly.
+CHARTS: Final = "charts.js"
+#: The glossary's entries.
+TERMS: Final = "terms.js"
+#: In this order: the theme is known before the first paint.
 EARLY: Final = ("theme.js",)
-LATE: Final = (PLOTLY, "report.js", "hotspots.js")
+LATE: Final = ("report.js", "hotspots.js")
 STYLE: Final = "report.css"
 #: Styles of parts that others take too: they follow the report's own in one file.
 PARTS: Final = ("card.css",)
@@ -36,11 +43,15 @@ _POLICY: Final = (
 
 @cache
 def content(name: str) -> bytes:
-    """One asset: ours from the package, Plotly's script from the plotly package.
+    """One asset: ours from the package, those that are made, Plotly's from the plotly package.
 
     Raises:
         EnvironmentProblem: plotly is not installed or holds no script.
     """
+    if name == TERMS:
+        return entries_script().encode()
+    if name == CHARTS:
+        return f'window.ncuCharts="{packed(_script(PLOTLY).encode())}";\n'.encode()
     if name != PLOTLY:
         folder = files("ncu_toolkit.render").joinpath("assets")
         names = (name, *(PARTS if name == STYLE else ()))
@@ -59,43 +70,59 @@ def write_assets(reports: Path) -> None:
     """Put the assets into `reports/assets`, each only where it is absent or differs."""
     folder = reports / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*EARLY, *LATE, STYLE):
+    for name in (*EARLY, *LATE, TERMS, CHARTS, STYLE):
         path, data = folder / name, content(name)
         if not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:
             write_atomic(path, data)
 
 
-def linked(up: str, *, charts: bool = True) -> dict[str, str | Markup]:
-    """Policy and tags of a page that loads its assets from `up`assets/ (`up` is "" or "../")."""
+def packed(data: bytes, sample: bytes = b"") -> str:
+    """For the page's script to unpack: base64 of a raw deflate stream (RFC 1951) that may look back
+    into `sample`, which the script must have too. No letter of it is markup."""
+    stream = zlib.compressobj(7, zlib.DEFLATED, -zlib.MAX_WBITS, 9, zdict=sample)
+    return base64.b64encode(stream.compress(data) + stream.flush()).decode()
+
+
+def linked(up: str, also: Sequence[str] = ()) -> dict[str, str | Markup]:
+    """Policy and tags of a page that loads its assets from `up`assets/ (`up` is "" or "../"), and
+    the scripts `also` from beside it."""
     base = f"{up}{FOLDER}/"
     early = "".join(f'<script src="{base}{name}"></script>\n' for name in EARLY)
-    late = "".join(
-        f'<script defer src="{base}{name}"></script>\n' for name in LATE if charts or name != PLOTLY
-    )
+    late = [*also, *(f"{base}{name}" for name in (TERMS, *LATE))]
+    loaded = "".join(f'<script defer src="{address}"></script>\n' for address in late)
     return {
-        "policy": _POLICY.format(scripts="'self'", styles="'self'"),
-        "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{late}'),
+        "policy": _POLICY.format(scripts=f"'self' {content_hash(PLOTLY)}", styles="'self'"),
+        "head": Markup(f'{early}<link rel="stylesheet" href="{base}{STYLE}">\n{loaded}'),
         "tail": Markup(""),
         "glossary": f"{up}{GLOSSARY}",
+        "assets": base,
     }
 
 
 def inlined(*, charts: bool = True) -> dict[str, str | Markup]:
     """Policy and tags of a single file: every script is inline and allowed by its hash alone."""
     scripts = LATE if charts else ("report.js",)
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(_script(name).encode()).digest()).decode()}'"
-        for name in (*EARLY, *scripts)
-    )
+    hashes = " ".join(map(content_hash, (*EARLY, *scripts, *([PLOTLY] if charts else []))))
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
     late = "".join(f"<script>{_script(name)}</script>\n" for name in scripts)
+    if charts:
+        plotly = packed(_script(PLOTLY).encode())
+        late = f'<script type="text/plain" id="charts">{plotly}</script>\n{late}'
     style = content(STYLE).decode().replace("</", "<\\/")
     return {
         "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
         "head": Markup(f"{early}<style>{style}</style>"),
         "tail": Markup(late),
         "glossary": "#page-glossary" if charts else "",
+        "assets": "",
     }
+
+
+@cache
+def content_hash(name: str) -> str:
+    """What a policy calls an inline script by."""
+    digest = hashlib.sha256(_script(name).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _script(name: str) -> str:

@@ -3,18 +3,25 @@ compared with, and the name of its page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.core.safe import slug
+from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.explain.card import Card
+from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.ladder.catalogue import Rung, load_families
 from ncu_toolkit.ladder.header import code_digest, split
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
+from ncu_toolkit.render import palette
 
+#: A rung of the trunk is faster than the one before it by this part at least.
+TRUNK: Final = 0.1
 Diagnose = Callable[[Profile], Diagnosis]
 
 
@@ -105,6 +112,7 @@ class Book:
     diagnose_profile: Diagnose
     rungs: Mapping[tuple[str, str], Rung]
     _verdicts: dict[int, Diagnosis] = field(default_factory=dict)
+    _cards: dict[int, Card] = field(default_factory=dict)
 
     def diagnosis(self, profile: Profile) -> Diagnosis:
         """The verdict on a profile, computed once."""
@@ -112,6 +120,13 @@ class Book:
         if key not in self._verdicts:
             self._verdicts[key] = self.diagnose_profile(profile)
         return self._verdicts[key]
+
+    def card(self, profile: Profile) -> Card:
+        """The card of a profile, computed once."""
+        key = id(profile)
+        if key not in self._cards:
+            self._cards[key] = card(profile, self.diagnosis(profile))
+        return self._cards[key]
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -244,6 +259,51 @@ class Book:
             return None
         family, _, rung = entry.info.compared_with.rpartition("/")
         return self._find(family or entry.family, rung, entry.variant)
+
+    def page(self, entry: Entry) -> str:
+        """Name of the page of the entry's longest launch; empty where it was not profiled."""
+        return f"{self.slugs[id(entry.main)]}.html" if entry.main else ""
+
+    def pages(self, entries: Iterable[Entry]) -> dict[str, str]:
+        """The pages of a chart's rungs by label."""
+        return {visible(entry.label): page for entry in entries if (page := self.page(entry))}
+
+    @cached_property
+    def colours(self) -> dict[str, dict[str, str]]:
+        """The colour of each rung by family and label: the same in every chart."""
+        found = {}
+        for family, variants in self.families.items():
+            kinds = {e.label: e for entries in variants.values() for e in entries}
+            ordered = sorted(kinds.values(), key=lambda e: e.info.order if e.info else 10**6)
+            count = sum(entry.kind not in ("baseline", "roof") for entry in ordered)
+            found[family] = {
+                entry.label: palette.rung_colour(place, count, entry.kind)
+                for place, entry in enumerate(ordered)
+            }
+        return found
+
+    def trunk(self, entries: Sequence[Entry]) -> frozenset[str]:
+        """Labels of the rungs on the way to the fastest one of each ladder, of those that gain: a
+        learner climbs these, all others are variants of them. Empty where steps were not timed."""
+        best: dict[str, tuple[float, list[Entry]]] = {}
+        for entry in entries:
+            if entry.kind != "step" or entry.timing is None:
+                continue
+            way = [entry]
+            while (before := self.before(way[-1])) and before.family == entry.family:
+                way.append(before)
+            root, time = way[-1].rung, entry.timing.median_us
+            if root not in best or time < best[root][0]:
+                best[root] = time, way[::-1]
+        found: set[str] = set()
+        for _, way in best.values():
+            last = math.inf
+            for entry in way:
+                time = entry.timing.median_us if entry.timing else math.inf
+                if entry.kind == "step" and (entry is way[-1] or time * (1 + TRUNK) < last):
+                    found.add(entry.label)
+                    last = time
+        return frozenset(found)
 
     def baseline(self, entry: Entry) -> Entry | None:
         """The library or rung that the entry's rate is a percentage of, at the same variant."""

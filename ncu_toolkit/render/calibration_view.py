@@ -10,9 +10,10 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.calibrate import Calibration, Outcome, calibrate, pairs
 from ncu_toolkit.model import Profile
+from ncu_toolkit.render import charts
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.columns import verdict_cell
-from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text
+from ncu_toolkit.render.columns import cause_cell, verdict_cell
+from ncu_toolkit.render.views import Cell, Chart, Column, Table, missing, number, plain_table, text
 
 
 def calibration(book: Book) -> Table | None:
@@ -61,6 +62,41 @@ def calibration(book: Book) -> Table | None:
     )
 
 
+def predictions(table: Table) -> Chart | None:
+    """The steps of a calibration as a picture: predicted against achieved gain."""
+    at = {column.key: place for place, column in enumerate(table.columns)}
+    guesses, links, rows = [], {}, []
+    for row in table.rows:
+        step, size, guess, got = (row[at[key]] for key in ("step", "size", "predicted", "achieved"))
+        if not isinstance(guess.value, float) or not isinstance(got.value, float):
+            continue
+        label = f"{step.text}, {size.text}"
+        words = f"predicted {guess.text}, achieved {got.text}"
+        judged = row[at["error"]].tone != "muted" and not row[at["error"]].missing
+        guesses.append(charts.Guess(label, guess.value, got.value, judged, words))
+        links[label] = step.href
+        rows.append([step, size, guess, got])
+    if not guesses:
+        return None
+    figure = charts.predictions(guesses)
+    return Chart(
+        "predictions",
+        "Predicted against achieved",
+        "Each point is a step: the gain predicted from the slower kernel's profile, and the gain achieved. Choose a point to open its rung.",
+        figure,
+        plain_table(
+            "predictions-data",
+            "Predicted and achieved gain",
+            ["Step", "Size", "Predicted", "Achieved"],
+            rows,
+            numeric=(2, 3),
+        ),
+        figure["layout"]["height"],
+        wide=True,
+        links=links,
+    )
+
+
 def _calibrated(
     book: Book, entries: Mapping[tuple[str, str, str, str], Entry], outcome: Outcome
 ) -> tuple[Cell, ...]:
@@ -88,9 +124,9 @@ def _calibrated(
     return (
         text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html"),
         text(f"{pair.size} {pair.dtype}"),
-        text(pair.cause, code=True),
+        cause_cell(pair.cause),
         _rank(outcome, f"the verdict was {visible(verdict.primary.bottleneck)}"),
-        verdict_cell(verdict),
+        verdict_cell(book, slow),
         Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "for this cause alone")
         if guess.saved is not None
         else missing(NOT_NAMED),

@@ -18,6 +18,8 @@ from ncu_toolkit.render import palette
 
 Figure = dict[str, Any]
 _ROW: Final = 26
+#: Parts of a row that a bar fills.
+_WIDE, _THIN = 0.78, 0.42
 _OUTLINE: Final = {"color": "rgba(0,0,0,0.35)", "width": 0.5}
 
 
@@ -32,6 +34,9 @@ class Bar:
     high: float
     kind: str
     text: str
+    colour: str
+    trunk: bool = True
+    """Whether the rung lies on the way to the fastest one; the bars of others are thinner."""
 
 
 def height_for(rows: int, extra: int = 110) -> int:
@@ -47,7 +52,7 @@ def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str
     )
     data = []
     for kind in dict.fromkeys(bar.kind for bar in bars):
-        colour, pattern, words = palette.KINDS.get(kind, palette.KINDS["step"])
+        pattern, words = palette.KINDS.get(kind, palette.KINDS["step"])
         chosen = [bar for bar in bars if bar.kind == kind]
         data.append(
             {
@@ -56,6 +61,7 @@ def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str
                 "name": words,
                 "y": [plot_text(bar.label) for bar in chosen],
                 "x": [bar.rate / factor for bar in chosen],
+                "width": [_WIDE if bar.trunk else _THIN for bar in chosen],
                 "error_x": {
                     "type": "data",
                     "symmetric": False,
@@ -65,7 +71,7 @@ def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str
                     "width": 3,
                 },
                 "marker": {
-                    "color": colour,
+                    "color": [bar.colour for bar in chosen],
                     "line": _OUTLINE,
                     "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
                 },
@@ -347,22 +353,21 @@ _SIZES_SHOWN: Final = 6
 
 
 def by_size(
-    series: Sequence[tuple[str, str, Sequence[tuple[float, str, float]]]], unit: str
+    series: Sequence[tuple[str, str, str, Sequence[tuple[float, str, float]]]], unit: str
 ) -> Figure:
-    """Rate over size, a line for each rung: (label, kind, [(position, size text, rate)])."""
+    """Rate over size, a line for each rung: (label, kind, colour, [(position, size text, rate)])."""
     factor, prefix = si_prefix(
-        max((rate for _, _, points in series for _, _, rate in points), default=1.0)
+        max((rate for *_, points in series for _, _, rate in points), default=1.0)
     )
     ticks = dict(
-        sorted({position: text for _, _, points in series for position, text, _ in points}.items())
+        sorted({position: text for *_, points in series for position, text, _ in points}.items())
     )
-    fastest = sorted((points[-1][2] for _, kind, points in series if kind == "step"), reverse=True)[
-        :_SIZES_SHOWN
-    ]
+    fastest = sorted(
+        (points[-1][2] for _, kind, _, points in series if kind == "step"), reverse=True
+    )[:_SIZES_SHOWN]
     data = []
-    for index, (label, kind, points) in enumerate(series):
+    for index, (label, kind, colour, points) in enumerate(series):
         baseline = kind in ("baseline", "roof")
-        colour = palette.GREY if baseline else palette.SERIES[index % (len(palette.SERIES) - 1)]
         data.append(
             {
                 "type": "scatter",
@@ -400,6 +405,75 @@ def by_size(
     return {"data": data, "layout": layout}
 
 
+@dataclass(frozen=True)
+class Guess:
+    """One step: the speedup that was predicted, and what the next rung achieved."""
+
+    label: str
+    predicted: float
+    achieved: float
+    judged: bool
+    text: str
+
+
+def predictions(guesses: Sequence[Guess]) -> Figure:
+    """Achieved over predicted speedup, logarithmic; on the diagonal both are the same."""
+    values = [value for guess in guesses for value in (guess.predicted, guess.achieved)]
+    low, high = min([0.95, *values]) / 1.05, max([1.1, *values]) * 1.1
+    data: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "achieved as predicted",
+            "x": [low, high],
+            "y": [low, high],
+            "line": {"dash": "dot", "width": 1.5},
+            "hoverinfo": "skip",
+        }
+    ]
+    for judged, name in ((True, "judged"), (False, "not judged")):
+        chosen = [guess for guess in guesses if guess.judged is judged]
+        if chosen:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": name,
+                    "x": [guess.predicted for guess in chosen],
+                    "y": [guess.achieved for guess in chosen],
+                    "customdata": [plot_text(guess.label) for guess in chosen],
+                    "text": [plot_text(guess.text) for guess in chosen],
+                    "marker": {
+                        "color": palette.BLUE if judged else palette.GREY,
+                        "symbol": "circle" if judged else "circle-open",
+                        "size": 9,
+                        "line": {"width": 1},
+                    },
+                    "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
+                }
+            )
+    span = [math.log10(low), math.log10(high)]
+    ticks = [
+        value for value in (0.5, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= value <= high
+    ]
+    axis = {
+        "type": "log",
+        "range": span,
+        "automargin": True,
+        "tickvals": ticks,
+        "ticktext": [f"{t:g}×" for t in ticks],
+    }
+    layout = {
+        "height": 420,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
+        "legend": LEGEND,
+        "showlegend": True,
+        "xaxis": {**axis, "title": {"text": "predicted, for this cause alone"}},
+        "yaxis": {**axis, "title": {"text": "achieved"}},
+    }
+    return {"data": data, "layout": layout}
+
+
 def what_if(
     label: str,
     values: Sequence[float],
@@ -409,13 +483,18 @@ def what_if(
 ) -> Figure:
     """Resident warps an SM over one resource, with a diamond where the launch is now: (resource,
     warps)."""
+    turns = [
+        (value, warps[at])
+        for at, value in enumerate(values)
+        if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
+    ]
     data = [
         {
             "type": "scatter",
             "mode": "lines",
             "name": "warps",
-            "x": list(values),
-            "y": list(warps),
+            "x": [value for value, _ in turns],
+            "y": [height for _, height in turns],
             "line": {"color": palette.BLUE, "shape": "hv", "width": 2},
             "hovertemplate": "%{x}: %{y} warps<extra></extra>",
         },

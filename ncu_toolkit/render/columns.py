@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import Launches, of_all
+from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.card import LEAST_GAIN
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
-from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing, matches_opcode
+from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text, why_missing
@@ -55,7 +57,7 @@ def rate_kind(problem: Problem | None, entries: list[Entry]) -> str:
 def _name(book: Book, entry: Entry, _kind: str) -> Cell:
     badges = []
     if entry.kind != "step":
-        badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", "", entry.kind))[2]))
+        badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
     if shown_kind(book, entry) == "slower":
         badges.append(
             (
@@ -217,20 +219,27 @@ def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
     )
 
 
-def verdict_cell(diagnosis: Diagnosis) -> Cell:
-    """The bottleneck's id, with its sentence on hover."""
-    primary = diagnosis.primary
+def verdict_cell(book: Book, profile: Profile) -> Cell:
+    """The verdict's title, with its sentence on hover; its value is the bottleneck's id."""
+    shown = book.card(profile)
     return Cell(
-        visible(primary.bottleneck),
-        visible(primary.bottleneck),
-        visible(primary.summary),
-        tone="good" if primary.good else "",
-        code=True,
+        shown.title, shown.bottleneck, shown.summary, tone="good" if shown.state == "roof" else ""
     )
 
 
+def cause_cell(bottleneck: str) -> Cell:
+    """A bottleneck's title; its value is its id."""
+    return Cell(cause(bottleneck), visible(bottleneck))
+
+
+@lru_cache(maxsize=256)
+def cause(bottleneck: str) -> str:
+    """A bottleneck's title, or its id where this version has no such rule."""
+    return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
+
+
 def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
-    return verdict_cell(book.diagnosis(entry.main)) if entry.main else missing(NOT_PROFILED)
+    return verdict_cell(book, entry.main) if entry.main else missing(NOT_PROFILED)
 
 
 def next_step(book: Book, entry: Entry) -> Entry | None:
@@ -311,10 +320,10 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
         else "not found"
     )
     right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
-    title = f"removing {after.info.removes} alone, predicted from this profile → what {after.label} achieved, timed"
+    words = f"{cause(after.info.removes)} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
-        title += "; it changed more than this cause, as its page says"
-    return Cell(f"{left} → {right}", got, visible(title))
+        words += "; it changed more than this cause, as its page says"
+    return Cell(f"{left} → {right}", got, visible(words))
 
 
 def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = True) -> Column:
@@ -431,4 +440,10 @@ def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind:
         for s in COLUMNS
     )
     rows = tuple(tuple(spec.cell(book, entry, kind) for spec in COLUMNS) for entry in entries)
-    return Table(key, caption, columns, rows, sortable=True)
+    trunk = book.trunk(entries)
+    beside = (
+        at
+        for at, entry in enumerate(entries)
+        if trunk and entry.label not in trunk and entry.kind not in ("baseline", "roof")
+    )
+    return Table(key, caption, columns, rows, sortable=True, variants=frozenset(beside))

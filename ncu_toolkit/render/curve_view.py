@@ -60,7 +60,7 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
         key,
         "Against the library, by size",
         f"{summary} Unprofiled medians ({visible(dtype)}), bars from the 10th to the 90th percentile of the repeats.",
-        _figure(shown, problem.baseline, sizes, kind, unit),
+        _figure(shown, problem.baseline, sizes, kind, unit, book.colours.get(family, {})),
         plain_table(
             f"{key}-data",
             "Rate by size, and over the library's",
@@ -163,7 +163,12 @@ def _rate_cell(timing: Timing, kind: str, unit: str) -> Cell:
 
 
 def _figure(
-    shown: Mapping[str, Line], baseline: str, sizes: Sequence[str], kind: str, unit: str
+    shown: Mapping[str, Line],
+    baseline: str,
+    sizes: Sequence[str],
+    kind: str,
+    unit: str,
+    colours: Mapping[str, str],
 ) -> dict[str, Any]:
     rates = {
         rung: [_rate(line[size], kind, line[size].median_us) for size in sizes]
@@ -175,9 +180,6 @@ def _figure(
     for index, (rung, line) in enumerate(shown.items()):
         low = [_rate(line[size], kind, line[size].quantile_us(0.9)) for size in sizes]
         high = [_rate(line[size], kind, line[size].quantile_us(0.1)) for size in sizes]
-        colour = (
-            palette.GREY if rung == baseline else palette.SERIES[(index - 1) % len(palette.SERIES)]
-        )
         data.append(
             {
                 "type": "scatter",
@@ -198,7 +200,10 @@ def _figure(
                     "thickness": 1.2,
                     "width": 3,
                 },
-                "line": {"color": colour, "width": 3 if rung == baseline else 2},
+                "line": {
+                    "color": colours.get(rung, palette.GREY),
+                    "width": 3 if rung == baseline else 2,
+                },
                 "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 8},
                 "text": [
                     f"{plot_text(size)}: {units.si(rate, unit)}"

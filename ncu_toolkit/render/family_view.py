@@ -12,6 +12,7 @@ from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
 from ncu_toolkit.render.columns import (
     NOT_TIMED,
+    cause,
     ladder_table,
     rate_kind,
     rate_of,
@@ -26,6 +27,7 @@ from ncu_toolkit.render.views import (
     Cell,
     Chart,
     FamilyView,
+    Pair,
     Panel,
     Table,
     missing,
@@ -60,7 +62,7 @@ def family_view(book: Book, family: str) -> FamilyView:
     first = primary(book, family)
     sized = [
         chart
-        for chart in (library_curve(book, family, kind), _sizes_chart(family, variants, kind))
+        for chart in (library_curve(book, family, kind), _sizes_chart(book, family, variants, kind))
         if chart
     ]
     sized += tune_view.charts(book.run.device.name, family)
@@ -105,15 +107,15 @@ def _panel(
 ) -> Panel:
     key = slug(f"{family}-{variant.size}-{variant.dtype}")
     label = variant_label(variant, many_types)
-    drawn = (
+    drawn: tuple[Chart | None, ...] = (
         _ladder_chart(book, key, label, entries, kind, problem, known),
-        _stall_chart(key, label, entries),
-        # pairs do not climb: a path from point to point would join what has nothing in common
-        None
-        if pairs(book, entries)
-        else _roofline_chart(key, label, entries, known, roof_name(problem, kind)),
-        _traffic_chart(key, label, entries),
+        _stall_chart(key, label, entries, book),
+        _roofline_chart(key, label, entries, known, roof_name(problem, kind), book),
+        _traffic_chart(key, label, entries, book),
     )
+    mended = gallery(book, entries)
+    if mended:  # pairs do not climb: nothing joins one to the next
+        drawn = ()
     notes = []
     caches = sorted({entry.timing.cache for entry in entries if entry.timing})
     if caches:
@@ -140,7 +142,29 @@ def _panel(
         ladder_table(book, f"{key}-table", visible(caption), entries, kind),
         tuple(chart for chart in drawn if chart),
         tuple(notes),
+        mended,
     )
+
+
+def gallery(book: Book, entries: list[Entry]) -> tuple[Pair, ...]:
+    """Defects with their repairs, the largest gain first; empty where the rungs climb."""
+    found = []
+    for gain, repair in sorted(pairs(book, entries), key=lambda pair: -pair[0]):
+        defect = book.before(repair)
+        if defect is None or defect.info is None or repair.info is None:
+            continue
+        verdict = book.card(defect.main).title if defect.main else ""
+        found.append(
+            Pair(
+                text(cause(repair.info.removes), href=book.page(defect)),
+                text(defect.info.title, href=book.page(defect)),
+                text(repair.info.title, href=book.page(repair)),
+                verdict,
+                units.ratio(gain),
+                1 / gain,
+            )
+        )
+    return tuple(found)
 
 
 def _ladder_chart(
@@ -154,6 +178,7 @@ def _ladder_chart(
 ) -> Chart | None:
     unit = rate_unit(kind)
     bars, rows = [], []
+    trunk, colours = book.trunk(entries), book.colours[entries[0].family]
     for entry in entries:
         rate, timing = rate_of(entry, kind), entry.timing
         if rate and timing:
@@ -170,6 +195,8 @@ def _ladder_chart(
                     high,
                     kind_shown,
                     f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
+                    colours[entry.label],
+                    entry.label in trunk or entry.kind in ("baseline", "roof"),
                 )
             )
             words = "step, slower" if kind_shown == "slower" else entry.kind
@@ -219,15 +246,18 @@ def _ladder_chart(
     )
     top = max(bars, key=lambda bar: bar.rate)
     fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
-    summary = f"Rate of each rung at size {label}; {fastest}. Whiskers are the 10th to 90th percentile of the repeats."
+    summary = f"Rate of each rung at size {label}; {fastest}. Choose a bar to open its rung."
+    if len(trunk) < len(bars):
+        summary += " Broad bars lead to the fastest rung, narrow ones are variants."
     figure = charts.ladder(bars, unit, lines)
     return Chart(
         f"{key}-ladder",
-        "The pairs" if pairs(book, entries) else "The ladder",
+        "The ladder",
         summary,
         figure,
         table,
         figure["layout"]["height"],
+        links=book.pages(entries),
     )
 
 
@@ -236,7 +266,7 @@ def _cycles(value: float) -> Cell:
     return Cell(units.significant(value) if value >= 0.001 or not value else "< 0.001", value)
 
 
-def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
+def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Chart | None:
     stacks = [
         (entry.label, dict(entry.main.stalls.reasons))
         for entry in entries
@@ -287,7 +317,13 @@ def _stall_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
         "Selected is the cycle that issues; the rest is waiting."
     )
     return Chart(
-        f"{key}-stalls", "Stall migration", summary, figure, table, figure["layout"]["height"]
+        f"{key}-stalls",
+        "Stall migration",
+        summary,
+        figure,
+        table,
+        figure["layout"]["height"],
+        links=book.pages(entries),
     )
 
 
@@ -304,15 +340,30 @@ def _levels(entry: Entry) -> dict[str, float]:
 
 
 def _roofline_chart(
-    key: str, label: str, entries: list[Entry], known: tuple[Roof, ...], arithmetic: str
+    key: str,
+    label: str,
+    entries: list[Entry],
+    known: tuple[Roof, ...],
+    arithmetic: str,
+    book: Book,
 ) -> Chart | None:
     points, rows = [], []
+    colours, trunk = book.colours[entries[0].family], book.trunk(entries)
     for entry in entries:
         rate, levels = rate_of(entry, "flop"), _levels(entry)
         if not rate or not entry.flops or not levels:
             continue
         intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
-        points.append(Point(entry.label, rate, intensity, entry.kind))
+        points.append(
+            Point(
+                entry.label,
+                rate,
+                intensity,
+                entry.kind,
+                colours[entry.label],
+                entry.label in trunk,
+            )
+        )
         rows.append(
             [
                 text(entry.label),
@@ -346,11 +397,18 @@ def _roofline_chart(
         "Solid roofs were measured in this run, dashed ones are the device's peaks."
     )
     return Chart(
-        f"{key}-roofline", "Roofline", summary, figure, table, figure["layout"]["height"], wide=True
+        f"{key}-roofline",
+        "Roofline",
+        summary,
+        figure,
+        table,
+        figure["layout"]["height"],
+        wide=True,
+        links=book.pages(entries),
     )
 
 
-def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
+def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Chart | None:
     data, rows = [], []
     for entry in entries:
         levels, compulsory = _levels(entry), entry.compulsory_bytes
@@ -390,10 +448,13 @@ def _traffic_chart(key: str, label: str, entries: list[Entry]) -> Chart | None:
         table,
         figure["layout"]["height"],
         wide=True,
+        links=book.pages(entries),
     )
 
 
-def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -> Chart | None:
+def _sizes_chart(
+    book: Book, family: str, variants: dict[Variant, list[Entry]], kind: str
+) -> Chart | None:
     lines: dict[tuple[str, str], list[tuple[float, str, float]]] = {}
     kinds: dict[str, str] = {}
     types = {variant.dtype for variant in variants}
@@ -409,12 +470,17 @@ def _sizes_chart(family: str, variants: dict[Variant, list[Entry]], kind: str) -
         return None
     unit = rate_unit(kind)
     series = [
-        (f"{label} ({dtype})" if len(types) > 1 else label, kinds[label], points)
+        (
+            f"{label} ({dtype})" if len(types) > 1 else label,
+            kinds[label],
+            book.colours[family][label],
+            points,
+        )
         for (label, dtype), points in lines.items()
     ]
-    sizes = sorted({(position, size) for _, _, points in series for position, size, _ in points})
+    sizes = sorted({(position, size) for *_, points in series for position, size, _ in points})
     rows: list[list[Cell]] = []
-    for label, _, points in series:
+    for label, _, _, points in series:
         at = {position: rate for position, _, rate in points}
         rows.append(
             [text(label), *(number(at.get(position), unit, NOT_TIMED) for position, _ in sizes)]

@@ -1,26 +1,22 @@
 """The glossary in pages: which words of a page open an entry, the entries themselves, and the
 glossary's own page.
 
-An entry is an HTML popover that its word's button opens: by mouse, key or touch, without a script,
-and as text to every reader. Each page carries the entries that it uses, once."""
+A word links its entry on the glossary's page; where scripts run, it opens the entry in place. The
+entries are written once for all pages."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from typing import Final
 
 from markupsafe import Markup, escape
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import script_json
 from ncu_toolkit.diagnosis import glossary
 from ncu_toolkit.diagnosis.glossary import Term, find, terms
 from ncu_toolkit.diagnosis.glossary_terms import HEADINGS
 from ncu_toolkit.render.views import Cell, Column, Table
 
-#: Where base.html takes the entries of a page. Nothing from a report can spell it: its angle
-#: brackets would be escaped.
-PLACE: Final = "<!--terms-->"
 #: Tables without sorting whose cells may be terms, by key. In others a cell is a name from the
 #: report, which only looks like one.
 _TABLES: Final = frozenset(
@@ -38,7 +34,6 @@ _TABLES: Final = frozenset(
 )
 #: Columns of sortable tables whose cells' values are ids.
 _COLUMNS: Final = frozenset({"stall", "bottleneck", "removes", "verdict"})
-_OPENER: Final = re.compile(r'popovertarget="g-([a-z0-9-]+)"')
 
 
 def term_of(words: str) -> str:
@@ -126,21 +121,13 @@ def term_note(term: Term) -> Markup:
     return Markup(' <span class="muted">{}</span>').format(" ".join(parts)) if parts else Markup("")
 
 
-def opened(page: str) -> set[str]:
-    """Keys of the entries that a page's words open."""
-    return {key for key in _OPENER.findall(page) if key in terms()}
-
-
-def with_entries(page: str, href: str, also: Iterable[str] = ()) -> str:
-    """A page with the entries that its words open, and those in `also`, put in their place.
-
-    `href` leads to the glossary: a page's address, or "#page-glossary".
-    """
-    used = sorted(opened(page) | set(also))
-    base = "" if href.startswith("#") else href
-    drawn = (
-        f'<aside popover class="entry" id="g-{key}" aria-label="{escape(terms()[key].title)}"><h4>{escape(terms()[key].title)}</h4>'
-        f'<p>{escape(terms()[key].text)}{term_note(terms()[key])}</p><p class="more"><a href="{base}#term-{key}">In the glossary</a></p></aside>\n'
-        for key in used
-    )
-    return page.replace(PLACE, "".join(drawn).replace(units.THIN_SPACE, "\u202f"), 1)
+def entries_script() -> str:
+    """Title and paragraph of every entry, for the script that shows them where a word is chosen."""
+    found = {
+        key: (
+            term.title,
+            f"{escape(term.text)}{term_note(term)}".replace(units.THIN_SPACE, "\u202f"),
+        )
+        for key, term in terms().items()
+    }
+    return f"window.ncuTerms={script_json(found)};\n"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from ncu_toolkit.core import units
@@ -30,6 +31,10 @@ _COUNTERS: Final = {
 }
 _IDEALS: Final = {"shared_wavefronts": "shared_wavefronts_ideal", "l2_sectors": "l2_sectors_ideal"}
 _BEYOND: Final = {"shared_wavefronts": "Wavefronts beyond", "l2_sectors": "Sectors beyond"}
+#: Bytes of an instruction from CC 7.0 on: addresses that follow from it are left out.
+_BYTES: Final = 16
+#: Number of the first line, and the lines.
+Source = tuple[int, tuple[str, ...]]
 #: Stall reasons named for one line.
 _REASONS: Final = 3
 
@@ -42,10 +47,13 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     reasons = [reason for reason, _ in Counter(profile.samples).most_common()]
     files = sorted({row.file for row in rows if row.file})
     place = {name: i for i, name in enumerate(files)}
-    total = sum(row.sample_count for row in rows)
+    counts = [row.sample_count for row in rows]
+    total = sum(counts)
     live = liveness.of_rows(rows)
     starts, sources = (
-        zip(*(_source(profile, name) for name in files), strict=True) if files else ((), ())
+        zip(*(_source(profile.sources.get(name, "")) for name in files), strict=True)
+        if files
+        else ((), ())
     )
     named = _named(rows, findings)
     data: dict[str, Any] = {
@@ -53,14 +61,16 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
         "files": [visible(name) for name in files],
         "sources": sources,
         "from": starts,
-        "address": [f"{row.address:x}" for row in rows],
+        "address": []
+        if all(row.address == _BYTES * i for i, row in enumerate(rows))
+        else [f"{row.address:x}" for row in rows],
         "sass": [visible(row.sass, _LINE) for row in rows],
         "file": [place[row.file] if row.file else -1 for row in rows],
         "line": [row.line for row in rows],
         "executed": [row.executed for row in rows],
         "samples": [
-            [row.samples.get(reason, 0) for reason in reasons] if row.sample_count else 0
-            for row in rows
+            [row.samples.get(reason, 0) for reason in reasons] if count else 0
+            for row, count in zip(rows, counts, strict=True)
         ],
         "counters": _counters(rows),
         "live": live.counts if live else [],
@@ -82,13 +92,25 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
 
-def _source(profile: Profile, name: str) -> tuple[int, list[str]]:
+def sources_of(profiles: Sequence[Profile]) -> tuple[Source, ...]:
+    """The source text that the launches' code was made from, each file once."""
+    texts = {
+        text: None
+        for profile in profiles
+        for name in {row.file for row in profile.instructions if row.file}
+        for text in (profile.sources.get(name, ""),)
+    }
+    return tuple(dict.fromkeys(map(_source, texts)))
+
+
+@lru_cache(maxsize=256)
+def _source(whole: str) -> Source:
     """Lines of a file from the one of the given number on. Of a kernel of ours, the blocks of TOML
     before and after the code are left out."""
-    head, code, _ = split(profile.sources.get(name, ""))
+    head, code, _ = split(whole)
     lines = [visible(line, _LINE, keep="\t") for line in code.rstrip().splitlines()]
     blank = next((i for i, line in enumerate(lines) if line.strip()), 0) if head else 0
-    return head.count("\n") + blank + 1, lines[blank:]
+    return head.count("\n") + blank + 1, tuple(lines[blank:])
 
 
 def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int]:
@@ -157,13 +179,14 @@ def _hottest(
         line = lines.setdefault(key, _Line())
         weight = (row.executed or 0) if by_executions else row.sample_count
         line.weight += weight
-        line.reasons.update(row.samples)
+        if row.samples:
+            line.reasons.update(row.samples)
         line.named |= row.index in named
         if weight > line.heaviest:
             line.heaviest, line.sass = weight, row.sass
         if live:
             line.live = max(line.live, live.counts[at])
-        for name in _BEYOND:
+        for name in _BEYOND if row.counters else ():
             if (excess := _beyond(row, name)) is not None:
                 line.beyond[name] = line.beyond.get(name, 0.0) + excess
     shown = [name for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())]

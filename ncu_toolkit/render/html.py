@@ -3,11 +3,9 @@ page over all runs."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,21 +20,14 @@ from ncu_toolkit.core.workers import default_jobs, forked, without_collector
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import json as json_out
-from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, write_assets
+from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, packed, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.card_html import GLOBALS, unbroken
 from ncu_toolkit.render.family_view import primary
-from ncu_toolkit.render.glossary_view import (
-    cell_term,
-    column_term,
-    columns_explained,
-    groups,
-    opened,
-    term_note,
-    term_of,
-    with_entries,
-)
+from ncu_toolkit.render.glossary_view import groups, term_note
+from ncu_toolkit.render.hotspots import sources_of
 from ncu_toolkit.render.index_view import IndexPart, index_part, index_view, verdicts
+from ncu_toolkit.render.markup import FUNCTIONS
 from ncu_toolkit.render.page_view import Neighbours, page_view
 from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
 from ncu_toolkit.render.views import RunView, Table
@@ -89,37 +80,50 @@ def _write_run(book: Book, folder: Path, standalone: bool, front: bool) -> Path:
         write_atomic(folder / f"{slug(table.key)}.csv", table_csv(table).encode())
     up = "../"
     above = [("Ladders", f"{up}index.html")] if front else []
+    launches = with_neighbours(book)
+    shared = Shared(book.run.profiles)
 
-    def write_page(launch: tuple[Profile, Neighbours]) -> None:
+    def page_of(launch: tuple[Profile, Neighbours]) -> tuple[Path, str]:
         page = page_view(book, *launch)
         crumbs = [*above, (view.title, "index.html"), (page.title, "")]
-        _write(
-            folder / f"{page.slug}.html",
-            "page.html",
-            view=page,
-            title=f"{page.title}: {page.kicker}",
-            crumbs=crumbs,
-            link=_link,
-            csv=_csv_link,
-            first_panel=firsts,
-            **linked(up),
-        )
+        values = {"view": page, "title": f"{page.title}: {page.kicker}", "crumbs": crumbs}
+        text = _drawn("page.html", **values, **_addresses(shared), **linked(up, (SHARED,)))
+        return folder / f"{page.slug}.html", text
 
-    _environment().get_template("page.html")  # compiled once, before the processes part
-    forked(write_page, with_neighbours(book), jobs=default_jobs(), least=PAGES_A_PROCESS)
+    def write_page(launch: tuple[Profile, Neighbours]) -> None:
+        _save(*page_of(launch))
+
+    if launches:
+        page_of(_typical(book, launches))
+        shared.sampled = True
+        write_atomic(folder / SHARED, shared.script().encode())
+    forked(write_page, launches, jobs=default_jobs(), least=PAGES_A_PROCESS)
     _write(
         folder / "index.html",
         "run.html",
         view=view,
         title=view.title,
         crumbs=[*above, (view.title, "")],
-        link=_link,
-        csv=_csv_link,
         first_panel=lambda f: firsts[f.name],
+        **_addresses(shared),
         **linked(up),
     )
     write_atomic(folder / "report.json", json_out.document(view).encode())
     return folder / "index.html"
+
+
+def _typical(
+    book: Book, launches: Sequence[tuple[Profile, Neighbours]]
+) -> tuple[Profile, Neighbours]:
+    """A launch from the middle, if there is one a step, whose page has most sections."""
+    ordered = [*launches[len(launches) // 2 :], *launches]
+    steps = (each for each in ordered if (e := book.entry_of(each[0])) and book.before(e))
+    return next(steps, ordered[0])
+
+
+def _addresses(shared: Shared) -> dict[str, Any]:
+    """How the pages of a folder link each other, and where they put what is folded."""
+    return {"link": _link, "csv": _csv_link, "pack": shared.pack, "hot": shared.hot}
 
 
 def write_index(
@@ -153,7 +157,7 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
         link=_link,
         csv=_csv_link,
         verdicts=verdicts,
-        **linked("", charts=False),
+        **linked(""),
     )
     _write_glossary(reports)
     return path
@@ -201,12 +205,66 @@ def _write_standalone(view: RunView, folder: Path, firsts: dict[str, str]) -> Pa
         crumbs=[(view.title, "")],
         link=link,
         csv=lambda table: f"#{slug(table.key)}",
+        pack=lambda _, body: body,
+        hot=lambda data: packed(_compact(data)),
         first_panel=lambda f: firsts[f.name],
         groups=groups(),
         leaf=Leaves(),
         **parts,
     )
     return folder / STANDALONE
+
+
+#: What the pages of a folder have in common, beside them.
+SHARED: Final = "shared.js"
+#: Bytes that a deflate stream can look back (RFC 1951), less some room.
+_WINDOW: Final = 32_000
+
+
+class Shared:
+    """Folded sections and code of a folder's pages, packed for the page's script.
+
+    Pages are much alike, so two things are written once, into SHARED: source text, and the
+    sections of one page, which those of all pages are compressed against."""
+
+    def __init__(self, profiles: Sequence[Profile]) -> None:
+        self._samples: dict[str, str] = {}
+        self._sources = {source: at for at, source in enumerate(sources_of(profiles))}
+        self.sampled = False
+        """Whether the sample is taken: until then, sections are kept and not packed."""
+
+    def pack(self, key: str, body: Markup) -> Markup:
+        """A folded section as text that the page's script unpacks; those with a `key` by its
+        sample."""
+        text = str(_finalize(body)).encode("utf-8", "backslashreplace")
+        if key and not self.sampled:
+            self._samples[key] = text[:_WINDOW].decode("utf-8", "ignore")
+            return Markup("")
+        sample = self._samples.get(key, "") if key else ""
+        return Markup('<script type="text/plain" class="part" data-key="{}">{}</script>').format(
+            key if sample else "", packed(text, sample.encode())
+        )
+
+    def hot(self, data: Mapping[str, Any]) -> str:
+        """The code of a page, its source as places in SHARED."""
+        places = [
+            self._sources[start, lines]
+            for start, lines in zip(data["from"], data["sources"], strict=True)
+        ]
+        return packed(_compact({**data, "from": [], "sources": places}))
+
+    def script(self) -> str:
+        """The content of SHARED."""
+        sources = [list(source) for source in self._sources]
+        shared = {
+            "samples": packed(_compact(self._samples)),
+            "sources": packed(_compact(sources)),
+        }
+        return f"window.ncuShared={script_json(shared)};\n"
+
+
+def _compact(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
 #: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte
@@ -221,8 +279,6 @@ class Leaves:
     def __init__(self) -> None:
         self._plain = 0
         self.packed = 0
-        self.terms: set[str] = set()
-        """Keys of the glossary's entries that packed pages open."""
 
     def __call__(self, name: str, body: str) -> Markup:
         data = str(_finalize(Markup(body))).encode("utf-8", "backslashreplace")
@@ -230,10 +286,9 @@ class Leaves:
         if self._plain <= PLAIN_BYTES:
             return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
         self.packed += 1
-        self.terms |= opened(body)
         return Markup(
             '<script type="text/plain" class="packed" data-page="page-{}">{}</script>'
-        ).format(name, _packed(data))
+        ).format(name, packed(data))
 
 
 def _first(book: Book, family: str) -> str:
@@ -270,26 +325,6 @@ def _json_block(data: Any) -> Markup:
     return Markup(script_json(data))
 
 
-def _packed(data: bytes) -> str:
-    """For the page's script to unpack: no letter of it is markup."""
-    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
-
-
-def packed_json(data: Any) -> str:
-    """A large value as compressed JSON: a page's source and SASS are a third of its bytes."""
-    return _packed(json.dumps(data, separators=(",", ":"), allow_nan=False).encode())
-
-
-def reasons_of(table: Table) -> list[tuple[str, str]]:
-    """Why cells are n/a: (columns, reason), each reason once."""
-    found: dict[str, dict[str, None]] = {}
-    for row in table.rows:
-        for column, cell in zip(table.columns, row, strict=True):
-            if cell.missing and cell.title:
-                found.setdefault(cell.title, {})[column.label] = None
-    return [(", ".join(columns), why) for why, columns in list(found.items())[:12]]
-
-
 def _finalize(value: Any) -> Any:
     """Last look at every text of a page: thin spaces that do not break a line between number and
     unit, and nothing invisible."""
@@ -308,23 +343,20 @@ def _environment() -> Environment:
         finalize=_finalize,
     )
     environment.filters["slug"] = slug
-    environment.globals["json_block"] = _json_block
-    environment.globals["packed_json"] = packed_json
-    environment.globals.update(
-        reasons_of=reasons_of, term_of=term_of, cell_term=cell_term, column_term=column_term, term_note=term_note,
-        columns_explained=columns_explained, **GLOBALS,
-    )  # fmt: skip
+    environment.globals.update(json_block=_json_block, term_note=term_note, **FUNCTIONS, **GLOBALS)
     return environment
 
 
+def _drawn(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(**values)
+
+
+def _save(path: Path, page: str) -> None:
+    write_atomic(path, page.encode("utf-8", "backslashreplace"))
+
+
 def _write(path: Path, template: str, **values: Any) -> None:
-    page = _environment().get_template(template).render(**values)
-    write_atomic(
-        path,
-        with_entries(
-            page, values["glossary"], values["leaf"].terms if "leaf" in values else ()
-        ).encode("utf-8", "backslashreplace"),
-    )
+    _save(path, _drawn(template, **values))
 
 
 def _write_glossary(reports: Path) -> None:
@@ -340,7 +372,7 @@ def _write_glossary(reports: Path) -> None:
         title="Glossary",
         crumbs=crumbs,
         groups=groups(),
-        **linked("", charts=False),
+        **linked(""),
     )
 
 

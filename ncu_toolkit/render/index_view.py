@@ -8,7 +8,6 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.ladder.problems import families, problem_for
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.columns import rate_kind, rate_of, rate_unit, shown_kind
@@ -21,7 +20,7 @@ from ncu_toolkit.render.views import Cell, Column, Fact, Table, number, text
 @dataclass(frozen=True)
 class Rung:
     """One rung of a ladder at the size shown first: its rate relative to the fastest (0-1), its
-    kind, its verdict's title, and its page."""
+    kind, its verdict's title, its page, and its colour in every chart."""
 
     label: str
     share: float
@@ -29,6 +28,7 @@ class Rung:
     kind: str
     verdict: str
     href: str
+    colour: str
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def _part(book: Book, family: str) -> PartFamily:
             units.si(rates[id(entry)], rate_unit(kind)),
             shown_kind(book, entry),
             _verdict(book, entry),
-            f"{book.slugs[id(entry.main)]}.html" if entry.main else "",
+            book.page(entry),
+            book.colours[family][entry.label],
         )
         for entry in entries
         if rates[id(entry)]
@@ -119,7 +120,7 @@ def _part(book: Book, family: str) -> PartFamily:
 
 def _verdict(book: Book, entry: Entry) -> str:
     """The title of the verdict on a rung's longest launch; empty where it was not profiled."""
-    return card(entry.main, book.diagnosis(entry.main)).title if entry.main else ""
+    return book.card(entry.main).title if entry.main else ""
 
 
 #: Verdicts along a ladder that its card names.

@@ -32,7 +32,8 @@ def written(plain: dict[str, Any]) -> str:
 
 def document(view: RunView) -> str:
     """The run as a JSON document with a final newline."""
-    return written(plain(view))
+    shown = json.dumps(plain(view), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return shown + "\n"
 
 
 def plain(view: RunView) -> dict[str, Any]:

@@ -453,13 +453,12 @@ def metrics_table(profile: Profile) -> Table:
                 text(entry.label, entry.meaning),
                 metric_cell(profile, name),
                 text(entry.ncu[0], code=True),
-                text(entry.meaning),
             ]
         )
     return plain_table(
         "metrics",
         "Every figure this report reads",
-        ["Figure", "Value", "Nsight Compute's name", "Meaning"],
+        ["Figure", "Value", "Nsight Compute's name"],
         rows,
         numeric=(1,),
     )

@@ -7,12 +7,14 @@ from dataclasses import replace
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
-from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.explain.card import Card
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import (
     NOT_TIMED,
+    cause,
+    cause_cell,
     energy_cell,
     gain_cell,
     rate_kind,
@@ -39,6 +41,7 @@ from ncu_toolkit.render.views import (
     Chart,
     Fact,
     FindingView,
+    Guess,
     PageView,
     Table,
     metric_cell,
@@ -77,7 +80,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         tables["rules"] = rules
     tables["metrics"] = metrics_table(profile)
     previous, following = _neighbours(book, profile) if entry else neighbours
-    shown = card(profile, diagnosis)
+    shown = book.card(profile)
     main = entry if entry and profile is entry.main else None
     step = step_view(book, main) if main else None
     checks = checks_table(book, main) if main else None
@@ -92,6 +95,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         measured=tuple(measured),
         status="" if profile.launch.complete else visible(profile.launch.status),
         card=shown,
+        guess=_guess(shown, diagnosis) if entry else None,
         former=f"{entry.info.label} has changed since this was recorded: all figures and the code below are of its former version."
         if entry and entry.info and entry.outdated
         else "",
@@ -117,6 +121,32 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         memory=memory_view(profile, shown) if profile.launch.complete else None,
     )
     return replace(page, folds=folds(page, profile))
+
+
+#: Gains to choose from: up to which factor, in words.
+_GAINS = (
+    (1.1, "less than 1.1×"),
+    (1.5, "1.1× to 1.5×"),
+    (3.0, "1.5× to 3×"),
+    (float("inf"), "more than 3×"),
+)
+#: Bottlenecks to choose from, the verdict among them.
+_CHOICES = 4
+
+
+def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
+    """What a reader may guess: the verdict among causes that were found too or ruled out, and the
+    range that its gain lies in. None where there is no verdict."""
+    if shown.state not in ("slow", "roof"):
+        return None
+    others = [cause(found.bottleneck) for found in diagnosis.findings if not found.good]
+    others += [cause(ruled.bottleneck) for ruled in diagnosis.considered]
+    names = list(dict.fromkeys(name for name in (shown.title, *others) if name))[:_CHOICES]
+    right = next(words for most, words in _GAINS if (shown.factor or 1.0) < most)
+    return Guess(
+        tuple((name, name == shown.title) for name in sorted(names)),
+        tuple((words, words == right) for _, words in _GAINS),
+    )
 
 
 def _title(profile: Profile, entry: Entry | None) -> str:
@@ -329,7 +359,7 @@ def _finding(finding: Finding) -> FindingView:
             "where", "Where", ["Share", "Line", "Instruction", "Of what"], rows, numeric=(0,)
         )
     return FindingView(
-        visible(finding.bottleneck),
+        cause(finding.bottleneck),
         visible(finding.summary),
         finding.confidence,
         finding.good,
@@ -359,7 +389,6 @@ def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
             text(fact.label, fact.metric),
             number(fact.value, fact.unit),
             _threshold(fact),
-            text(fact.source or "–"),
             text(fact.meaning),
         ]
         for fact in evidence
@@ -368,7 +397,7 @@ def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
         plain_table(
             "evidence",
             caption,
-            ["Figure", "Measured", "Threshold", "Its source", "Meaning"],
+            ["Figure", "Measured", "Threshold", "Meaning"],
             rows,
             numeric=(1, 2),
         )
@@ -386,7 +415,7 @@ def _considered(diagnosis: Diagnosis) -> Table | None:
         )
         rows.append(
             [
-                text(ruled.bottleneck, code=True),
+                cause_cell(ruled.bottleneck),
                 text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else ""),
                 text(ruled.reason),
                 text(because or "–"),

@@ -6,6 +6,7 @@ rests on colour alone."""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 BLUE: Final = "#0072B2"
@@ -18,16 +19,47 @@ PURPLE: Final = "#CC79A7"
 GREY: Final = "#8A8F98"
 LIGHT: Final = "#C9CDD3"
 
-#: Kind of rung -> (colour, pattern, words).
-KINDS: Final[dict[str, tuple[str, str, str]]] = {
-    "step": (BLUE, "", "step"),
-    "slower": (PURPLE, "\\", "step, slower than the one before"),
-    "regression": (ORANGE, "/", "regression, kept to show it"),
-    "planted": (VERMILION, "x", "planted defect"),
-    "baseline": (GREY, "", "library baseline"),
-    "roof": (LIGHT, "", "roof"),
-    "probe": (SKY, ".", "probe"),
+#: Kind of rung -> (pattern, words). The colour is the rung's own.
+KINDS: Final[dict[str, tuple[str, str]]] = {
+    "step": ("", "step"),
+    "slower": ("\\", "step, slower than the one before"),
+    "regression": ("/", "regression, kept to show it"),
+    "planted": ("x", "planted defect"),
+    "baseline": ("", "library baseline"),
+    "roof": ("", "roof"),
+    "probe": (".", "probe"),
 }
+#: Hues in degrees that the rungs of a ladder run through, from its first to its last; lightness and
+#: chroma (OKLCH) that show on white and on black.
+_FIRST, _LAST, _LIGHTNESS, _CHROMA = 300.0, 40.0, 0.62, 0.15
+
+
+def rung_colour(place: int, count: int, kind: str) -> str:
+    """The colour of a rung in every chart, by its place among `count`; libraries and roofs are
+    grey.
+
+    OKLCH to sRGB after B. Ottosson, "A perceptual color space for image processing" (2020)."""
+    if kind in ("baseline", "roof"):
+        return GREY
+    hue = math.radians(_FIRST + (_LAST - _FIRST) * place / max(1, count - 1))
+    a, b = _CHROMA * math.cos(hue), _CHROMA * math.sin(hue)
+    long = (_LIGHTNESS + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    middle = (_LIGHTNESS - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (_LIGHTNESS - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * middle + 1.7076147010 * short,
+    )
+    return "#" + "".join(f"{_eight_bits(value):02x}" for value in linear)
+
+
+def _eight_bits(linear: float) -> int:
+    """A linear channel as its sRGB value, 0-255 (IEC 61966-2-1)."""
+    value = min(1.0, max(0.0, linear))
+    coded = 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
+    return round(255 * coded)
+
 
 #: Stall reason -> (colour, pattern). A reason keeps its colour on every chart.
 STALLS: Final[dict[str, tuple[str, str]]] = {
@@ -58,7 +90,6 @@ LEVELS: Final[dict[str, tuple[str, str]]] = {
     "l2": (ORANGE, "square"),
     "l1": (GREEN, "diamond"),
 }
-SERIES: Final = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, GREY)
 SYMBOLS: Final = (
     "circle",
     "square",

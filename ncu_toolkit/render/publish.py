@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitErr
 from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Ceilings, Run
+from ncu_toolkit.render.assets_out import PLOTLY, content_hash
 from ncu_toolkit.runs import store
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def publish_run(folder: Path, reports: Path) -> Run:
 
 def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, Run]:
     """Write the pages of every shipped recording under `reports`; returns the runs by their folder
-    there.
+    there. Nothing is done, and nothing returned, where they were written from the same recordings
+    by the same code before.
 
     Raises:
         EnvironmentProblem: the package holds no recordings.
@@ -54,18 +56,28 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
             "this installation holds no recordings",
             "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`",
         )
+    stamp, key = reports / STAMP, _recorded(folders)
+    pages = [reports / f"{RECORDED_PREFIX}{source.name}" / PAGE for source in folders]
+    if stamp.is_file() and stamp.read_text() == key and all(page.is_file() for page in pages):
+        return {}
+    stamp.unlink(missing_ok=True)
     runs: dict[str, Run] = {}
     for source in folders:
         folder = reports / f"{RECORDED_PREFIX}{source.name}"
         folder.mkdir(parents=True, exist_ok=True)
         for path in source.iterdir():
-            if path.is_file():
+            if path.suffix == ".json":
+                data = json.loads(path.read_bytes())
+                text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+                store.write_atomic(folder / path.name, text.encode())
+            elif path.is_file():
                 shutil.copyfile(path, folder / path.name)
         runs[folder.name] = store.load_run(folder, live=False)
     runs = as_shown(runs)
     for name, run in runs.items():
         tell(name.removeprefix(RECORDED_PREFIX))
         write_run(run, reports / name)
+    store.write_atomic(stamp, key.encode())
     return runs
 
 
@@ -82,6 +94,19 @@ def with_tops(run: Run) -> Run:
     return replace(
         run, timings=tuple(curve.get((t.family, t.rung, t.size, t.dtype), t) for t in run.timings)
     )
+
+
+#: What the pages of the recordings were made from, beside them.
+STAMP: Final = "recorded.sha256"
+
+
+def _recorded(folders: Sequence[Path]) -> str:
+    """A digest of the recordings, of the code that reads and shows them, and of Plotly."""
+    state = hashlib.sha256(f"{_code()} {content_hash(PLOTLY)}".encode())
+    for path in (path for folder in folders for path in sorted(folder.iterdir())):
+        state.update(f"{path.parent.name}/{path.name}".encode())
+        state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()
 
 
 def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
@@ -171,15 +196,17 @@ def _key(folder: Path, manifest: Run) -> str:
     return state.hexdigest()
 
 
+_SHOWN: Final = frozenset({".py", ".html", ".js", ".css", ".json"})
+
+
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """A digest of the package's code and of the kernels, whose headers are part of what is
-    shown."""
-    package = Path(__file__).resolve().parents[1]
-    state = hashlib.sha256()
-    for path in sorted(
-        [*package.rglob("*.py"), *kernels_root().rglob("*.cu"), *kernels_root().rglob("*.cuh")]
-    ):
+    """A digest of what shows a run: the package's code, templates and tuned settings, and the
+    kernels, whose headers are part of it."""
+    package, state = Path(__file__).resolve().parents[1], hashlib.sha256()
+    own = (path for path in package.rglob("*") if path.suffix in _SHOWN)
+    kernels = (path for path in kernels_root().rglob("*") if path.suffix in (".cu", ".cuh"))
+    for path in sorted({*own, *kernels} - set(store.recordings_root().rglob("*"))):
         state.update(path.read_bytes())
     return state.hexdigest()
 

@@ -24,10 +24,13 @@ class Point:
     rate: float
     intensity: Mapping[str, float]
     kind: str
+    colour: str
+    trunk: bool = True
+    """Whether the path through the points leads through it."""
 
 
 def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) -> Figure:
-    """Log-log roofline: the points joined into a path at DRAM intensity (L2 and L1 by the legend),
+    """Log-log roofline: points of rungs, and a path through the trunk, at DRAM intensity (L2 and L1 by the legend),
     memory and arithmetic roofs.
 
     `arithmetic` is the roof that bounds the family: its lines are drawn, and memory roofs end at
@@ -72,14 +75,33 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
         known = [point for point in points if point.intensity.get(level)]
         if not known:
             continue
+        way = [(point.intensity[level], point.rate) for point in known if point.trunk]
+        path = tuple((*before, *after) for before, after in itertools.pairwise(way))
         sides = _placed(
-            tuple((point.label, point.intensity[level], point.rate) for point in known), lines, box
+            tuple((point.label, point.intensity[level], point.rate) for point in known),
+            (*lines, *path),
+            box,
         )
-        colour, symbol = palette.LEVELS[level]
+        _, symbol = palette.LEVELS[level]
         data.append(
             {
                 "type": "scatter",
-                "mode": "lines+markers+text",
+                "mode": "lines",
+                "name": "path",
+                "x": [x for x, _ in way],
+                "y": [y for _, y in way],
+                "line": {"width": 1.2, "dash": "dot"},
+                "hoverinfo": "skip",
+                "showlegend": False,
+                "legendgroup": level,
+                "visible": True if level == "dram" else "legendonly",
+            }
+        )
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "legendgroup": level,
                 "name": f"rungs at {level.upper()}",
                 "x": [point.intensity[level] for point in known],
                 "y": [point.rate for point in known],
@@ -92,7 +114,7 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                 "textfont": {"size": 10},
                 "customdata": [plot_text(point.label) for point in known],
                 "marker": {
-                    "color": colour,
+                    "color": [point.colour for point in known],
                     "size": 9,
                     "symbol": [
                         symbol if point.kind in ("step", "baseline") else f"{symbol}-open"
@@ -100,7 +122,6 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                     ],
                     "line": {"width": 1},
                 },
-                "line": {"color": _faint(colour), "width": 1, "dash": "dot"},
                 "visible": True if level == "dram" else "legendonly",
                 "hovertemplate": "%{customdata}<br>%{x:.3s} FLOP/B<br>%{y:.3s}FLOP/s<extra></extra>",
             }
@@ -159,11 +180,10 @@ def _placed(
     """A side for each label so that none covers another or a point, and if there is such a side no
     line either; empty where there is none.
 
-    `spots` are (label, intensity, rate), `lines` the roofs as (intensity, rate, intensity, rate);
-    the path from spot to spot counts as well. Fastest points choose first."""
+    `spots` are (label, intensity, rate), `lines` the roofs and the path as (intensity, rate,
+    intensity, rate). Fastest points choose first."""
     pixels = [_pixel(x, y, box) for _, x, y in spots]
     drawn = [(*_pixel(a, b, box), *_pixel(c, d, box)) for a, b, c, d in lines]
-    drawn += [(*before, *after) for before, after in itertools.pairwise(pixels)]
     taken = [(x - _MARKER, y - _MARKER, x + _MARKER, y + _MARKER) for x, y in pixels]
     sides = [""] * len(spots)
     for index in sorted(range(len(spots)), key=lambda i: -pixels[i][1]):
@@ -209,12 +229,6 @@ def _crosses(line: Segment, area: Box) -> bool:
         else:
             end = min(end, room / step)
     return start < end
-
-
-def _faint(colour: str) -> str:
-    """The colour of a marker for the path between markers, so that labels on it can be read."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red}, {green}, {blue}, 0.45)"
 
 
 def _line(roof: Roof, x: list[float], y: list[float], colour: str) -> Figure:

@@ -11,11 +11,10 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.explain.answer import Answer, Kind, answer
-from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.calibration_view import calibration
+from ncu_toolkit.render.calibration_view import calibration, predictions
 from ncu_toolkit.render.columns import figure_cell, gain_cell, verdict_cell
 from ncu_toolkit.render.family_view import family_view
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
@@ -72,6 +71,7 @@ def run_summary(book: Book) -> RunView:
     families = tuple(family_view(book, name) for name in book.families)
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
     launches = _launches(book)
+    judged = calibration(book)
     return RunView(
         visible(run.id),
         visible(run.title),
@@ -82,7 +82,8 @@ def run_summary(book: Book) -> RunView:
         families,
         launches,
         skipped(book),
-        tuple(found for found in (calibration(book),) if found),
+        (judged,) if judged else (),
+        predictions(judged) if judged else None,
         _costs(book),
         (
             *commands(run),
@@ -142,7 +143,7 @@ def others(book: Book) -> Answer | None:
         verdict = book.diagnosis(first)
         same = verdict.primary.bottleneck
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
-        shown = card(first, verdict)
+        shown = book.card(first)
         file = first.origin.file
         kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing, file))
     return answer(kinds, notes)
@@ -306,7 +307,7 @@ def _launches(book: Book) -> Table | None:
                     why or "the report has no duration",
                     bar=whole / total if total else None,
                 ),
-                verdict_cell(book.diagnosis(profile)),
+                verdict_cell(book, profile),
                 _gain(book, profile),
                 number(
                     times[len(times) // 2] if times else None,

@@ -15,7 +15,7 @@ from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.columns import NOT_TIMED, achieved
+from ncu_toolkit.render.columns import NOT_TIMED, achieved, cause, cause_cell
 from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, number, plain_table, text
 
 #: Figures whose change a step's table shows, where both sides have them.
@@ -103,10 +103,10 @@ def _facts(
         return (*facts, Fact("Removes", text(words[entry.kind]) if entry.kind in words else none))
     rule = load_rules().get(removes)
     aim = "Aims at the roof" if rule and rule.ROOF else "Meant to remove"
-    facts.append(Fact(aim, text(removes, code=True)))
+    facts.append(Fact(aim, cause_cell(removes)))
     if step is None or step.expected is None:
         why = (
-            f"the profile of {before.label} alone does not show {removes}"
+            f"the profile of {before.label} alone does not show {cause(removes)}"
             if step
             else "one of the two rungs was not profiled at this size"
         )

@@ -72,6 +72,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     sortable: bool = False
     note: str = ""
+    variants: frozenset[int] = frozenset()
+    """Rows that hang beside the one above."""
 
     def __post_init__(self) -> None:
         _make_visible(self, "caption", "note")
@@ -90,6 +92,13 @@ class Chart:
     height: int = 420
     wide: bool = False
     """Spans the page where two charts stand side by side."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Pages that bars and points open, by label."""
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """The figure as the page's script takes it."""
+        return {**self.figure, "links": self.links}
 
 
 @dataclass(frozen=True)
@@ -101,14 +110,28 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """A defect with its repair: what it is called, both kernels, the verdict on the defect, the
+    measured gain, and the repaired kernel's part (0-1) of the time."""
+
+    name: Cell
+    defect: Cell
+    repair: Cell
+    verdict: str
+    gain: str
+    left: float
+
+
+@dataclass(frozen=True)
 class Panel:
-    """One size (and dtype) of a family: its charts and its table."""
+    """One size (and dtype) of a family: its charts and its table, or its defects in pairs."""
 
     key: str
     label: str
     table: Table
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,6 +241,15 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """What a reader is asked before the verdict shows: causes and gains to choose from, each with
+    whether it is right."""
+
+    causes: tuple[tuple[str, bool], ...]
+    gains: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True)
 class PageView:
     """The page of one launch, of a rung or of anybody's report."""
 
@@ -232,6 +264,7 @@ class PageView:
     card: Card
     former: str = ""
     """That the kernel has changed since, where it has."""
+    guess: Guess | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
     memory: Memory | None = None
@@ -286,6 +319,8 @@ class RunView:
     """Launches that are no rung, grouped by kernel; None where there are none."""
     skipped: Table | None
     calibration: tuple[Table, ...]
+    predictions: Chart | None
+    """Achieved over predicted gain of each step."""
     costs: Table | None
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]

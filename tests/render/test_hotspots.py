@@ -50,7 +50,7 @@ def test_the_source_opens_at_the_kernel(layout: str) -> None:
     assert spots.data["files"] == [name]
     ((start,), (lines,)) = spots.data["from"], spots.data["sources"]
     whole = text.splitlines()
-    assert lines == whole[start - 1 : start - 1 + len(lines)]
+    assert list(lines) == whole[start - 1 : start - 1 + len(lines)]
     assert lines[-1] == "}"
     assert lines[0] == ("" if layout == "somebody's" else "#include <climits>")
 

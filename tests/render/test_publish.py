@@ -154,3 +154,17 @@ def test_one_figure_for_a_rung_and_a_size() -> None:
     assert ("wgmma_persistent", "8192") in both
     assert {each: told[each] for each in both} == {each: curve[each] for each in both}
     assert len(shown.timings) == len(run.timings)
+
+
+def test_unchanged_recordings_are_not_made_again(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setattr(store, "recordings", lambda: (template,))
+    (name,) = publish.publish_recordings(tmp_path, str)
+    assert read() == [name]
+    assert publish.publish_recordings(tmp_path, str) == {}
+    assert read() == []
+    (tmp_path / name / "index.html").unlink()
+    assert list(publish.publish_recordings(tmp_path, str)) == [name]
+    monkeypatch.setattr(publish, "_code", lambda: "other code")
+    assert list(publish.publish_recordings(tmp_path, str)) == [name]

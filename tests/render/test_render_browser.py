@@ -269,7 +269,8 @@ def test_one_file_turns_its_pages(browser: Browser, reports: Path) -> None:
     )
     browser.wait_for("document.querySelector('.leaf:not([data-off]) .hotspots[data-ready]')")
     assert browser.evaluate("document.querySelector('a[data-csv]').href").startswith("blob:")
-    assert browser.evaluate("typeof Plotly") == "object"
+    browser.evaluate("location.hash = ''")
+    browser.wait_for(f"{PANEL}.querySelector('.plot[data-drawn]')")
     healthy(browser)
 
 
@@ -320,6 +321,7 @@ def test_without_scripts_everything_is_there(browser: Browser, reports: Path) ->
 
 def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
+    browser.wait_for("document.documentElement.dataset.filled")
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     folded = "document.querySelector('.diff').closest('details').open"
     assert browser.evaluate(folded)
@@ -352,16 +354,17 @@ def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
         healthy(browser)
 
 
-def test_a_term_opens_its_entry_by_key_and_touch_without_script(
+def test_a_term_opens_its_entry_in_place_and_without_script_in_the_glossary(
     browser: Browser, reports: Path
 ) -> None:
-    """A popover needs no script, so the policy does not matter; Escape closes it."""
-    page = next((reports / "fixture").glob("gemm_fp32-naive-4096.html"))
+    page = reports / "fixture" / "gemm_fp32-naive-4096.html"
     browser.open(page)
-    entry = "document.getElementById('g-stall-lg-throttle')"
-    assert browser.evaluate(f"getComputedStyle({entry}).display") == "none"
+    browser.wait_for("document.documentElement.dataset.filled")
+    term = "document.querySelector('#stall-section a.term[href$=\"#term-stall-lg-throttle\"]')"
+    entry = "document.getElementById('entry')"
+    assert not browser.evaluate(f"{entry}.matches(':popover-open')")
     browser.evaluate("document.querySelector('#stall-section details').open = true")
-    browser.evaluate("document.querySelector('button[popovertarget=g-stall-lg-throttle]').focus()")
+    browser.evaluate(f"{term}.focus()")
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(f"{entry}.matches(':popover-open')")
     assert "queue" in browser.evaluate(f"{entry}.textContent")
@@ -369,73 +372,146 @@ def test_a_term_opens_its_entry_by_key_and_touch_without_script(
     assert not browser.evaluate(f"{entry}.matches(':popover-open')")
     healthy(browser)
     browser.open(page, script=False)
-    box = browser._call("DOM.getDocument")["root"]["nodeId"]
-    for selector in ("#stall-section summary", "button[popovertarget=g-stall-lg-throttle]"):
-        node = browser._call("DOM.querySelector", nodeId=box, selector=selector)["nodeId"]
-        browser._call("DOM.scrollIntoViewIfNeeded", nodeId=node)
-        quad = browser._call("DOM.getBoxModel", nodeId=node)["model"]["content"]
-        at = {"x": (quad[0] + quad[2]) / 2, "y": (quad[1] + quad[5]) / 2}
-        for kind in ("mousePressed", "mouseReleased"):
-            browser._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
-    opened = browser._call(
-        "DOM.querySelector", nodeId=box, selector="#g-stall-lg-throttle:popover-open"
-    )["nodeId"]
-    assert opened
+    browser.open(reports / "fixture" / "index.html", script=False)
+    link = browser.evaluate("document.querySelector('main a.term').href")
+    browser.open(reports / "glossary.html", script=False)
+    address, _, place = link.partition("#")
+    assert browser.evaluate("location.href") == address
+    assert browser.evaluate(f"document.getElementById('{place}').tagName") == "DT"
 
 
-#: Of the page in view: its height, its words as they can be read, and the lowest edge of what a
-#: reader needs first. A word has a letter; rows of a code list that are scrolled out of its box
-#: are not in view.
+#: Of the page in view: its height, its words as they can be read (with a letter or a digit each,
+#: code rows that are scrolled out of their box aside), the lowest edge of each thing that a reader
+#: needs first, and what is wider than its box.
 MEASURES = """(() => {
   const page = document.querySelector('.leaf:not([data-off])') || document.querySelector('main');
-  const low = q => { const e = page.querySelector(q); return e ? e.getBoundingClientRect().bottom : 0; };
-  const rows = [...page.querySelectorAll('.list .line')].filter(row => {
+  const low = q => { const e = page.querySelector(q); return e ? e.getBoundingClientRect().bottom + scrollY : 0; };
+  const outside = [...page.querySelectorAll('.list .line')].filter(row => {
     const box = row.closest('.list').getBoundingClientRect(), own = row.getBoundingClientRect();
-    return own.bottom < box.top + 2 || own.top > box.bottom - 2;
+    return own.bottom <= box.top || own.top >= box.bottom;
   });
-  const count = text => text.split(/\\s+/).filter(word => /\\p{L}/u.test(word)).length;
-  const hidden = rows.reduce((sum, row) => sum + count(row.innerText), 0);
+  const count = text => text.split(/\\s+/).filter(word => /[\\p{L}\\p{N}]/u.test(word)).length;
+  const wide = [...page.querySelectorAll('*')].filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1
+    && !e.closest('.list, .plot, .scroll, .quiet, .nc-where, svg, pre') && e.checkVisibility());
   return {
     height: document.documentElement.scrollHeight, width: document.documentElement.scrollWidth,
-    words: count(page.innerText) - hidden,
-    needed: Math.max(...['.nc-title', '.nc-gain', '.nc-where', '.nc-do li, .nc-do'].map(low)),
-    title: low('.nc-title'), facts: page.querySelectorAll('.facts').length &&
-      [...page.querySelectorAll('.facts')].filter(f => f.checkVisibility()).length,
+    words: count(document.body.innerText) - outside.reduce((sum, row) => sum + count(row.innerText), 0),
+    title: low('.nc-title'), gain: low('.nc-gain'), where: low('.nc-where'), advice: low('.nc-do li, .nc-do'),
+    roof: page.querySelector('.nc-roof') !== null,
+    facts: [...page.querySelectorAll('.facts')].filter(f => f.checkVisibility()).length,
+    clipped: [...new Set(wide.map(e => `${e.tagName}.${e.className}`))],
   };
 })()"""
 
 
 @pytest.fixture(scope="module")
-def recorded_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The pages of two recordings, and of one launch as `analyze --standalone` writes it."""
+def recorded_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of every recording, and of one launch as `analyze --standalone` writes it."""
     require_chromium()
     folder = tmp_path_factory.mktemp("recorded")
-    for name in ("h200-transpose", "h200-gemm-tensor"):
-        source = next(found for found in recorded.FOLDERS if found.name == name)
-        write_run(recorded.run_of(source), folder / name)
-    found = sorted(
-        path for path in folder.glob("*/*.html") if path.name not in ("index.html", "report.html")
-    )
     report = folder / "one.ncu-rep"
     report.write_bytes(recorded.first_launches(1))
-    alone = write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
-    return [*found, alone]
+    write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
+    runs = [(source.name, recorded.run_of(source)) for source in recorded.FOLDERS]
+    for name, run in runs:
+        write_run(run, folder / name)
+    write_index(folder, runs)
+    return folder
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (375, 667)])
-def test_the_first_screen_answers(
-    browser: Browser, recorded_pages: list[Path], width: int, height: int
-) -> None:
+def test_every_page_answers_on_its_first_screen(browser: Browser, recorded_pages: Path) -> None:
     """Verdict, gain, hottest line and first advice are in view, and no other figure is. Folded, a
-    page is a screen or three."""
-    for path in recorded_pages:
-        browser.open(path, width=width, height=height)
-        browser.wait_for("document.documentElement.dataset.ready")
-        found = browser.evaluate(MEASURES)
-        assert 0 < found["title"] < found["needed"] <= height, (path.name, found)
-        assert found["width"] <= width, (path.name, found)
-        if path.name != "alone.html":
-            assert found["facts"] == 0, path.name
-        if width == 1440:
-            assert found["height"] <= 3000, (path.name, found)
-            assert found["words"] <= 600, (path.name, found)
+    page is a screen or three; nothing is clipped, and all text has contrast AA."""
+    pages = sorted(p for p in recorded_pages.glob("*/*.html") if p.name != "index.html")
+    assert len(pages) == sum(len(recorded.run_of(each).profiles) for each in recorded.FOLDERS)
+    for at, path in enumerate([*pages, recorded_pages / "alone.html"]):
+        browser.open(path, width=1440, height=900, scheme=("light", "dark")[at % 2])
+        browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+        alone = path.name == "alone.html"
+        for width, height in ((1440, 900), (375, 667)):
+            browser.resize(width, height)
+            found = browser.evaluate(MEASURES)
+            assert 0 < found["title"] <= found["gain"] + 40, (path.name, found)
+            assert found["where"] > 0, (path.name, found)
+            assert found["advice"] or found["roof"], (path.name, found)
+            low = max(found[key] for key in ("title", "gain", "where", "advice"))
+            assert low <= height, (path.name, width, found)
+            assert found["width"] <= width, (path.name, width, found)
+            assert not found["clipped"], (path.name, width, found)
+            assert alone or not found["facts"], path.name
+            if width == 1440:
+                assert found["height"] <= 3000, (path.name, found)
+                assert found["words"] <= 600, (path.name, found)
+                assert browser.evaluate(CONTRAST) == [], path.name
+        healthy(browser)
+
+
+def test_the_recorded_front_page_is_short(browser: Browser, recorded_pages: Path) -> None:
+    browser.open(recorded_pages / "index.html", width=1440, height=900)
+    found = browser.evaluate(MEASURES)
+    assert found["height"] <= 1500, found
+    assert found["words"] <= 500, found
+    assert not found["clipped"], found
+
+
+def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
+    browser.open(recorded_pages / "h200-pathology" / "index.html", width=1440)
+    browser.wait_for("document.documentElement.dataset.filled")
+    assert browser.evaluate("document.querySelectorAll('.gallery .defect').length") == 24
+    assert browser.evaluate("document.querySelectorAll('.panel .plot').length") == 0
+
+
+def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(
+    browser: Browser, reports: Path
+) -> None:
+    page = reports / "fixture" / "index.html"
+    filled = "document.documentElement && document.documentElement.dataset.filled"
+    browser.open("about:blank")
+    browser.open(f"{page.as_uri()}#size=1024")
+    browser.wait_for(filled)
+    assert browser.evaluate(f"{PANEL}.dataset.label") == "1024"
+    browser.evaluate("document.querySelectorAll('.tabs input')[2].click()")
+    chosen = browser.evaluate(f"{PANEL}.dataset.label")
+    assert browser.evaluate("location.hash") == f"#size={chosen}"
+    browser.open("about:blank")
+    browser.open(f"{page.as_uri()}#size=4096")
+    browser.wait_for(filled)
+    browser.wait_for(f"{PANEL}.querySelector('.plot[data-drawn]')")
+    point = browser.evaluate(
+        f"(() => {{ const b = {PANEL}.querySelector('.plot .bars path').getBoundingClientRect();"
+        " return [b.left + b.width / 2, b.top + b.height / 2]; })()"
+    )
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        browser._call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=point[0],
+            y=point[1],
+            button="left",
+            clickCount=1,
+        )
+    browser.wait_for("location.pathname.endsWith('gemm_fp32-naive-4096.html')")
+    browser.evaluate("history.back()")
+    browser.wait_for("document.querySelector('tr.chosen')")
+    assert browser.evaluate("location.hash") == "#size=4096&kernel=naive"
+
+
+def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
+    browser.wait_for("document.documentElement.dataset.filled")
+    seen = "document.querySelector('.nc-title').checkVisibility()"
+    assert browser.evaluate(seen)
+    browser.evaluate("document.getElementById('guess').click()")
+    assert not browser.evaluate(seen)
+    assert not browser.evaluate("document.getElementById('verdict').checkVisibility()")
+    assert browser.evaluate("document.querySelector('.nc-bars').checkVisibility()")
+    browser.evaluate("document.querySelector('[data-ask=cause] [data-right]').click()")
+    browser.evaluate("document.querySelector('[data-ask=gain] input:not([data-right])').click()")
+    browser.evaluate("document.querySelector('.guess button').click()")
+    assert browser.evaluate(seen)
+    assert browser.evaluate("document.getElementById('guess').textContent").endswith("1 of 2 right")
+    browser.evaluate("document.querySelector('.steps a').click()")
+    root = "document.documentElement"
+    browser.wait_for(f"location.hash === '#guess=1.2' && {root} && {root}.dataset.ready")
+    assert not browser.evaluate(seen)
+    healthy(browser)

@@ -20,7 +20,8 @@ from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.render import charts, text
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.html import reasons_of, table_csv
+from ncu_toolkit.render.html import table_csv
+from ncu_toolkit.render.markup import reasons_of
 from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import roofs
 from ncu_toolkit.render.run_view import PAGES, paged, run_view
@@ -180,7 +181,10 @@ def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
 
 
 def test_roofline_labels_do_not_cover_each_other() -> None:
-    points = [Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step") for n in range(30)]
+    points = [
+        Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step", "#000000")
+        for n in range(30)
+    ]
     figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
     labels = next(trace["text"] for trace in figure["data"] if trace["name"] == "rungs at DRAM")
     assert 1 <= sum(bool(label) for label in labels) < 30

@@ -1,7 +1,7 @@
 // Source and SASS side by side. Only the lines in view are in the document, so ten thousand instructions scroll as fast as ten.
 (function () {
   "use strict";
-  const ROW = 20, MARGIN = 12;
+  const ROW = 20, MARGIN = 4;
   const make = (tag, cls, text) => { const node = document.createElement(tag); if (cls) node.className = cls; if (text !== undefined) node.textContent = text; return node; };
   const percent = (part, whole) => { const share = whole && part ? 100 * part / whole : 0; return share ? (share < 0.01 ? "<0.01 %" : `${share.toFixed(share < 1 ? 2 : 1)} %`) : ""; };
   const si = (n) => { if (n === null || n === undefined) return ""; for (const [f, p] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (n >= f) return `${(n / f).toPrecision(3)} ${p}`; return String(n); };
@@ -82,7 +82,9 @@
       lines[data.file[i]].set(data.line[i], found);
     }
     const fileWeight = lines.map((map) => Array.from(map.values()).reduce((a, l) => a + l.weight, 0));
-    let file = fileWeight.length ? fileWeight.indexOf(Math.max(...fileWeight)) : -1;
+    // The pane opens on the hottest line, in whatever file it is.
+    let file = -1, hot = null;
+    lines.forEach((map, at) => map.forEach((found, line) => { if (!hot || found.weight > hot.weight) { file = at; hot = { line, weight: found.weight, rows: found.rows }; } }));
     let related = new Set(), relatedLine = -1;
     const opened = new Set(), named = new Set(data.named), live = data.live.length > 0, most = live ? data.live.reduce((a, b) => Math.max(a, b), 0) : 0;
 
@@ -91,7 +93,7 @@
       if (row < 0) { const [from, to] = folds.get(row); node.classList.add("fold"); node.textContent = `${to - from} instructions without samples (choose to unfold)`; return; }
       const share = make("span", "heat");
       heat(share, weights[row], hottest);
-      node.append(share, make("span", "no", String(row)), make("span", "ex", si(data.executed[row])));
+      node.append(share, make("span", "no", String(row)), make("span", "ex", si(data.executed[row]).replace(" ", "")));
       if (live) node.append(make("span", data.live[row] === most ? "lv peak" : "lv", String(data.live[row])));
       node.append(make("span", "tx", data.sass[row]));
       if (named.has(row)) { node.classList.add("named"); node.title = "The verdict or a runner-up points here."; }
@@ -133,17 +135,18 @@
     const labelled = (text, control, after) => { const label = make("label"); label.append(...(after ? [control, text] : [text, control])); return label; };
     search.type = "search"; search.placeholder = "LDS.128, R12, …";
     search.setAttribute("aria-label", "Find in SASS and source");
+    sort.setAttribute("aria-label", "Order");
     for (const [value, text] of [["program", "program order"], ["hot", "hottest first"]]) sort.append(new Option(text, value));
     folded.type = "checkbox"; folded.checked = ranked && count > 120;
     tally.setAttribute("role", "status");
     data.files.forEach((name, i) => picker.append(new Option(`${name.split("/").pop()} ${percent(fileWeight[i], whole)}`, i)));
     picker.value = file;
-    tools.append(labelled("Find ", search), labelled("Order ", sort), ...(ranked ? [labelled(" fold what has no samples", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
-    const grid = make("div", "hot-grid"), detail = make("div", "hot-detail muted", "Choose a line to see its samples by stall reason. Arrow keys move.");
+    tools.append(search, sort, ...(ranked ? [labelled(" fold unsampled", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
+    const grid = make("div", "hot-grid"), detail = make("div", "hot-detail muted", "Choose a line to see its stall reasons.");
     detail.setAttribute("aria-live", "polite");
-    const pane = (title, list) => { const box = make("div", "hot-pane"); box.append(make("h4", "", title), list.node); return box; };
-    if (file >= 0) grid.append(pane("Source: share of samples, line", source)); else grid.classList.add("alone");
-    grid.append(pane(`SASS: share of ${ranked ? "samples" : "executions"}, index, warp-level executions${live ? ", live registers" : ""}${named.size ? "; a mark where the diagnosis points" : ""}`, sass));
+    const pane = (name, title, list) => { const box = make("div", "hot-pane"), head = make("h4", "", name); head.title = title; box.append(head, list.node); return box; };
+    if (file >= 0) grid.append(pane("Source", "Share of samples, and line", source)); else grid.classList.add("alone");
+    grid.append(pane("SASS", `Share of ${ranked ? "samples" : "executions"}, index, warp-level executions${live ? ", live registers" : ""}${named.size ? "; a mark where the diagnosis points" : ""}`, sass));
     host.append(tools, grid, detail);
 
     const sourceOf = (i) => (data.file[i] >= 0 ? textOf(data.file[i], data.line[i]) || "" : "");
@@ -204,15 +207,23 @@
     if (whole) {
       let top = 0;
       for (let i = 1; i < count; i++) if (weights[i] > weights[top]) top = i;
+      if (hot && hot.weight) { source.reveal(Math.max(0, source.rows.indexOf(hot.line)), true); top = hot.rows.reduce((a, b) => (weights[b] > weights[a] ? b : a)); }
       sass.reveal(Math.max(0, sass.rows.indexOf(top)), true);
-      if (file >= 0 && data.file[top] === file) source.reveal(Math.max(0, source.rows.indexOf(data.line[top])), true);
     }
     host.dataset.ready = "1";
   }
+  let shared = null;  // source text of all pages of the folder, unpacked once
   async function unpack(host) {
     try {
-      const bytes = Uint8Array.from(atob(host.parentElement.querySelector("script.hotdata").textContent), (letter) => letter.charCodeAt(0));
-      build(host, await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json());
+      const data = JSON.parse(await window.ncuUnpack(host.parentElement.querySelector("script.hotdata").textContent));
+      if (window.ncuShared) {
+        shared = shared || window.ncuUnpack(window.ncuShared.sources).then(JSON.parse);
+        const sources = await shared;
+        data.from = data.sources.map((at) => sources[at][0]);
+        data.sources = data.sources.map((at) => sources[at][1]);
+      }
+      if (!data.address.length) data.address = data.sass.map((_, i) => (16 * i).toString(16));
+      build(host, data);
     } catch (refused) { host.textContent = "This browser cannot unpack the code of this page. A newer one can."; }
   }
   function start() {

@@ -6,7 +6,36 @@
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
 
-  // Charts. Specifications hold no colours of text, grid or paper: they follow the theme.
+  // Packed text: base64 of a raw deflate stream, which may look back into a sample that comes first as a stored block.
+  async function unpack(text, sample) {
+    const body = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), before = new TextEncoder().encode(sample || ""), n = before.length;
+    const parts = n ? [Uint8Array.of(0, n & 255, n >> 8, ~n & 255, (~n >> 8) & 255), before, body] : [body];
+    const found = await new Response(new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
+    return new TextDecoder().decode(new Uint8Array(found, n));
+  }
+  window.ncuUnpack = unpack;
+  const OLD = "This browser cannot unpack this part of the page. A newer one can.";
+
+  // What a reader chose lives in the address: #size=4096&kernel=naive&guess=3.8. In a single file the address names the page, and choices last as long as it is open.
+  const single = document.querySelector(".leaf") !== null;
+  const chosen = new URLSearchParams(!single && location.hash.includes("=") ? location.hash.slice(1) : "");
+  function remember(name, value) {
+    if (value === null) chosen.delete(name); else chosen.set(name, value);
+    if (!single) history.replaceState(null, "", `#${chosen}`);
+  }
+
+  // Charts. Specifications hold no colours of text, grid or paper: they follow the theme. Plotly is fetched and unpacked for the first of them.
+  let plotly = null;
+  function library() {
+    plotly = plotly || (async () => {
+      const inline = document.getElementById("charts");
+      if (!inline) await new Promise((done, failed) => { const tag = document.createElement("script"); tag.onload = done; tag.onerror = failed; tag.src = `${root.dataset.assets}charts.js`; document.head.append(tag); });
+      const block = document.createElement("script");
+      block.textContent = await unpack(inline ? inline.textContent : window.ncuCharts);
+      document.head.append(block);
+    })();
+    return plotly;
+  }
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const drawn = new Set();
   const LEAST = 240, BELOW = 54;  // pixels of a chart without its legend and labels, and of the labels below it
@@ -39,13 +68,15 @@
     for (const trace of copy.data) {
       if (trace.error_x) trace.error_x.color = fg;
       if (trace.textfont) trace.textfont.color = muted;
+      if (trace.line && !trace.line.color) trace.line.color = muted;
       // Labels are placed for a plot as wide as the page: on a narrower one they would cover each other.
-      if (width < 960 && trace.mode === "lines+markers+text") trace.mode = "lines+markers";
+      if (width < 960 && trace.mode === "markers+text") trace.mode = "markers";
     }
     return copy;
   }
-  function draw(plot) {
-    if (!window.Plotly || plot.closest("[data-off]")) return;
+  async function draw(plot) {
+    try { await library(); await filled; } catch (refused) { plot.textContent = OLD; return; }
+    if (plot.closest("[data-off]")) return;
     const block = plot.parentElement.querySelector("script.figure");
     const figure = themed(JSON.parse(block.textContent), plot.clientWidth);
     // A legend of many lines, as on a phone, lengthens its chart in place of squeezing it.
@@ -65,12 +96,22 @@
       margin.b = tall;  // it took more lines than were guessed
       stretch();
       return react();
-    }).then(() => { plot.dataset.drawn = "1"; });
+    }).then(() => {
+      if (figure.links && !plot.dataset.drawn) plot.on("plotly_click", (event) => follow(figure.links, event.points[0]));
+      plot.dataset.drawn = "1";
+    });
+  }
+  // A bar or a point opens its rung; the address remembers which, for the way back.
+  function follow(links, point) {
+    const label = [point.y, point.text, point.customdata, point.data.name].find((name) => name in links);
+    if (label === undefined) return;
+    if (single) { location.hash = `#page-${links[label].replace(/\.html$/, "")}`; return; }
+    remember("kernel", label);
+    location.href = `./${links[label]}${asked() ? `#guess=${score()}` : ""}`;
   }
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
   }, { rootMargin: "600px" });
-  all(".plot").forEach((plot) => seen.observe(plot));
   const redraw = () => drawn.forEach(draw);
 
   // Theme.
@@ -87,23 +128,15 @@
 
   // Sizes of a ladder: one panel at a time.
   function choose(field) {
-    const chosen = field.querySelector("input:checked");
-    for (const input of all("input", field)) {
-      const panel = document.getElementById(input.value);
+    const input = field.querySelector("input:checked");
+    for (const other of all("input", field)) {
+      const panel = document.getElementById(other.value);
       panel.removeAttribute("data-later");
-      panel.toggleAttribute("data-off", input !== chosen);
+      panel.toggleAttribute("data-off", other !== input);
     }
-    const panel = document.getElementById(chosen.value);
-    all(".plot", panel).forEach((plot) => (drawn.has(plot) ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
-  }
-  for (const field of all(".tabs")) {
-    choose(field);
-    field.addEventListener("change", () => choose(field));
-  }
-  // What is in view is drawn at once, so that a picture taken when the page has loaded shows it: an observer answers a frame later.
-  for (const plot of all(".plot")) {
-    const box = plot.getBoundingClientRect();
-    if (box.height && box.top < innerHeight && box.bottom > 0) { seen.unobserve(plot); draw(plot); }
+    const panel = document.getElementById(input.value);
+    all(".plot", panel).forEach((plot) => (drawn.has(plot) && window.Plotly ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
+    return panel;
   }
 
   // Tables: sort by a click or by the keyboard on a heading; what is missing stays last.
@@ -120,7 +153,7 @@
     });
     body.append(...rows);
   }
-  for (const table of all("table[data-sortable]")) {
+  function sortable(table) {
     const heads = all("thead th", table);
     heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
       const now = head.getAttribute("aria-sort");
@@ -132,7 +165,7 @@
     }));
   }
   const asText = (table) => Array.from(table.rows).map((row) => Array.from(row.cells).map((cell) => cell.textContent.trim().replace(/\s+/g, " ")).join("\t")).join("\n");
-  for (const button of all("[data-copy]")) {
+  function copies(button) {
     button.addEventListener("click", async () => {
       const box = button.closest(".table"), said = box.querySelector(".said"), content = asText(box.querySelector("table"));
       let done = false;
@@ -149,19 +182,40 @@
     });
   }
   // In a single file the CSV lies in the page.
-  for (const anchor of all("a[data-csv]")) {
+  // The columns beyond a screen wait for their button.
+  function widens(button) {
+    button.addEventListener("click", () => { button.setAttribute("aria-pressed", button.closest(".table").classList.toggle("all")); });
+  }
+  function downloads(anchor) {
     const block = document.getElementById(`csv-${anchor.dataset.csv}`);
     if (block) anchor.href = URL.createObjectURL(new Blob([JSON.parse(block.textContent)], { type: "text/csv" }));
   }
 
-  // Reasons and meanings: the browser's own tooltips neither show on touch nor quickly; this shows the same text at once.
-  function explain(within) {
-    for (const term of all("button.term", within)) {
-      const entry = document.getElementById(term.getAttribute("popovertarget"));
-      if (entry) term.title = entry.querySelector("p").textContent;
-    }
+  // A word of the glossary links its entry there; here it opens in place.
+  function entry(term) {
+    const key = term.hash.slice(6), kept = window.ncuTerms && window.ncuTerms[key], own = document.getElementById(`term-${key}`);
+    return kept || (own ? [own.textContent, own.nextElementSibling.innerHTML] : null);
   }
-  explain();
+  const box = document.createElement("aside");
+  box.id = "entry";
+  box.className = "entry";
+  box.setAttribute("popover", "");
+  box.innerHTML = '<h4></h4><p></p><p class="more"><a>In the glossary</a></p>';
+  document.body.append(box);
+  document.addEventListener("click", (event) => {
+    const term = event.target.closest && event.target.closest("a.term"), found = term && entry(term);
+    if (!found || event.ctrlKey || event.metaKey || event.shiftKey || !box.showPopover) return;
+    event.preventDefault();
+    const [title, body] = box.children;
+    title.textContent = found[0];
+    body.innerHTML = found[1];
+    box.querySelector("a").href = term.href;
+    box.setAttribute("aria-label", found[0]);
+    box.showPopover();
+  });
+  box.addEventListener("click", (event) => { if (event.target.closest("a")) box.hidePopover(); });
+
+  // Reasons and meanings: the browser's own tooltips neither show on touch nor quickly; this shows the same text at once.
   const balloon = document.createElement("div");
   balloon.id = "balloon";
   balloon.setAttribute("role", "tooltip");
@@ -184,27 +238,69 @@
     balloon.style.left = `${Math.max(8, Math.min(box.left, innerWidth - own.width - 8))}px`;
     balloon.style.top = `${box.bottom + 6 + own.height > innerHeight ? Math.max(8, box.top - own.height - 6) : box.bottom + 6}px`;
   }
-  const told = (event) => (event.target.closest ? event.target.closest("main [title]") : null);
+  const plain = document.createElement("template");
+  function told(event) {
+    const element = event.target.closest ? event.target.closest("main [title], main a.term") : null;
+    if (element && !element.hasAttribute("title") && element !== owner) {
+      const found = entry(element);
+      if (!found) return null;
+      plain.innerHTML = found[1];
+      element.title = plain.content.textContent;
+    }
+    return element;
+  }
   document.addEventListener("pointerover", (event) => { const element = told(event) || (owner && owner.contains(event.target) ? owner : null); if (element) show(element); else hide(); });
   document.addEventListener("focusin", (event) => { const element = told(event); if (element) show(element); else hide(); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   addEventListener("scroll", hide, { passive: true });
 
+  // What a part of a page needs once it is in the document.
+  function dress(within) {
+    all(".plot", within).forEach((plot) => seen.observe(plot));
+    all("table[data-sortable]", within).forEach(sortable);
+    all("[data-copy]", within).forEach(copies);
+    all("[data-more]", within).forEach(widens);
+    all("a[data-csv]", within).forEach(downloads);
+  }
+  dress();
+  // What is in view is drawn at once, so that a picture taken when the page has loaded shows it: an observer answers a frame later.
+  for (const plot of all(".plot")) {
+    const box = plot.getBoundingClientRect();
+    if (box.height && box.top < innerHeight && box.bottom > 0) { seen.unobserve(plot); draw(plot); }
+  }
+  const shared = window.ncuShared ? unpack(window.ncuShared.samples).then(JSON.parse) : {};
+  async function fill(block, make) {
+    const samples = await shared, holder = document.createElement("template");
+    try { holder.innerHTML = await unpack(block.textContent, samples[block.dataset.key]); } catch (refused) { holder.innerHTML = `<p class="note">${OLD}</p>`; }
+    const parts = Array.from(holder.content.children);
+    if (make) make.append(holder.content);
+    block.replaceWith(make || holder.content);
+    (make ? [make] : parts).forEach(dress);
+  }
+  // Folded sections are packed: they are filled in once the first screen stands.
+  const parts = () => all("script.part").map((block) => fill(block));
+  const filled = new Promise((done) => requestAnimationFrame(() => setTimeout(() => Promise.all(parts()).then(done))));
+
+  for (const field of all(".tabs")) {
+    const wanted = chosen.get("size"), input = wanted && all("input", field).find((other) => document.getElementById(other.value).dataset.label === wanted);
+    if (input) input.checked = true;
+    choose(field);
+    field.addEventListener("change", () => remember("size", choose(field).dataset.label));
+  }
+  filled.then(() => {
+    const row = chosen.get("kernel") && all(".panel:not([data-off]) tbody tr").find((each) => each.cells[0].dataset.v === chosen.get("kernel"));
+    if (row) row.classList.add("chosen");
+    root.dataset.filled = "1";
+  });
+
   // A single file holds most of its pages packed, so that it opens at once: each is unpacked when it is first turned to.
   const packed = new Map(all("script.packed").map((block) => [block.dataset.page, block]));
-  async function unpack(id) {
+  async function open(id) {
     const block = packed.get(id), leaf = document.createElement("div");
     packed.delete(id);
     leaf.className = "leaf";
     leaf.id = id;
-    try {
-      const bytes = Uint8Array.from(atob(block.textContent), (letter) => letter.charCodeAt(0));
-      leaf.innerHTML = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-    } catch (refused) {
-      leaf.textContent = "This browser cannot unpack this page. A newer one can, or make the report as a folder of pages.";
-    }
-    block.replaceWith(leaf);
-    explain(leaf);
+    await fill(block, leaf);
     leaves.push(leaf);
     turn();
   }
@@ -215,16 +311,45 @@
     const name = location.hash.slice(1), target = name && document.getElementById(name);
     if (name && !target) {
       const id = Array.from(packed.keys()).filter((key) => key === name || `page-${name}`.startsWith(`${key}-`)).sort((a, b) => b.length - a.length)[0];
-      if (id) unpack(id);
+      if (id) open(id);
     }
     const leaf = (target && target.closest(".leaf")) || leaves[0];
     leaves.forEach((other) => other.toggleAttribute("data-off", other !== leaf));
     if (target && target !== leaf) target.scrollIntoView();
     else if (target) scrollTo(0, 0);
-    all(".plot", leaf).forEach((plot) => (drawn.has(plot) ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
+    all(".plot", leaf).forEach((plot) => (drawn.has(plot) && window.Plotly ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
     document.dispatchEvent(new CustomEvent("leaf"));
   }
   if (leaves.length) { turn(); addEventListener("hashchange", turn); }
+
+  // Guess first: verdicts stay hidden until the reader has named the bottleneck and the gain.
+  const guess = document.getElementById("guess"), score = () => chosen.get("guess") || "0.0";
+  const asked = () => chosen.has("guess");
+  function ask() {
+    root.toggleAttribute("data-guess", asked());
+    guess.setAttribute("aria-pressed", asked());
+    const [right, all] = score().split(".");
+    guess.textContent = asked() ? `Guessing: ${right} of ${all} right` : "Guess first";
+  }
+  guess.addEventListener("click", () => { remember("guess", asked() ? null : "0.0"); ask(); });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest && event.target.closest(".guess button"), form = button && button.parentElement;
+    if (!form) return;
+    const picked = ["cause", "gain"].map((name) => form.querySelector(`[data-ask="${name}"] input:checked`));
+    const status = form.querySelector("[role=status]");
+    if (picked.includes(null)) { status.textContent = "Choose a bottleneck and a gain first."; return; }
+    const hits = picked.filter((input) => input.hasAttribute("data-right")).length, [right, all] = score().split(".").map(Number);
+    status.textContent = hits === 2 ? "Both right." : hits ? `${picked[0].hasAttribute("data-right") ? "The bottleneck" : "The gain"} is right.` : "Neither is right.";
+    button.disabled = true;
+    form.parentElement.closest(".leaf, main").dataset.told = "1";
+    remember("guess", `${right + hits}.${all + 2}`);
+    ask();
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a[href]");
+    if (link && asked() && !single && /\.html$/.test(link.href)) link.hash = `guess=${score()}`;
+  }, true);
+  ask();
 
   // Printing shows what is folded, and every chart.
   addEventListener("beforeprint", () => {
