@@ -298,7 +298,7 @@ def _hottest(profile: Profile, finding: Finding) -> Line | None:
 def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:
     """The load whose late result makes up most of an instruction's samples: of several the one that
     the verdict names, else the one that most samples of the kernel wait for. None where there is no
-    such load."""
+    such load, or where the verdict names instructions of this kind and no load."""
     reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
     if 2 * row.samples.get(reason, 0) < row.sample_count:
         return None
@@ -308,6 +308,9 @@ def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instr
     loads = [at for at in loads if attribution.base(rows[at].opcode) in _LOADS]
     weights = attribution.weights_by_culprit(profile, reason)
     named = {place.address for place in finding.locations}
+    culprits = {attribution.base(each.opcode) for each in rows if each.address in named}
+    if attribution.base(row.opcode) in culprits and not culprits & _LOADS:
+        return None
     best = max(
         loads, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
     )
