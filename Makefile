@@ -29,7 +29,7 @@ FIELD ?= field
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost field test-gpu sanitize docs site clean
+.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost field field-score test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ bench-cost: $(GPU_STAMP)  ## Measure passes, time and report size of our set bes
 
 field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmark into FIELD; what is there already is kept.
 	$(RUN) -m benchmarks.field record --out $(FIELD) --jobs $(JOBS)
+
+field-score: $(STAMP)  ## Score the development half of the recorded field benchmark into docs/field.md; needs no GPU.
+	$(RUN) -m benchmarks.field score --cases --out docs/field.md
 
 test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and odd sizes.
 	$(RUN) -m pytest -m gpu tests/gpu

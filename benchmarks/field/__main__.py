@@ -6,7 +6,7 @@
     python -m benchmarks.field time NAME
     python -m benchmarks.field record --out DIR [NAME...] [--jobs N] [--seconds S]
     python -m benchmarks.field pack --out DIR
-    python -m benchmarks.field score [--half development|sealed] [--cases]
+    python -m benchmarks.field score [--half development|sealed] [--cases] [--out docs/field.md]
 
 Exit codes are those of ncu-toolkit; 5 where a pair fails.
 """
@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--variant", choices=field.VARIANTS)
     parser.add_argument("--list", action="store_true", help="language, half, name and work of each")
     parser.add_argument("--check", action="store_true", help="compare both variants' results")
-    parser.add_argument("--out", type=Path, help="folder of recordings")
+    parser.add_argument(
+        "--out", type=Path, help="folder of recordings; page to put the scores into"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="pairs to record at once")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="begin no pair after this long"
@@ -70,9 +72,13 @@ def _carry_out(given: argparse.Namespace) -> int:
     if verb == "score":
         from benchmarks.field import scoring
 
+        tables = ""
         for folder in sorted(field.RECORDINGS.iterdir()):
-            print(f"## {folder.name}, {given.half} half\n")
-            print(scoring.document(scoring.read(folder, given.half), every=given.cases))
+            found = scoring.document(scoring.read(folder, given.half), every=given.cases)
+            tables += f"### {folder.name}, {given.half} half\n\n{found}\n"
+        print(tables, end="")
+        if given.out is not None:
+            scoring.update(given.out, tables)
         return EXIT_OK
     from benchmarks.field import running
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import field
 from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
 from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.model import Diagnosis
 
@@ -28,8 +29,11 @@ VOID: Final = 0.05
 WHOLE: Final = 0.7
 #: A verdict on a fast side at a roof is a false alarm where it promises to save this much.
 ALARM: Final = 0.2
-#: The rule of two thresholds: percent of peak above which a roll-up is called the limit.
-BUSY: Final = 60.0
+#: Part of the peak of the busiest roll-up from which a fast side is at a roof.
+AT_ROOF: Final = 0.75
+#: The rule of two thresholds: part of the peak above which a roll-up is called the limit.
+BUSY: Final = 0.6
+_ROLL_UPS: Final = ("memory_throughput", "sm_throughput")
 _MEMORY: Final = frozenset(
     (
         *("dram-bandwidth", "l2-bandwidth", "l1-bandwidth", "uncoalesced-global-access"),
@@ -146,7 +150,7 @@ def _thresholds(pair: Recorded) -> tuple[list[frozenset[str]], float]:
     profile = pair.sides["before"].profile
     if profile is None:
         return [], 0.0
-    memory, compute = (profile.value(n) or 0.0 for n in ("memory_throughput", "sm_throughput"))
+    memory, compute = (profile.value(name) or 0.0 for name in _ROLL_UPS)
     if max(memory, compute) < BUSY:
         latency = frozenset(field.causes()) - _MEMORY - _COMPUTE
         return [latency], 0.0
@@ -210,6 +214,12 @@ def _ranks(values: Sequence[float]) -> list[float]:
     ]
 
 
+def _strict(pairs: Iterable[Recorded], case: Case) -> Case:
+    """The case with the label's first cause alone."""
+    (label,) = (pair.label for pair in pairs if pair.name == case.name)
+    return replace(case, wanted=frozenset((label["cause"],)))
+
+
 def row(who: str, given: Sequence[Case]) -> str:
     """A line of the table."""
     n = len(given)
@@ -227,14 +237,27 @@ def row(who: str, given: Sequence[Case]) -> str:
 
 
 def alarms(pairs: Iterable[Recorded]) -> tuple[list[Recorded], list[Recorded]]:
-    """Fast sides whose label says that they are at a roof, and those of them whose verdict promises
-    to save ALARM or more."""
-    there = [pair for pair in pairs if pair.label["roof"] != "none"]
+    """Fast sides at a roof, by their label and by the counters, and those of them whose verdict
+    promises to save ALARM or more."""
+    there = [p for p in pairs if p.label["roof"] != "none" and _busiest(p) >= AT_ROOF]
     return there, [pair for pair in there if _promises(pair.sides["after"].diagnosis) >= ALARM]
+
+
+def _busiest(pair: Recorded) -> float:
+    profile = pair.sides["after"].profile
+    values = [profile.value(name) for name in _ROLL_UPS] if profile is not None else []
+    return max((value for value in values if value is not None), default=0.0)
 
 
 def _promises(diagnosis: Diagnosis) -> float:
     return 0.0 if diagnosis.primary.good else diagnosis.primary.saved
+
+
+def update(page: Path, tables: str) -> None:
+    """Put the tables between the marks of a Markdown page."""
+    before, mark, rest = page.read_text(encoding="utf-8").partition("<!-- scores -->\n")
+    _, end, after = rest.partition("<!-- end of scores -->")
+    write_atomic(page, f"{before}{mark}\n{tables}\n{end}{after}".encode())
 
 
 def document(pairs: Sequence[Recorded], *, every: bool) -> str:
@@ -245,6 +268,7 @@ def document(pairs: Sequence[Recorded], *, every: bool) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
         *(row(who, cases(pairs, says)) for who, says in RIVALS.items()),
         row("best constant", constant(ours)),
+        row("ncu-toolkit, without alternates", [_strict(pairs, case) for case in ours]),
     ]
     languages = sorted({case.language for case in ours})
     lines += [row(f"ncu-toolkit, {language}", [c for c in ours if c.language == language]) for language in languages]  # fmt: skip
@@ -252,7 +276,7 @@ def document(pairs: Sequence[Recorded], *, every: bool) -> str:
     void = [pair.name for pair in pairs if pair.achieved < VOID]
     lines += [
         "",
-        f"False alarms on the fast side: {len(alarmed)} of {len(there)} at a roof.",
+        f"False alarms on the fast side: {len(alarmed)} of {len(there)} that are at a roof by their label and by the counters.",
         f"Void, since the fix saves less than {VOID:.0%}: {', '.join(void) or 'none'}.",
     ]
     if every:
