@@ -200,11 +200,8 @@ def test_a_run_is_checked_rung_by_rung() -> None:
         "r",
         "r",
         "2026-01-01",
-        False,
-        Device("a GPU", (9, 0)),
-        {},
-        (),
-        (*profiles, replace(profiles[0], context=None)),
+        device=Device("a GPU", (9, 0)),
+        profiles=(*profiles, replace(profiles[0], context=None)),
     )
     found = expectations.outcomes(run)
     assert {outcome.rung for outcome in found} == {"gemm_fp32/vectorized", "gemm_fp32/mini_tile"}

@@ -10,7 +10,8 @@ from benchmarks import field
 from benchmarks.field.programs import sums_agree
 from ncu_toolkit.diagnosis import rules
 
-OWN = tuple(pair for pair in map(field.find, field.names()) if isinstance(pair, field.ExternalPair))
+FOUND = [field.find(name) for name in field.names() if field.language(name) in field.EXTERNAL]
+OWN = tuple(pair for pair in FOUND if isinstance(pair, field.ExternalPair))
 
 
 def printed(sums: list[float], scale: list[float]) -> str:
