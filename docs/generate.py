@@ -33,6 +33,7 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
 import bottleneck_pages
 import click
 import recorded
+import watch_session
 
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
@@ -162,6 +163,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         results: text,
         tutorial: lesson,
         WORDS: words_of(runs),
+        SESSION: watch_session.recorded().export_text(clear=False),
     }
 
 
@@ -656,6 +658,10 @@ PICTURE = DOCS / "images" / "report.png"
 WORDS = DOCS / "images" / "report.txt"
 
 
+#: The recorded session of `watch`, as text; its picture is made again where the text differs.
+SESSION = DOCS / "images" / "watch.txt"
+
+
 def write_front_page(runs: list[Run], folder: Path) -> Path:
     """The report's front page over the recordings, as `ncu-toolkit report` writes it."""
     parts = [(f"{RECORDED_PREFIX}{run.id}", index_part(open_book(run, diagnose))) for run in runs]
@@ -731,6 +737,9 @@ def main(arguments: list[str]) -> int:
         for path in sorted(outdated, key=lambda path: path == WORDS):
             if path == WORDS:
                 take_picture(runs)
+            if path == SESSION:
+                picture = watch_session.svg(watch_session.recorded())
+                path.with_suffix(".svg").write_text(picture, encoding="utf-8")
             if path in wanted:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(wanted[path], encoding="utf-8")

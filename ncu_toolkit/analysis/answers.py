@@ -17,6 +17,7 @@ from ncu_toolkit.explain.answer import (
     CARDS,
     TOP,
     Answer,
+    Cell,
     Column,
     Kind,
     Table,
@@ -121,9 +122,10 @@ def next_command(analysis: Analysis) -> str:
     return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"
 
 
-def of_comparison(comparison: Comparison) -> Answer:
+def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     """Every pair in a table, then the cards of the pair whose time moved most and what changed
-    between them."""
+    between them. The short form has only that pair's times, verdicts, and the causes, stalls,
+    figures and lines that moved most."""
     from ncu_toolkit.explain import differences  # `analyze` should not wait for it
 
     pairs = comparison.ordered
@@ -142,7 +144,22 @@ def of_comparison(comparison: Comparison) -> Answer:
     assert after is not None
     assert cards[0] is not None
     assert cards[1] is not None
-    changed = differences.between(before, after)
+    changed = differences.between(before, after, differences.SHORT if short else None)
+    if short:
+        noise, verdict = _noise(shown), _bottlenecks(shown)
+        spread = f", noise {noise}" if noise.startswith("±") else ""
+        label = "Bottleneck" if "→" in verdict else "Bottleneck as before"
+        unprofiled = [
+            f"Without the profiler: {_time(pair, 0)} → {_time(pair, 1)} ({_change(pair)}, noise {_noise(pair)})."
+            for pair in pairs
+            if pair.time and not pair.profiled
+        ]
+        return Answer(
+            differences.headline(visible(shown.name, _NAME), before, after) + spread,
+            points=(f"{label}: {verdict} ({cards[1].gain}).", *unprofiled, *changed.points),
+            tables=changed.tables,
+            notes=found.notes,
+        )
     return replace(
         found,
         headline=differences.headline(visible(shown.name, _NAME), before, after),
@@ -153,6 +170,36 @@ def of_comparison(comparison: Comparison) -> Answer:
         tables=changed.tables,
         code=changed.code,
     )
+
+
+def comment(comparison: Comparison) -> Answer:
+    """A comparison for a pull request: only the kernels that moved, and last a row with what the
+    old side differs from itself by, where it has repeats. A kernel moved where its time did beyond
+    chance, its bottleneck changed, it fails a gate, or it cannot be compared."""
+    failed = {id(failure.pair) for failure in comparison.failures}
+    moved = [pair for pair in comparison.ordered if id(pair) in failed or _moved(pair)]
+    shown = _pairs(moved) if moved else None
+    same = len(comparison.pairs) - len(moved)
+    itself = [each for pair in comparison.pairs if (each := pair.against_itself) is not None]
+    noise = max(itself, default=None)
+    if shown is not None and noise is not None:
+        cells = {"kernel": "A/A: old against itself", "change": f"up to {units.percent(noise, 2)}"}
+        row = tuple(Cell(cells.get(column.label, "")) for column in shown.columns)
+        shown = replace(shown, rows=(*shown.rows, row))
+    return Answer(
+        headline="" if moved else "No kernel moved.",
+        kernels=shown,
+        rest=f"{counted(same, 'kernel')} did not move." if moved and same else "",
+        notes=tuple(_remarks(comparison)),
+        verdict=_verdict(comparison),
+    )
+
+
+def _moved(pair: Pair) -> bool:
+    found = pair.time
+    if found is None or pair.old.bottleneck != pair.new.bottleneck:
+        return True
+    return not pair.gpus and bool(found.certain_change)
 
 
 def _pairs(pairs: Iterable[Pair]) -> Table:

@@ -2,17 +2,19 @@
 say which difference is a regression.
 
 A gate is an expression over figures by name: `time>5%` is true when the median time grew by more
-than 5%, and that much is certain beyond the noise of the repeats; `registers_per_thread>128` is
-true of the new value itself. Any registry or derived figure can be named."""
+than 5%, and that much is certain: it exceeds the noise of the repeats, and a permutation test over
+them finds the two sides different. `registers_per_thread>128` is true of the new value itself. Any
+registry or derived figure can be named."""
 
 from __future__ import annotations
 
 import math
+import random
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Final
 
 from ncu_toolkit.analysis.analyze import Analysis, Group
@@ -31,6 +33,12 @@ _BY_DEVIATION: Final = 1.4826
 _OF_MEDIAN: Final = 1.2533
 #: A difference of medians counts from this many standard errors on: about 95%.
 _CERTAIN: Final = 2.0
+#: A difference counts where chance alone makes one as large less often than this.
+SIGNIFICANT: Final = 0.01
+#: Repeats of both sides up to which the permutation test counts all divisions; of more it draws a
+#: sample, as many as resolve a p of 0.01 to about a third of it.
+_COUNTED: Final = 80
+_SAMPLED: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,10 @@ class Side:
         return tuple(value for value in found if value is not None and math.isfinite(value))
 
 
+#: Sides by what they are paired by.
+Sides = dict[tuple[object, ...], Side]
+
+
 @dataclass(frozen=True)
 class Difference:
     """A figure old and new: medians, and the part of the difference that the repeats' spread could
@@ -76,6 +88,9 @@ class Difference:
     old: float
     new: float
     noise: float
+    p: float | None = None
+    """How often chance alone makes the two sides differ as much (`chance`); None where the
+    difference does not exceed its noise, or there are too few repeats to tell."""
 
     @property
     def unit(self) -> str:
@@ -90,7 +105,9 @@ class Difference:
     @property
     def certain_change(self) -> float:
         """The change less its noise, not beyond 0: what is certain. Infinite where something came
-        out of nothing."""
+        out of nothing; 0 where the permutation test calls it chance."""
+        if self.p is not None and self.p >= SIGNIFICANT:
+            return 0.0
         moved = self.new - self.old
         certain = math.copysign(max(0.0, abs(moved) - self.noise), moved)
         return (
@@ -119,6 +136,15 @@ class Pair:
         return None if self.problem else self.difference(TIME)
 
     @property
+    def against_itself(self) -> float | None:
+        """How far the old side's odd repeats lie from its even ones, as a fraction (0-1) of the
+        median: an A/A comparison. None with fewer than four repeats."""
+        times = self.old.times_us
+        if self.problem or len(times) < 4 or not (middle := statistics.median(times)):
+            return None
+        return abs(statistics.median(times[::2]) - statistics.median(times[1::2])) / middle
+
+    @property
     def profiled(self) -> bool:
         """Whether both sides have a profile and its card."""
         return all(side.profiles and side.card for side in (self.old, self.new))
@@ -134,7 +160,9 @@ class Pair:
         noise = _CERTAIN * math.hypot(
             *(error if error is not None else max(known, default=0.0) for error in errors)
         )
-        return Difference(figure, statistics.median(old), statistics.median(new), noise)
+        before, after = statistics.median(old), statistics.median(new)
+        beyond = abs(after - before) > noise
+        return Difference(figure, before, after, noise, chance(old, new) if beyond else None)
 
 
 @dataclass(frozen=True)
@@ -192,9 +220,59 @@ def _standard_error(values: Sequence[float]) -> float | None:
     return _OF_MEDIAN * deviation / math.sqrt(len(values))
 
 
-def sides_of(analysis: Analysis) -> dict[tuple[object, ...], Side]:
-    """Groups of launches by kernel, grid and block. Needs `Options.profiles`."""
-    sides: dict[tuple[object, ...], Side] = {}
+def _extreme_divisions(ranks: Sequence[int], size: int, middle: int, least: int) -> int:
+    """How many choices of `size` ranks have a sum at least `least` away from `middle`.
+
+    `counts[k]` holds how many choices of k ranks have each sum: packed into one number, `width` bytes
+    a sum, so that a shift adds a rank to all of them.
+    """
+    width = math.comb(len(ranks), len(ranks) // 2).bit_length() // 8 + 1
+    counts = [1] + [0] * size
+    for rank in ranks:
+        for chosen in range(size, 0, -1):
+            counts[chosen] += counts[chosen - 1] << (8 * width * rank)
+    packed = counts[size].to_bytes(width * (sum(ranks) + 1), "little")
+    return sum(
+        int.from_bytes(packed[at * width : (at + 1) * width], "little")
+        for at in range(sum(ranks) + 1)
+        if abs(at - middle) >= least
+    )
+
+
+@lru_cache(maxsize=4096)
+def chance(old: tuple[float, ...], new: tuple[float, ...]) -> float | None:
+    """The p-value of a two-sided permutation test: the part of all divisions of the repeats into two
+    sides of these sizes in which the sum of one side's ranks is as far from the middle as here. Ranks
+    keep a single slow repeat from deciding it. None where even the most extreme division is no rarer
+    than SIGNIFICANT, as with four repeats a side.
+
+    Source: Fisher, The Design of Experiments (1935), section 21; on ranks it is Wilcoxon's rank-sum
+    test (1945). A sample of divisions counts the observed one too (Phipson and Smyth 2010), so that
+    p is never 0.
+    """
+    pooled = sorted((*old, *new))
+    divisions = math.comb(len(pooled), len(old))
+    if 2 / divisions >= SIGNIFICANT:
+        return None
+    first: dict[float, int] = {}
+    last: dict[float, int] = {}
+    for at, value in enumerate(pooled, 1):
+        first.setdefault(value, at)
+        last[value] = at
+    # twice the rank, and thus whole: equal values share the mean of their ranks
+    ranks = [first[value] + last[value] for value in pooled]
+    middle = len(old) * (len(pooled) + 1)
+    least = abs(sum(first[value] + last[value] for value in old) - middle)
+    if len(pooled) <= _COUNTED:
+        return _extreme_divisions(ranks, len(old), middle, least) / divisions
+    draw = random.Random(0)
+    extreme = sum(abs(sum(draw.sample(ranks, len(old))) - middle) >= least for _ in range(_SAMPLED))
+    return (extreme + 1) / (_SAMPLED + 1)
+
+
+def sides_of(analysis: Analysis) -> Sides:
+    """Groups of launches by kernel, grid and block, with what was kept of them (`Options`)."""
+    sides: Sides = {}
     for group in analysis.groups:
         launch = group.median
         key: tuple[object, ...] = (launch.kernel, launch.grid, launch.block)
@@ -207,10 +285,12 @@ def sides_of(analysis: Analysis) -> dict[tuple[object, ...], Side]:
 def _side(group: Group) -> Side:
     launch = group.median
     profiles = tuple(each.profile for each in group.launches if each.profile is not None)
+    durations = (each.duration_us for each in group.launches)
     return Side(
         launch.function,
         launch.gpu,
-        group.times_us,
+        # as they ran: `against_itself` takes every second one
+        tuple(time for time in durations if time is not None and math.isfinite(time)),
         profiles,
         launch.diagnosis.primary.bottleneck,
         launch.status,
@@ -218,7 +298,7 @@ def _side(group: Group) -> Side:
     )
 
 
-def sides_of_timings(timings: Sequence[Timing], device: str) -> dict[tuple[object, ...], Side]:
+def sides_of_timings(timings: Sequence[Timing], device: str) -> Sides:
     """Unprofiled timings by rung, size, type and parameters."""
     return {
         (t.family, t.rung, t.size, t.dtype, t.cache, tuple(sorted(t.parameters.items()))): Side(

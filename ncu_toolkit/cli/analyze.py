@@ -23,7 +23,9 @@ from ncu_toolkit.core.safe import visible
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
 
-FORMATS = ("text", "markdown", "json", "csv", "html", "brief")
+#: Times alone, for services that keep them over commits (render/exports.py).
+EXPORTS = ("asv", "bencher", "github-action-benchmark")
+FORMATS = ("text", "markdown", "json", "csv", "html", "brief", "sarif", *EXPORTS)
 STANDALONE = "ncu-report.html"
 
 
@@ -35,7 +37,7 @@ STANDALONE = "ncu-report.html"
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="brief is at most one page of text; html writes pages.",
+    help="brief is at most one page; html writes pages; sarif puts findings on source lines; the last three write times for those services.",
 )
 @click.option(
     "--kernel",
@@ -99,7 +101,13 @@ def command(
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
     incomplete, or no launch matches --kernel; the rest is still shown. With --allow-partial it
     names what is missing and exits with 0, as long as one launch is left. Where figures of a launch
-    contradict each other, a line names them and the verdict is less certain."""
+    contradict each other, a line names them and the verdict is less certain.
+
+    \b
+    Examples:
+      ncu-toolkit analyze my.ncu-rep
+      ncu-toolkit analyze reports/RUN --format sarif --output findings.sarif
+      ncu-toolkit analyze reports/RUN --format bencher"""
     if standalone:
         if (
             form != "html"
@@ -135,6 +143,8 @@ def command(
         page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
         if page is not None:
             click.echo(f"Open {page}")
+    elif form in EXPORTS:
+        emit(_export(analysis, form, top, paths), output)
     else:
         emit(render(analysis, form, top), output, WIDTH)
     if (
@@ -203,13 +213,30 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
     """The analysis in a format: a string, or for text a rich renderable."""
     from ncu_toolkit.analysis import answers
 
-    if form in ("json", "csv"):
-        from ncu_toolkit.render import json
+    if form in ("json", "csv", "sarif"):
+        from ncu_toolkit.render import json, sarif
 
         chosen, left_out = limited(analysis, top)
+        if form == "sarif":
+            return sarif.analysis_document(chosen)
         return json.csv(chosen) if form == "csv" else json.analysis_document(chosen, left_out)
     found = answers.digest if form == "brief" else answers.of_analysis
     return shown_as(found(analysis, top), form)
+
+
+def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, ...]) -> str:
+    """Times as a service takes them: unprofiled ones where a run has them and nothing was chosen by
+    --kernel or --top, else those of the profiled launches."""
+    from ncu_toolkit.analysis import gate
+    from ncu_toolkit.render import exports
+    from ncu_toolkit.runs import baselines
+
+    timed: gate.Sides = {}
+    if not analysis.options.kernel and top is None:
+        for path in paths:
+            timed |= baselines.timings_of(path)
+    chosen, _ = limited(analysis, top)
+    return exports.FORMATS[form](exports.named(timed or gate.sides_of(chosen)))
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:

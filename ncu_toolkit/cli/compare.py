@@ -9,17 +9,24 @@ import click
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Options
 from ncu_toolkit.cli._common import WIDTH, PathName, Seconds, emit, shown_as
-from ncu_toolkit.core.errors import GateFailed, InputProblem
+from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.runs import baselines, store
+from ncu_toolkit.runs import baselines
 
-FORMATS = ("text", "markdown", "json", "html")
+FORMATS = ("text", "markdown", "comment", "json", "sarif", "html")
 PAGE = "ncu-comparison.html"
+#: First line of a comment, by which the next run finds it and replaces it.
+COMMENT = "<!-- ncu-toolkit compare -->\n"
 
 
 @click.command("compare")
 @click.argument("old")
-@click.argument("new")
+@click.argument("new", required=False)
+@click.option(
+    "--baseline",
+    metavar="NAME",
+    help="Compare with this baseline, whatever files have its name; then the only argument is NEW.",
+)
 @click.option(
     "--kernel",
     "-k",
@@ -40,8 +47,9 @@ PAGE = "ncu-comparison.html"
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="html writes a page with both cards side by side.",
+    help="html writes a page with both cards side by side; comment is what a pull request shows; sarif puts regressions on source lines.",
 )
+@click.option("--comment", is_flag=True, help="The same as --format comment.")
 @click.option(
     "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
 )
@@ -55,10 +63,12 @@ PAGE = "ncu-comparison.html"
 )
 def command(
     old: str,
-    new: str,
+    new: str | None,
+    baseline: str | None,
     kernel: str,
     gates: tuple[str, ...],
     form: str,
+    comment: bool,
     output: Path | None,
     timeout: float,
 ) -> None:
@@ -70,13 +80,29 @@ def command(
     holds, and with 4 when the two cannot be compared: incomplete files or launches, no kernel in
     common, a missing figure. Reports of different GPUs are compared in shares and ratios, and no
     --fail-on can be decided. Launches whose figures contradict each other are compared, and a line
-    names them."""
+    names them.
+
+    \b
+    Examples:
+      ncu-toolkit compare old.ncu-rep new.ncu-rep
+      ncu-toolkit compare --baseline main reports/NEW --fail-on 'time>2%'
+      ncu-toolkit compare --baseline main reports/NEW --comment -o comment.md"""
     parsed = [gate.parse_gate(text) for text in gates]
+    if comment and form not in ("text", "comment"):
+        raise UsageProblem(f"--comment does not go with --format {form}", "Leave one of them out")
+    if (new is None) == (baseline is None):
+        raise UsageProblem(
+            "there is nothing to compare it with" if new is None else "there are three sides",
+            "Write `ncu-toolkit compare OLD NEW` or `ncu-toolkit compare --baseline NAME NEW`",
+        )
+    if baseline is not None:
+        old, new = str(baselines.find(baseline)), old
+    assert new is not None
     (old_sides, old_timings), (new_sides, new_timings) = (
         _read(text, kernel, timeout) for text in (old, new)
     )
     found = gate.compare(old_sides, new_sides, (old_timings, new_timings), parsed)
-    write(found, form, output)
+    write(found, "comment" if comment else form, output)
     if found.failures:
         names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
         raise GateFailed(
@@ -109,6 +135,14 @@ def write(found: gate.Comparison, form: str, output: Path | None) -> None:
 
         emit(json.comparison_document(found), output)
         return
+    if form == "sarif":
+        from ncu_toolkit.render import sarif
+
+        emit(sarif.comparison_document(found), output)
+        return
+    if form == "comment":
+        emit(COMMENT + shown_as(answers.comment(found), "markdown"), output)
+        return
     shown = answers.of_comparison(found)
     if form == "html":
         from ncu_toolkit.render.card_html import write_page
@@ -118,16 +152,10 @@ def write(found: gate.Comparison, form: str, output: Path | None) -> None:
     emit(shown_as(shown, form), output, WIDTH)
 
 
-_Sides = dict[tuple[object, ...], gate.Side]
-
-
-def _read(text: str, kernel: str, timeout: float) -> tuple[_Sides, _Sides]:
+def _read(text: str, kernel: str, timeout: float) -> tuple[gate.Sides, gate.Sides]:
     """Launches and unprofiled timings of one side; raises InputProblem where a file of it cannot be
     read."""
     path = baselines.resolve(text)
-    timings: _Sides = {}
-    if (path / store.MANIFEST).is_file() and not kernel:
-        device = store.load_manifest(path).device.name
-        timings = gate.sides_of_timings(store.load_timings(path), device)
+    timings = {} if kernel else baselines.timings_of(path)
     analysis = baselines.read([path], Options(kernel=kernel, profiles=True), timeout=timeout)
     return gate.sides_of(analysis), timings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -160,11 +161,30 @@ def command(
         overrides=parse_params(params, names),
         predecessors=not alone,
     )
+    asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
+    profile_rungs(
+        names, cases, reports, asked, tuned, timeout, lambda made: finish(made, reports, names)
+    )
+
+
+def profile_rungs(
+    names: tuple[str, ...],
+    cases: selection.Cases,
+    reports: Path,
+    asked: LadderOptions,
+    tuned: bool,
+    timeout: float,
+    done: Callable[[Session], None],
+) -> Session:
+    """Build, time and profile rungs into a new run; `done` shows it while the run is locked.
+
+    Raises:
+        ToolkitError, KeyboardInterrupt: nothing was measured.
+    """
     cuda.cupy()
     ncu = collect.find_ncu()
     cases, skipped = selection.runnable_here(cases)
     cases, lines = selection.settled(cases, tuned)
-    asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     folder = store.new_run_folder(reports, title_of(names, cases))
     try:
         session = stages.start(folder, title_of(names, cases), asked)
@@ -175,11 +195,12 @@ def command(
                 for line in lines:
                     progress.note(line)
                 _collect(session, progress, timeout, lock)
-            finish(session, reports, names)
+            done(session)
     except (ToolkitError, KeyboardInterrupt) as error:
         if not session.measured and str(folder) not in str(error):  # No log there is named.
             store.discard(folder)
         raise
+    return session
 
 
 def _collect(session: Session, reporter: Progress, timeout: float, lock: int) -> None:

@@ -4,6 +4,7 @@ into one line and an exit code."""
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_GATE = 1
@@ -24,6 +25,8 @@ class ToolkitError(Exception):
     """
 
     exit_code = EXIT_USAGE
+    log: Path | None = None
+    """The output of the program that failed, where it was kept."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)

@@ -6,6 +6,7 @@ split among causes, since part of it is the GPU's."""
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,8 @@ from ncu_toolkit.model import Profile
 
 #: Rows of a table. Of time, parts of less than a hundredth of the difference are summed.
 _ROWS: Final = 8
+#: Rows of each table in the short form.
+SHORT: Final = 3
 _PART: Final = 0.01
 #: Stall reasons of less than this on both sides are left out.
 _SHARE: Final = 0.01
@@ -61,17 +64,21 @@ def headline(name: str, before: Profile, after: Profile) -> str:
     return f"{name}: {units.faster(old / new)} ({units.duration(old)} → {units.duration(new)})"
 
 
-def between(before: Profile, after: Profile) -> Differences:
-    """What changed from one launch to another."""
+def between(before: Profile, after: Profile, most: int | None = None) -> Differences:
+    """What changed from one launch to another. `most` asks for the short form: so many rows of each
+    table, those that moved most, and no listing."""
     same_gpu = before.device.name == after.device.name
     points = [visible(text) for text in compare.comparability(before, after)]
+    instructions, moved = _instructions(before, after), list(_changes(before, after, _BYTES))
+    if most:
+        moved += [*instructions[:1], *_changes(before, after, _LAUNCH)]
+        moved = sorted(filter(_moved, moved), key=_by_ratio)[:most]
     found = [
-        _time(before, after) if same_gpu else None,
-        _waiting(before, after),
-        _figures("Bytes", _changes(before, after, _BYTES)),
-        _figures("Instructions", _instructions(before, after)),
-        _launch(before, after),
-        _lines(before, after),
+        _time(before, after, most or _ROWS) if same_gpu else None,
+        _waiting(before, after, most),
+        _figures("Figures that moved most" if most else "Bytes", moved),
+        *([] if most else [_figures("Instructions", instructions), _launch(before, after)]),
+        _lines(before, after, most),
     ]
     difference = _difference(before, after)
     if difference is None and not (before.sources and after.sources):
@@ -83,18 +90,18 @@ def between(before: Profile, after: Profile) -> Differences:
     return Differences(
         tuple(points),
         tuple(each for each in found if each is not None and each.rows),
-        (difference,) if difference else (),
+        (difference,) if difference and not most else (),
     )
 
 
-def _time(before: Profile, after: Profile) -> Table | None:
+def _time(before: Profile, after: Profile, most: int) -> Table | None:
     """The causes of the difference in time, which add up to it; None without a difference."""
     old, new = before.duration_us, after.duration_us
     if not old or not new or abs(new / old - 1) < _UNCHANGED:
         return None
     parts = compare.attribute(before, after)
     causes = [part for part in parts if part.name != "residual"]
-    named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:_ROWS]
+    named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:most]
     rest = sum(each.microseconds for each in causes if each not in named)
     smaller = [compare.Part("rest", "smaller causes together", rest)] if rest else []
     shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
@@ -134,14 +141,19 @@ def _quantity(value: float | None, unit: str) -> str:
     return units.quantity(value, unit)
 
 
-def _waiting(before: Profile, after: Profile) -> Table | None:
-    """Shares of a warp's time by what it waits for."""
+def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table | None:
+    """Shares of a warp's time by what it waits for; with `most` those that changed most."""
     old, new = figures.stall_shares(before), figures.stall_shares(after)
     if not old or not new:
         return None
+
+    def weight(name: str) -> float:
+        sides = (old.get(name, 0.0), new.get(name, 0.0))
+        return max(sides) - min(sides) if most else max(sides)
+
     reasons = sorted(
         (name for name in {*old, *new} if max(old.get(name, 0), new.get(name, 0)) >= _SHARE),
-        key=lambda name: -max(old.get(name, 0.0), new.get(name, 0.0)),
+        key=lambda name: (-weight(name), name),
     )
 
     columns: tuple[Column[str], ...] = (
@@ -150,7 +162,7 @@ def _waiting(before: Profile, after: Profile) -> Table | None:
         Column("new", lambda name: whole_percent(new.get(name, 0.0))),
         Column("change", lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1),
     )
-    return table("Stalls: shares of a warp's time", columns, reasons[:_ROWS])
+    return table("Stalls: shares of a warp's time", columns, reasons[: most or _ROWS])
 
 
 def _points(old: float, new: float) -> str:
@@ -177,6 +189,13 @@ def _instructions(before: Profile, after: Profile) -> list[Change]:
 
 def _moved(change: Change) -> bool:
     return change.ratio is None or abs(change.ratio - 1) >= _UNCHANGED
+
+
+def _by_ratio(change: Change) -> float:
+    """Sorts by how much a figure changed, the most first."""
+    if not change.before or not change.after:
+        return -math.inf
+    return -abs(math.log(abs(change.after / change.before)))
 
 
 def _size(change: Change) -> float:
@@ -239,8 +258,9 @@ class _Hot:
     places: list[str]
 
 
-def _lines(before: Profile, after: Profile) -> Table | None:
-    """The lines with most samples on either side, matched by their text, since lines move."""
+def _lines(before: Profile, after: Profile, most: int | None = None) -> Table | None:
+    """The lines with most samples on either side, matched by their text, since lines move; with
+    `most` those whose share changed most."""
     found: dict[str, _Hot] = {}
     for side, profile in enumerate((before, after)):
         total = sum(row.sample_count for row in profile.instructions)
@@ -256,7 +276,13 @@ def _lines(before: Profile, after: Profile) -> Table | None:
             )
             hot.shares[side] += row.sample_count / total
             hot.places[side] = str(row.line)
-    hottest = sorted(found.values(), key=lambda hot: -max(hot.shares))[:_ROWS]
+
+    def weight(hot: _Hot) -> float:
+        return max(hot.shares) - min(hot.shares) if most else max(hot.shares)
+
+    hottest = sorted(found.values(), key=lambda hot: -weight(hot))[: most or _ROWS]
+    if most:
+        hottest = [hot for hot in hottest if weight(hot) >= _SHARE]
     columns: tuple[Column[_Hot], ...] = (
         Column("source line", lambda hot: visible(hot.text.strip(), CODE, keep="\t").replace("\t", " "), False, code=True),
         Column("old line", lambda hot: hot.places[0] or "–", gives_way=1),

@@ -127,7 +127,9 @@ def profile(
         end_programs(token, signal.SIGKILL)
     if outcome.report is None:
         refused = _without_report(outcome, folder, request)
-        if str(folder) not in str(refused):  # The message does not point to the log there.
+        if str(folder) in str(refused):  # The message points to the log there.
+            refused.log = outcome.log
+        else:
             store.discard(folder)
         raise refused
     notes = _notes(request, outcome, detected)
@@ -151,6 +153,7 @@ def profile(
     )
     session = Session(run, folder, notes=notes, interrupted=outcome.interrupted)
     if outcome.problem is not None:
+        outcome.problem.log = outcome.log
         session.failures.append(outcome.problem)
     session.save()
     return session

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 
-def written(plain: dict[str, Any]) -> str:
+def written(plain: Any) -> str:
     """A document as text, with a final newline."""
     return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -326,5 +326,6 @@ def _plain_difference(found: Difference) -> dict[str, Any]:
         "new": found.new,
         "change": found.change,
         "noise": found.noise,
+        "p_value": found.p,
         "certain_change": certain if math.isfinite(certain) else None,
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit import __version__
-from ncu_toolkit.analysis import analyze
+from ncu_toolkit.analysis import analyze, gate
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.model.codec import from_plain
@@ -161,6 +161,38 @@ def _read_earlier(path: Path) -> Run:
     return from_plain(Run, {**plain, **known}, str(path))
 
 
+def find(name: str) -> Path:
+    """The folder of a baseline.
+
+    Raises:
+        UsageProblem: it could not be a baseline's name.
+        InputProblem: there is none of that name.
+    """
+    folder = folder_of(name)
+    if not _is_there(folder):
+        raise InputProblem(
+            f"there is no baseline '{name}'",
+            f"Keep one with `ncu-toolkit baseline save {name} REPORT`; `ncu-toolkit baseline list` shows them",
+        )
+    return folder
+
+
+def _is_there(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (store.MANIFEST, _EARLIER))
+
+
+def timings_of(path: Path) -> gate.Sides:
+    """The unprofiled times of a run's folder; empty for anything else.
+
+    Raises:
+        InputProblem: the run cannot be read.
+    """
+    if not (path / store.MANIFEST).is_file():
+        return {}
+    device = store.load_manifest(path).device.name
+    return gate.sides_of_timings(store.load_timings(path), device)
+
+
 def resolve(text: str) -> Path:
     """A path as it is, or the folder of the baseline of that name.
 
@@ -176,9 +208,7 @@ def resolve(text: str) -> Path:
     path = Path(text)
     if path.exists():
         return path
-    if _NAME.fullmatch(text) and any(
-        (root() / text / name).is_file() for name in (store.MANIFEST, _EARLIER)
-    ):
+    if _NAME.fullmatch(text) and _is_there(root() / text):
         return root() / text
     raise InputProblem(
         f"there is no report, folder or baseline '{text}'",

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import random
 import shutil
 import statistics
@@ -64,6 +65,57 @@ def test_a_planted_regression_is_caught_and_noise_is_not() -> None:
     )
     assert caught > 950
     assert false < 10
+
+
+def test_a_slowdown_of_five_percent_is_called_by_permutation() -> None:
+    """200 times each, 20 repeats with noise that is not normal: one repeat in ten is slow."""
+    draw = random.Random(3)
+
+    def runs(middle: float) -> tuple[float, ...]:
+        return tuple(
+            draw.gauss(middle, 0.02 * middle) * (1.3 if draw.random() < 0.1 else 1)
+            for _ in range(20)
+        )
+
+    def alarms(slower: float) -> int:
+        found = (
+            compared(side("k", *runs(100)), side("k", *runs(100 * slower)), "time>0%")
+            for _ in range(200)
+        )
+        return sum(bool(each.failures) for each in found)
+
+    assert alarms(1.05) >= 190
+    assert alarms(1.0) < 2
+
+
+def test_the_p_value_is_that_of_all_divisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    five = tuple(map(float, range(5)))
+    later = tuple(time + 5 for time in five)
+    assert gate.chance(five, later) == 2 / 252, "the most extreme of 252 divisions, on both ends"
+    assert gate.chance(five, five) == 1
+    assert gate.chance(five[:4], later[:4]) is None, "four repeats a side cannot be certain"
+    many = tuple(map(float, range(30)))
+    apart = gate.chance(many, tuple(time + 30 for time in many))
+    assert apart == pytest.approx(2 / math.comb(60, 30))
+    draw = random.Random(1)
+    old, new = (tuple(draw.gauss(middle, 1) for _ in range(40)) for middle in (0, 0.5))
+    counted = gate.chance(old, new)
+    monkeypatch.setattr(gate, "_COUNTED", 0)
+    gate.chance.cache_clear()
+    assert gate.chance(old, new) == pytest.approx(counted, abs=0.02), "as a sample finds"
+    gate.chance.cache_clear()
+
+
+def test_what_chance_makes_as_large_is_not_certain() -> None:
+    """The medians differ, and so little do the repeats of each around them that the noise does not
+    cover it; but half of each side lies on the other's."""
+    old, new = side("k", 1, 1, 1, 9, 9), side("k", 1, 1, 9, 9, 9)
+    found = compared(old, new, "time>5%")
+    difference = found.pairs[0].difference("time")
+    assert difference is not None
+    assert difference.p is not None
+    assert difference.p > 0.5
+    assert (difference.certain_change, found.failures) == (0, ())
 
 
 def test_noise_is_that_of_the_medians() -> None:

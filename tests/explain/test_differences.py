@@ -142,3 +142,18 @@ def test_the_page_opens_on_both_answers(
         assert browser.evaluate("document.querySelector('.nc-kernels').scrollWidth") <= width
         assert browser.requests() == [page.resolve().as_uri()]
         assert browser.complaints() == []
+
+
+def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:
+    old, new = map(side, launches)
+    found = answers.of_comparison(gate.compare({(1,): old}, {(1,): new}), short=True)
+    assert found.cards == found.code == ()
+    assert found.points[0].startswith("Bottleneck")
+    whole = differences.between(*launches).tables
+    stalls = next(table for table in found.tables if table.title.startswith("Stalls"))
+    everything = rows(next(table for table in whole if table.title.startswith("Stalls")))
+    moved = [int(cells[-1].split()[0].replace("=", "0")) for cells in everything.values()]
+    shown = [int(cells[-1].split()[0].replace("=", "0")) for cells in rows(stalls).values()]
+    assert len(shown) == differences.SHORT
+    assert max(map(abs, shown)) >= max(map(abs, moved))
+    assert all(len(table.rows) <= differences.SHORT + 3 for table in found.tables)

@@ -1,0 +1,300 @@
+"""`ncu-toolkit watch`: profile a kernel, and again after each save, and show what changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ncu_toolkit.analysis import answers, gate
+from ncu_toolkit.analysis.analyze import Options
+from ncu_toolkit.cli._common import PathName, Seconds, console, output_option
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.gpu import collect, program_run, selection
+from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
+from ncu_toolkit.model.run import LadderOptions
+from ncu_toolkit.runs import baselines
+
+#: Milliseconds without a further save that end a burst of saves.
+_DEBOUNCE: Final = 300
+#: Milliseconds between two looks at the keyboard.
+_KEYS: Final = 200
+
+
+@click.command("watch")
+@click.option(
+    "--kernel",
+    "-k",
+    default="",
+    metavar="NAME",
+    help="The kernel under study: a rung by name; with a program a regular expression.  [default: the program's kernel that takes most time]",
+)
+@click.option(
+    "--build",
+    default="",
+    metavar="COMMAND",
+    help="Run this before each round; no shell is involved. The program is profiled only where the build succeeds and changes it.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=PathName(),
+    metavar="FILE",
+    help="A file that the program reads or loads, such as a library that the build makes: its change is a round too. Repeat it.",
+)
+@click.option(
+    "--launch-count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of a program: profile N launches of the kernel in each round; several give the time its spread.",
+)
+@click.option(
+    "--launch-skip",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Of a program: leave out the first N launches.",
+)
+@click.option("--size", "-s", metavar="SIZE", help="Of a rung: the problem size.")
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=stages.DEFAULT_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up on a round after this long.",
+)
+@output_option
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
+def command(
+    kernel: str, build: str, inputs: tuple[Path, ...], launch_count: int, launch_skip: int, size: str | None, timeout: float, reports: Path,
+    program: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Profile a kernel, and again after each save of a source file, and show what changed.
+
+    Watches the current folder (for a rung its ladder's) and the files named by --input. Where the
+    program, its inputs and the sources it compiles are as before, nothing is profiled: a comment
+    changes none of them. A build or program that fails shows its last lines, and the next save
+    tries again. `q` or Ctrl-C ends it; every round stays in the folder of reports.
+
+    \b
+    Examples:
+      ncu-toolkit watch -k matmul -- python train.py
+      ncu-toolkit watch -k matmul --build "make -j" -- ./app 4096
+      ncu-toolkit watch --kernel smem_tiled"""
+    _require_watchfiles()
+    screen = Screen()
+    if program:
+        watched, profile, state = _of_program(
+            program, kernel, _words(build), inputs, launch_count, launch_skip, timeout, reports, screen
+        )  # fmt: skip
+    else:
+        watched, profile, state = _of_rung(kernel, size, _words(build), inputs, timeout, reports)
+    with contextlib.suppress(KeyboardInterrupt), _keyboard() as pressed:
+        changes = _saves(watched, pressed)
+        next(changes, None)  # from here on no save is missed
+        screen.line("each save is a round; q or Ctrl-C ends it")
+        loop(watched, changes, profile, screen, state)
+    screen.line(f"ended; every round is in {reports}")
+
+
+class Screen:
+    """Shows rounds on a terminal. `kernel` is the function under study once it is known."""
+
+    def __init__(self, screen: Any = None) -> None:
+        self._screen = screen or console()
+        self._read: dict[Path, tuple[gate.Sides, gate.Sides]] = {}
+        self.kernel = ""
+
+    def first(self, run: Path) -> None:
+        analysis = baselines.read([run], Options(profiles=True))
+        groups = [group for group in analysis.groups if group.median.complete]
+        if groups:
+            self.kernel = groups[0].median.function
+        self._read = {run: (gate.sides_of(analysis), baselines.timings_of(run))}
+        found = answers.of_analysis(analysis, top=1)
+        # `next` of a card would have the user do by hand what the next round does
+        cards = tuple(replace(card, next="") for card in found.cards)
+        self._show(replace(found, kernels=None, rest="", cards=cards, next=""))
+
+    def again(self, old: Path, new: Path) -> None:
+        before, after = self._sides(old), self._sides(new)
+        self._read = {new: after}
+        found = gate.compare(before[0], after[0], (before[1], after[1]))
+        self._show(answers.of_comparison(found, short=True))
+
+    def line(self, text: str) -> None:
+        self._screen.print(f"watch: {text}", markup=False)
+
+    def output(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._screen.print(f"  {visible(line)}", markup=False)
+
+    def _sides(self, run: Path) -> tuple[gate.Sides, gate.Sides]:
+        if run not in self._read:
+            analysis = baselines.read([run], Options(profiles=True))
+            self._read[run] = (gate.sides_of(analysis), baselines.timings_of(run))
+        return self._read[run]
+
+    def _show(self, found: Any) -> None:
+        from ncu_toolkit.render.text import AnswerText
+
+        self._screen.print(AnswerText(found))
+
+
+_Plan = tuple[Watched, Callable[[], Path], Callable[[Watched], str]]
+
+
+def _of_program(
+    program: tuple[str, ...], kernel: str, build: tuple[str, ...], inputs: tuple[Path, ...], launch_count: int, launch_skip: int,
+    timeout: float, reports: Path, screen: Screen,
+) -> _Plan:  # fmt: skip
+    """The rounds of a program. Without --kernel the first one looks for the kernel that takes most
+    time."""
+    if not build:  # else it may be there only after the first build
+        program_run.check(program, "")
+    try:
+        re.compile(kernel)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageProblem(f"--kernel '{kernel}' is not a regular expression: {error}") from None
+    request = collect.Request(command=program, launch_skip=launch_skip, launch_count=launch_count)
+
+    def profile() -> Path:
+        # only the name without its arguments is what ncu compares
+        chosen = kernel or (f"^{re.escape(screen.kernel)}$" if screen.kernel else "")
+        count = launch_count if chosen else max(launch_count, program_run.DEFAULT_LAUNCHES)
+        made = program_run.profile(
+            replace(request, kernel_filter=chosen, launch_count=count), reports, timeout=timeout
+        )
+        made.raise_failure()
+        return made.folder
+
+    watched = Watched(program, inputs, (Path(),), build)
+    return watched, profile, fingerprint
+
+
+def _of_rung(
+    kernel: str,
+    size: str | None,
+    build: tuple[str, ...],
+    inputs: tuple[Path, ...],
+    timeout: float,
+    reports: Path,
+) -> _Plan:
+    """The rounds of a rung, at its family's largest recorded size unless --size says another."""
+    from ncu_toolkit.build import nvcc
+    from ncu_toolkit.cli.profile import profile_rungs
+    from ncu_toolkit.ladder.catalogue import find_rung
+
+    if not kernel:
+        raise UsageProblem(
+            "there is nothing to watch",
+            "Write `ncu-toolkit watch -- ./app` or `ncu-toolkit watch --kernel NAME`",
+        )
+    rung = find_rung(kernel)
+
+    def profile() -> Path:
+        cases = selection.select(
+            (kernel,), (), False, size, None, default_sizes=lambda known: known.record_sizes[-1:]
+        )
+        made = profile_rungs(
+            (kernel,), cases, reports, LadderOptions(), True, timeout, lambda _: None
+        )
+        made.raise_failure()
+        return made.folder
+
+    def state(watched: Watched) -> str:
+        return nvcc.source_digest(find_rung(kernel)) + fingerprint(replace(watched, folders=()))
+
+    return Watched((), inputs, (rung.path.parents[1],), build), profile, state
+
+
+def _words(build: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(build))
+    except ValueError as error:
+        raise UsageProblem(f"--build '{build}' is no command: {error}") from None
+    if build and not words:
+        raise UsageProblem("--build is empty", "Write it like --build 'make -j'")
+    return words
+
+
+def _require_watchfiles() -> None:
+    try:
+        import watchfiles  # noqa: F401
+    except ImportError:
+        raise EnvironmentProblem(
+            "`watch` needs the package watchfiles, which is not installed",
+            "Install it: python -m pip install 'ncu-toolkit[watch]'",
+        ) from None
+
+
+def _saves(watched: Watched, pressed: Callable[[], bool]) -> Iterator[object]:
+    """An item for each save or burst of saves, until `q` is pressed; the first at once, when
+    watching has begun."""
+    import watchfiles
+
+    found = watchfiles.watch(
+        *watched.places,
+        watch_filter=lambda _, path: watched.starts_a_round(path),
+        debounce=_DEBOUNCE,
+        step=100,
+        yield_on_timeout=True,
+        rust_timeout=_KEYS,
+        raise_interrupt=True,
+    )
+    first = True
+    try:
+        for saved in found:
+            if pressed():
+                return
+            if saved or first:
+                first = False
+                yield saved
+    except (OSError, RuntimeError) as error:
+        raise EnvironmentProblem(
+            f"the folder cannot be watched: {error}",
+            "Run it in a smaller folder, or raise fs.inotify.max_user_watches",
+        ) from None
+
+
+@contextlib.contextmanager
+def _keyboard() -> Iterator[Callable[[], bool]]:
+    """Yields whether `q` was pressed since the last look. Keys come one by one meanwhile; the
+    terminal is put back as it was. Without a terminal, or in the background, no key is ever
+    pressed."""
+    try:
+        descriptor = sys.stdin.fileno()
+        ours = os.isatty(descriptor) and os.tcgetpgrp(descriptor) == os.getpgrp()
+    except (AttributeError, OSError, ValueError):
+        ours = False
+    if not ours:
+        yield lambda: False
+        return
+    import termios
+    import tty
+
+    def pressed() -> bool:
+        ready, _, _ = select.select([descriptor], [], [], 0)
+        return bool(ready) and b"q" in os.read(descriptor, 1024).lower()
+
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,175 @@
+"""Findings and regressions as SARIF 2.1.0, which code hosts and editors show on the source line.
+
+A result lies on the line that the finding names, as a path in the folder one works in where that
+holds the file: reports keep the paths of the machine that compiled the code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
+
+from ncu_toolkit import __version__
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.explain.card import Card
+from ncu_toolkit.render.json import written
+
+if TYPE_CHECKING:
+    from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
+    from ncu_toolkit.analysis.gate import Comparison, Failure, Pair
+    from ncu_toolkit.model import Finding
+
+SCHEMA: Final = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+REGRESSION: Final = "regression"
+_Level = Literal["error", "warning", "note"]
+#: Further lines of a finding that are listed.
+_RELATED: Final = 10
+
+
+def analysis_document(analysis: Analysis) -> str:
+    """Every finding of the launch of median time of each kernel: the verdict as a warning, others
+    and roofs that were reached with useful work as notes. Incomplete launches have none."""
+    results = [
+        _finding(group.median, finding, first=at == 0)
+        for group in analysis.groups
+        if group.median.complete
+        for at, finding in enumerate(group.median.diagnosis.findings)
+        if at == 0 or finding.speedup is not None
+    ]
+    return _document(results)
+
+
+def comparison_document(comparison: Comparison) -> str:
+    """Every gate that a kernel fails as an error; without gates every kernel that is slower beyond
+    chance as a warning. It lies on the hottest line of the new side."""
+    if comparison.gates:
+        found = [_slower(each.pair, each, "error") for each in comparison.failures]
+    else:
+        found = [
+            _slower(pair, None, "warning")
+            for pair in comparison.ordered
+            if pair.time and not pair.gpus and pair.time.certain_change > 0
+        ]
+    return _document(found)
+
+
+def _document(results: Sequence[dict[str, Any]]) -> str:
+    rules = {result["ruleId"]: result.pop("_title") for result in results}
+    driver = {
+        "name": "ncu-toolkit",
+        "version": __version__,
+        "rules": [
+            {"id": name, "shortDescription": {"text": words}} for name, words in rules.items()
+        ],
+    }
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": list(results)}
+    return written({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, Any]:
+    places = [(place.file, place.line) for place in finding.locations]
+    if first:
+        places += _lines(launch.card)
+    gain = _sentence(launch.card.gain) if first else _gain(finding.speedup)
+    return _result(
+        finding.bottleneck,
+        title(finding.bottleneck),
+        "warning" if first and not finding.good else "note",
+        [f"{launch.card.kernel}: {finding.summary}", gain, *finding.advice[:1]],
+        launch.kernel,
+        places,
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def _gain(factor: float | None) -> str:
+    return f"At most {units.ratio(factor, 2)} faster by this cause alone." if factor else ""
+
+
+def _slower(pair: Pair, failure: Failure | None, level: _Level) -> dict[str, Any]:
+    differences = failure.differences if failure else tuple(filter(None, (pair.time,)))
+    said = [
+        f"{each.figure} {units.quantity(each.old, each.unit)} → {units.quantity(each.new, each.unit)}"
+        + (f" ({each.change:+.1%})" if each.change is not None else "")
+        for each in differences
+    ]
+    old, new = (side.card.title if side.card else "" for side in (pair.old, pair.new))
+    moved = f"Bottleneck: {old} → {new}." if old != new else ""
+    gate = f" fails {failure.gate}" if failure else ""
+    return _result(
+        REGRESSION,
+        "A kernel is slower, or fails a gate",
+        level,
+        [f"{pair.name}{gate}: {', '.join(said)}.", moved],
+        pair.name,
+        _lines(pair.new.card) if pair.new.card else [],
+        failure.gate if failure else "",
+    )
+
+
+def _lines(card: Card) -> list[tuple[str, int]]:
+    return [(line.path, line.line) for line in card.where]
+
+
+def _result(
+    rule: str,
+    words: str,
+    level: _Level,
+    sentences: Iterable[str],
+    kernel: str,
+    places: Iterable[tuple[str, int]],
+    which: str = "",
+) -> dict[str, Any]:
+    """One result; `which` tells apart several of one rule and kernel."""
+    found = list(dict.fromkeys(place for place in places if place[0] and place[1] > 0))
+    logical = [{"fullyQualifiedName": visible(kernel), "kind": "function"}]
+    first = _physical(*found[0]) if found else {}
+    result: dict[str, Any] = {
+        "_title": words,
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": visible(" ".join(filter(None, sentences)))},
+        "locations": [{**first, "logicalLocations": logical}],
+        # The same kernel and cause are one alert from run to run, wherever the line moves.
+        "partialFingerprints": {
+            "kernelAndRule/v1": hashlib.sha256(f"{rule} {kernel} {which}".encode()).hexdigest()[:32]
+        },
+    }
+    if found[1:]:
+        result["relatedLocations"] = [
+            {"id": at, **_physical(*place)} for at, place in enumerate(found[1 : 1 + _RELATED])
+        ]
+    return result
+
+
+def _physical(file: str, line: int) -> dict[str, Any]:
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": source_uri(file)},
+            "region": {"startLine": line},
+        }
+    }
+
+
+def source_uri(file: str, root: Path | None = None) -> str:
+    """A source file as a relative reference where a folder (the current one) holds it under the
+    longest end of its path that exists there; else its whole path as a URI."""
+    path = PurePosixPath(visible(file, 4096).replace("\\", "/"))
+    parts = [part for part in path.parts if part not in ("/", ".")]
+    if ".." not in parts:
+        for at in range(len(parts)):
+            end = Path(*parts[at:])
+            if not end.is_absolute() and ((root or Path.cwd()) / end).is_file():
+                return quote(end.as_posix())
+    whole = quote("/".join(parts))
+    drive = bool(parts) and len(parts[0]) == 2 and parts[0][1] == ":"
+    return f"file:///{whole}" if path.is_absolute() or drive else whole

@@ -1,0 +1,286 @@
+"""`watch`: what starts a round, what is profiled again, what a failure shows, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import ladder_runs
+import pytest
+import report_files
+from ladder_runs import Ncu
+
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.cli import main
+from ncu_toolkit.cli import watch as command
+from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
+from ncu_toolkit.gpu import watch
+from ncu_toolkit.gpu.watch import Watched
+
+Edit = Callable[[], object]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program and an ncu that runs it and writes a report of the recording."""
+    monkeypatch.chdir(tmp_path)
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    (fake / "base.ncu-rep").write_bytes(report_files.first_launches(2))
+    ncu = fake / "ncu"
+    ncu.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
+        f'echo "$*" >> {fake}/ran\n'
+        'while [ "$1" != --export ]; do shift; done\n'
+        'out=$2; shift 2; "$@"; code=$?\n'
+        'if [ $code != 0 ]; then echo "==ERROR== The application returned an error code ($code)."; exit 1; fi\n'
+        f'if [ -e {fake}/none ]; then echo "==WARNING== No kernels were profiled."; exit; fi\n'
+        "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
+        f'cp {fake}/base.ncu-rep "$out.ncu-rep"\n'
+    )
+    ncu.chmod(0o755)
+    monkeypatch.setenv("NCU", str(ncu))
+    (tmp_path / "app.py").write_text("x = 1\n")
+    return tmp_path
+
+
+def watched(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    edits: Sequence[Edit],
+    *arguments: str,
+) -> tuple[int, list[str]]:
+    """The exit code of `watch`, and what each round printed; an edit comes before each round after
+    the first."""
+    printed: list[str] = []
+
+    def saves(_: Watched, __: object) -> Iterator[object]:
+        yield None
+        for edit in edits:
+            printed.append(capsys.readouterr().out)
+            edit()
+            yield edit
+
+    monkeypatch.setattr(command, "_saves", saves)
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", *arguments])
+    last = capsys.readouterr()
+    assert "Traceback" not in last.out + last.err
+    return int(ended.value.code or 0), [*printed, last.out]
+
+
+APP = ("--", sys.executable, "app.py")
+
+
+def test_only_what_changed_is_profiled_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(text: str) -> Edit:
+        return lambda: (folder / "app.py").write_text(text)
+
+    edits = [write("x = 1  # a comment\n"), write("x = 2\n"), write("x = 2\n\n")]
+    code, rounds = watched(monkeypatch, capsys, edits, *APP)
+    assert code == 0
+    assert "expect" in rounds[0], "the card"
+    assert "--top" not in rounds[0], "no option of another command"
+    assert "unchanged" in rounds[1]
+    assert "no difference" in rounds[2]
+    assert "Bottleneck as before" in rounds[2]
+    assert "unchanged" in rounds[3]
+    first, second = (folder / "fake" / "ran").read_text().splitlines()
+    assert "--kernel-name" not in first
+    assert "--launch-count 20" in first
+    assert "--kernel-name regex:^naive$" in second, "the one that takes most time"
+    assert "--launch-count 1 " in second
+    assert len(list((folder / "reports").iterdir())) == 2, "the runs stay"
+
+
+def test_a_failure_shows_its_last_lines_and_waits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = folder / "app.py"
+    edits: list[Edit] = [
+        lambda: app.write_text("print('cannot go on'); raise SystemExit(3)\n"),
+        lambda: (folder / "fake" / "none").touch() or app.write_text("x = 3\n"),
+        app.unlink,
+        lambda: (folder / "fake" / "none").unlink() or app.write_text("x = 4\n"),
+    ]
+    code, rounds = watched(monkeypatch, capsys, edits, "-k", "naive", "--input", "app.py", *APP)
+    assert code == 0
+    assert "  cannot go on\n" in rounds[1]
+    assert "ended with exit code 3" in rounds[1]
+    assert "no kernel was profiled" in rounds[2]
+    assert "'app.py' cannot be read: No such file" in rounds[3]
+    assert "no difference" in rounds[4], "it is compared with the last round that counts"
+
+
+def test_a_build_that_fails_is_not_profiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "make").write_text(
+        "#!/bin/sh\ncp new.py app.py || { echo 'error: no rule'; exit 2; }\n"
+    )
+    (folder / "make").chmod(0o755)
+    edits: list[Edit] = [lambda: (folder / "new.py").write_text("x = 5\n")]
+    code, rounds = watched(monkeypatch, capsys, edits, "--build", "./make -j", *APP)
+    assert code == 0
+    assert "  error: no rule\n" in rounds[0]
+    assert "the build failed: ./make -j" in rounds[0]
+    assert "naive" in rounds[1]
+    _, rounds = watched(monkeypatch, capsys, [], "--build", "./no-such-make", *APP)
+    assert "'./no-such-make' cannot be started" in rounds[0]
+
+
+def test_a_file_that_changes_while_it_is_profiled_does_not_count() -> None:
+    class Shown:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def first(self, run: Path) -> None:
+            self.seen.append(f"first {run}")
+
+        def again(self, old: Path, new: Path) -> None:
+            self.seen.append(f"{old} {new}")
+
+        def line(self, text: str) -> None:
+            self.seen.append(text.partition(";")[0])
+
+        def output(self, lines: Sequence[str]) -> None:
+            raise AssertionError(lines)
+
+    view, states, runs = Shown(), iter("abbbcc"), iter(map(Path, "123"))
+    watch.loop(Watched(), [1, 2], lambda: next(runs), view, lambda _: next(states))
+    assert view.seen == ["a file changed while it was profiled", "first 2", "2 3"]
+
+
+def test_a_rung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    ladder_runs.install(monkeypatch, tmp_path / "code")
+    ncu = Ncu(monkeypatch, tmp_path / "ncu")
+    digests = {"now": "a"}
+    monkeypatch.setattr(nvcc, "source_digest", lambda rung: digests["now"])
+    edits: list[Edit] = [lambda: None, lambda: digests.update(now="b")]
+    code, rounds = watched(monkeypatch, capsys, edits, "-k", "naive", "--size", "1024")
+    assert code == 0
+    assert "unchanged" in rounds[1]
+    assert "naive: no difference" in rounds[2]
+    assert "Without the profiler: 1.00" in rounds[2]
+    assert ncu.ran == ["naive", "naive"], "the rung it is compared with is not profiled"
+
+
+def test_what_starts_a_round(folder: Path) -> None:
+    (folder / "lib.so").write_text("")
+    one = Watched((sys.executable, "app.py"), (Path("lib.so"),), (Path(),))
+    assert one.places == (folder.resolve(),)
+    assert all(map(one.starts_a_round, (f"{folder}/a.cu", f"{folder}/lib.so", f"{folder}/app.py")))
+    assert not any(
+        map(one.starts_a_round, (f"{folder}/a.o", f"{folder}/.git/a.py", f"{folder}/other.so"))
+    )
+
+
+def test_a_burst_and_an_atomic_rename_are_one_round_each(folder: Path) -> None:
+    pytest.importorskip("watchfiles")
+    one = Watched((sys.executable, "app.py"), (), (Path(),))
+    saves = command._saves(one, lambda: False)
+    next(saves)
+    for number in range(20):
+        (folder / f"{number}.cu").write_text("int x;")
+    burst = next(saves)
+    assert isinstance(burst, set)
+    assert len({path for _, path in burst}) == 20
+    (folder / "app.py.tmp").write_text("x = 7\n")
+    os.replace(folder / "app.py.tmp", folder / "app.py")
+    assert {Path(path).name for _, path in next(saves)} == {"app.py"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("keys", [b"q", b"\x03"])
+def test_the_terminal_is_left_whole(folder: Path, keys: bytes) -> None:
+    pytest.importorskip("watchfiles")
+    leader, follower = pty.openpty()
+    before = termios.tcgetattr(follower)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ncu_toolkit", "watch", *APP],
+        stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "100"},
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    timer = threading.Timer(60, process.kill)
+    timer.start()
+    said, pressed = b"", False
+    while process.poll() is None:
+        if select.select([leader], [], [], 0.1)[0]:
+            said += os.read(leader, 65536)
+        if (
+            not pressed
+            and b"expect" in said
+            and not termios.tcgetattr(follower)[3] & termios.ICANON
+        ):
+            time.sleep(0.3)
+            os.write(leader, keys)
+            pressed = True
+    timer.cancel()
+    while select.select([leader], [], [], 0.1)[0]:
+        said += os.read(leader, 65536)
+    assert process.returncode == 0, said.decode()
+    assert b"every round is in reports" in said
+    assert termios.tcgetattr(follower) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--",), "nothing to watch"), (("--", "./no-such-app"), "there is no program './no-such-app'"),
+        (("-k", "(", *APP), "not a regular expression"), (("--build", "make 'x", *APP), "is no command"),
+        (("-k", "no_such_rung"), "no_such_rung"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(
+    folder: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", *arguments])
+    assert ended.value.code == EXIT_USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_without_watchfiles(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", *APP])
+    assert ended.value.code == EXIT_ENVIRONMENT
+    error = capsys.readouterr().err
+    assert "ncu-toolkit[watch]" in error
+    assert error.count("\n") == 1
+
+
+def test_programs_and_scripts(folder: Path) -> None:
+    assert Watched((sys.executable,)).interpreted
+    assert Watched((str(folder / "fake" / "ncu"),)).interpreted, "a script"
+    assert not Watched((shutil.which("ls") or "",)).interpreted
+
+
+def test_a_long_input_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_LONGEST", 3)
+    data = folder / "data.bin"
+    data.write_bytes(b"1234")
+    one = Watched((), (data,))
+    before = watch.fingerprint(one)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"reads {path}"))
+    assert watch.fingerprint(one) == before
+    os.utime(data, ns=(0, 0))
+    assert watch.fingerprint(one) != before

@@ -1,0 +1,302 @@
+"""What CI takes: SARIF, times for services that keep them, and the comment of a pull request."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import report_files
+
+from ncu_toolkit.analysis import analyze, answers, gate
+from ncu_toolkit.cli import main
+from ncu_toolkit.core.errors import EXIT_GATE, EXIT_USAGE
+from ncu_toolkit.render import exports, markdown, sarif
+
+#: The part of the SARIF 2.1.0 schema that code hosts read; unknown properties are refused, as there.
+SARIF: Mapping[str, Any] = {
+    "$defs": {
+        "message": {
+            "type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}, "additionalProperties": False,
+        },
+        "physical": {
+            "type": "object", "additionalProperties": False, "required": ["artifactLocation"],
+            "properties": {
+                "artifactLocation": {
+                    "type": "object", "additionalProperties": False, "required": ["uri"],
+                    "properties": {"uri": {"type": "string", "pattern": r"^(file:///)?[^\s/\\][^\s\\]*$"}},
+                },
+                "region": {
+                    "type": "object", "additionalProperties": False, "required": ["startLine"],
+                    "properties": {"startLine": {"type": "integer", "minimum": 1}},
+                },
+            },
+        },
+        "location": {
+            "type": "object", "additionalProperties": False,
+            "properties": {
+                "id": {"type": "integer", "minimum": 0},
+                "physicalLocation": {"$ref": "#/$defs/physical"},
+                "logicalLocations": {
+                    "type": "array", "minItems": 1,
+                    "items": {
+                        "type": "object", "additionalProperties": False,
+                        "properties": {"fullyQualifiedName": {"type": "string"}, "kind": {"const": "function"}},
+                    },
+                },
+            },
+        },
+        "rule": {
+            "type": "object", "additionalProperties": False, "required": ["id"],
+            "properties": {"id": {"type": "string"}, "shortDescription": {"$ref": "#/$defs/message"}},
+        },
+        "result": {
+            "type": "object", "additionalProperties": False, "required": ["message", "ruleId", "locations"],
+            "properties": {
+                "ruleId": {"type": "string"}, "level": {"enum": ["none", "note", "warning", "error"]}, "message": {"$ref": "#/$defs/message"},
+                "locations": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/location"}},
+                "relatedLocations": {"type": "array", "uniqueItems": True, "items": {"$ref": "#/$defs/location"}},
+                "partialFingerprints": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+        },
+    },
+    "type": "object", "additionalProperties": False, "required": ["version", "runs"],
+    "properties": {
+        "$schema": {"type": "string", "format": "uri"}, "version": {"const": "2.1.0"},
+        "runs": {
+            "type": "array", "minItems": 1,
+            "items": {
+                "type": "object", "additionalProperties": False, "required": ["tool", "results"],
+                "properties": {
+                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+                    "results": {"type": "array", "items": {"$ref": "#/$defs/result"}},
+                    "tool": {
+                        "type": "object", "additionalProperties": False, "required": ["driver"],
+                        "properties": {
+                            "driver": {
+                                "type": "object", "additionalProperties": False, "required": ["name"],
+                                "properties": {
+                                    "name": {"type": "string"}, "version": {"type": "string"},
+                                    "rules": {"type": "array", "uniqueItems": True, "items": {"$ref": "#/$defs/rule"}},
+                                },
+                            }
+                        },
+                    },
+                },
+            },
+        },
+    },
+}  # fmt: skip
+#: As bencher.dev/docs/reference/bencher-metric-format gives it.
+BENCHER: Mapping[str, Any] = {
+    "type": "object", "additionalProperties": {
+        "type": "object", "additionalProperties": {
+            "type": "object", "required": ["value"], "additionalProperties": False,
+            "properties": {name: {"type": "number"} for name in ("value", "lower_value", "upper_value")},
+        },
+    },
+}  # fmt: skip
+#: As the README of github-action-benchmark describes it.
+ACTION: Mapping[str, Any] = {
+    "type": "array", "items": {
+        "type": "object", "required": ["name", "unit", "value"], "additionalProperties": False,
+        "properties": {
+            **{name: {"type": "string"} for name in ("name", "unit", "range", "extra")}, "value": {"type": "number"},
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ci") / "report.ncu-rep"
+    path.write_bytes(report_files.first_launches(2))
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(report: Path) -> analyze.Analysis:
+    return analyze.analyze([report], analyze.Options(profiles=True))
+
+
+def side(name: str, *times: float, bottleneck: str = "") -> gate.Side:
+    return gate.Side(name, "GPU", times, bottleneck=bottleneck)
+
+
+def compared(*pairs: tuple[gate.Side, gate.Side], gates: tuple[str, ...] = ()) -> gate.Comparison:
+    old, new = ({(pair[at].name,): pair[at] for pair in pairs} for at in (0, 1))
+    return gate.compare(old, new, gates=[gate.parse_gate(text) for text in gates])
+
+
+def test_each_finding_is_on_its_source_line(found: analyze.Analysis) -> None:
+    document = json.loads(sarif.analysis_document(found))
+    jsonschema.validate(document, SARIF)
+    (run,) = document["runs"]
+    first = run["results"][0]
+    launch = found.groups[0].median
+    place = launch.diagnosis.primary.locations[0]
+    physical = first["locations"][0]["physicalLocation"]
+    assert physical["region"]["startLine"] == place.line
+    assert physical["artifactLocation"]["uri"].endswith(place.file.rsplit("/", 1)[-1])
+    assert first["ruleId"] == launch.diagnosis.primary.bottleneck
+    assert {result["ruleId"] for result in run["results"]} == {
+        rule["id"] for rule in run["tool"]["driver"]["rules"]
+    }
+
+
+def test_a_source_file_is_found_in_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a b.cu").write_text("")
+    for path in ("/build/7/src/a b.cu", r"C:\build\src\a b.cu", "src/a b.cu"):
+        assert sarif.source_uri(path, tmp_path) == "src/a%20b.cu"
+    assert sarif.source_uri("/build/other.cu", tmp_path) == "file:///build/other.cu"
+    assert sarif.source_uri("../../src/a b.cu", tmp_path) == "../../src/a%20b.cu", "not looked for"
+
+
+def test_regressions_are_results(found: analyze.Analysis) -> None:
+    old = gate.sides_of(found)
+    key = next(iter(old))
+    slower = {key: replace(old[key], times_us=tuple(2 * time for time in old[key].times_us))}
+    gates = [gate.parse_gate("time>5%")]
+    for asked, level in ((gates, "error"), ([], "warning")):
+        document = json.loads(sarif.comparison_document(gate.compare(old, slower, gates=asked)))
+        jsonschema.validate(document, SARIF)
+        (result,) = document["runs"][0]["results"]
+        assert (result["ruleId"], result["level"]) == ("regression", level)
+        assert "(+100.0%)" in result["message"]["text"]
+        assert result["locations"][0]["physicalLocation"]["region"]["startLine"] > 0
+    same = json.loads(sarif.comparison_document(gate.compare(old, old, gates=gates)))
+    jsonschema.validate(same, SARIF)
+    assert same["runs"][0]["results"] == []
+
+
+SIDES = {
+    ("k", (1, 1, 1), (32, 1, 1)): side("k", 3.0, 1.0, 2.0),
+    ("k", (2, 1, 1), (32, 1, 1)): side("k", 5.0),
+    ("lost",): gate.Side("lost", "GPU", (1.0,), status="incomplete"),
+}
+
+
+def test_times_for_bencher() -> None:
+    document = json.loads(exports.bencher(exports.named(SIDES)))
+    jsonschema.validate(document, BENCHER)
+    assert document == {
+        "k grid 1x1x1 block 32x1x1": {
+            "latency": {"value": 2000.0, "lower_value": 1500.0, "upper_value": 2500.0}
+        },
+        "k grid 2x1x1 block 32x1x1": {"latency": {"value": 5000.0}},
+    }
+
+
+def test_times_for_github_action_benchmark() -> None:
+    document = json.loads(exports.benchmark_action(exports.named(SIDES)))
+    jsonschema.validate(document, ACTION)
+    assert document[0] == {
+        "name": "k grid 1x1x1 block 32x1x1", "unit": "us", "value": 2.0, "range": "± 1", "extra": "3 repeats on GPU"
+    }  # fmt: skip
+    assert "range" not in document[1]
+
+
+def test_times_for_asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_SHA", "0123abc")
+    document = json.loads(exports.asv(exports.named(SIDES)))
+    required = {
+        "version", "commit_hash", "env_name", "date", "params", "python", "requirements", "env_vars", "durations", "result_columns", "results"
+    }  # fmt: skip
+    assert set(document) == required
+    assert (document["version"], document["commit_hash"]) == (2, "0123abc")
+    rows = [
+        dict(zip(document["result_columns"], row, strict=True))
+        for row in document["results"].values()
+    ]
+    assert rows[0]["result"] == [pytest.approx(2e-6)]
+    assert rows[0]["samples"] == [pytest.approx([3e-6, 1e-6, 2e-6])]
+    assert [rows[0]["stats_repeat"], rows[0]["params"], len(rows)] == [[3], [], 2]
+
+
+def test_the_comment_names_what_moved_and_the_noise_last() -> None:
+    quiet = [100 + 0.1 * (at % 3) for at in range(10)]
+    pairs = (
+        (side("slow", *quiet), side("slow", *(1.2 * time for time in quiet))),
+        (side("same", *quiet), side("same", *quiet)),
+        (side("other", 5.0, bottleneck="old-one"), side("other", 5.0, bottleneck="new-one")),
+    )
+    text = markdown.markdown(answers.comment(compared(*pairs)))
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 2 + 1, "the heading, what moved, and the noise"
+    assert "slow" in rows[1]
+    assert "old-one → new-one" in rows[2].replace("\\", "")
+    assert "A/A" in rows[-1]
+    assert "up to" in rows[-1]
+    assert "`same`" not in text
+    assert "1 kernel did not move" in text
+    assert "No kernel moved" in markdown.markdown(answers.comment(compared(pairs[1])))
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_a_baseline_by_name(
+    report: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    new = str(report)
+    assert run("compare", "--baseline", "main", new) == 4
+    assert "there is no baseline 'main'" in capsys.readouterr().err
+    assert run("baseline", "save", "main", new) == 0
+    Path("main").write_text("a file of the same name is no baseline")
+    capsys.readouterr()
+    assert run("compare", "--baseline", "main", new, "--comment") == 0
+    assert capsys.readouterr().out.startswith("<!-- ncu-toolkit compare -->\n**2 kernels compared")
+    bad = "registers_per_thread>1"
+    assert run("compare", "--baseline", "main", new, "--fail-on", bad, "--comment") == EXIT_GATE
+    for wrong in (
+        ["--baseline", "main", new, new],
+        [new],
+        [new, new, "--comment", "--format", "json"],
+    ):
+        assert run("compare", *wrong) == EXIT_USAGE
+
+
+@pytest.mark.parametrize("form", ["sarif", "asv", "bencher", "github-action-benchmark"])
+def test_analyze_writes_it(form: str, report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("analyze", str(report), "--format", form) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_the_script_of_the_action_keeps_the_exit_code(tmp_path: Path) -> None:
+    """The comment is to be posted before the job fails: the code goes into the step's outputs."""
+    tool = tmp_path / "ncu-toolkit"
+    tool.write_text(
+        '#!/bin/sh\nprintf "%s|" "$@" >> said; echo >> said\n'
+        'while [ $# -gt 1 ]; do [ "$1" = --output ] && echo text > "$2"; shift; done\nexit 1\n'
+    )
+    tool.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "OLD": "a b", "NEW": "n", "KERNEL": "k.*",
+        "GATES": "time>2%\nregisters_per_thread>64\n", "GITHUB_OUTPUT": "out", "GITHUB_STEP_SUMMARY": "page",
+    }  # fmt: skip
+    script = Path(__file__).resolve().parents[2] / "ci" / "compare"
+    done = subprocess.run([script], cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == 0
+    found = (tmp_path / "out").read_text().splitlines()
+    assert found == ["code=1", "comment=ncu-comment.md", "sarif=ncu.sarif"]
+    assert (tmp_path / "page").read_text() == "text\n"
+    gates = "--kernel|k.*|--fail-on|time>2%|--fail-on|registers_per_thread>64|"
+    said = (tmp_path / "said").read_text()
+    assert said.count(f"compare|a b|n|{gates}") == said.count("\n") == 2
+    del environment["GITHUB_OUTPUT"]
+    assert subprocess.run([script], cwd=tmp_path, env=environment, check=False).returncode == 1
