@@ -34,6 +34,7 @@ import bottleneck_pages
 import click
 import recorded
 import watch_session
+from heldout import fit
 
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
@@ -144,7 +145,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     held = calibrated.read_text(encoding="utf-8")
     changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
     counted = calibration_tables(runs)
-    for name in ("summary", "cases"):
+    for name in ("summary", "cases", "intervals", "coverage"):
         held = between(held, name, counted[name])
     return {
         calibrated: held,
@@ -197,6 +198,8 @@ def calibration_tables(runs: list[Run]) -> dict[str, str]:
         "summary": views.markdown(views.SUMMARY, views.summary(views.scores(found))),
         "halves": views.markdown(views.SUMMARY, views.summary(halves)),
         "cases": views.markdown(views.HEADINGS, views.rows(found.outcomes), 5),
+        "intervals": views.markdown(fit.HEADINGS, fit.alternatives(fit.read())),
+        "coverage": views.markdown(fit.HEADINGS, fit.parts(fit.read())),
     }
 
 
@@ -714,7 +717,15 @@ STAMP = ROOT / ".cache" / "documents"
 def _state() -> str:
     """A digest of every file that the documents rest on, and of the documents."""
     state = hashlib.sha256()
-    for top in ("ncu_toolkit", "kernels", "docs", "benchmarks", "tests/recorded.py", "README.md"):
+    for top in (
+        "ncu_toolkit",
+        "kernels",
+        "docs",
+        "benchmarks",
+        "tests/recorded.py",
+        "tests/heldout/fit.py",
+        "README.md",
+    ):
         path = ROOT / top
         for each in [path] if path.is_file() else sorted(path.rglob("*")):
             if each.is_file() and each.suffix != ".pyc":

@@ -21,6 +21,7 @@ from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.model import Diagnosis
 
 #: A fix that saves less of the time proves nothing about its cause.
@@ -31,24 +32,7 @@ WHOLE: Final = 0.7
 ALARM: Final = 0.2
 #: Part of the peak of the busiest roll-up from which a fast side is at a roof.
 AT_ROOF: Final = 0.75
-#: The rule of two thresholds: part of the peak above which a roll-up is called the limit.
-BUSY: Final = 0.6
 _ROLL_UPS: Final = ("memory_throughput", "sm_throughput")
-_MEMORY: Final = frozenset(
-    (
-        *("dram-bandwidth", "l2-bandwidth", "l1-bandwidth", "uncoalesced-global-access"),
-        *("narrow-access", "atomic-contention", "missing-data-reuse", "shared-bank-conflict"),
-        *("local-memory-traffic", "constant-cache-divergence", "global-instruction-pressure"),
-        "shared-instruction-pressure",
-    )
-)
-_COMPUTE: Final = frozenset(
-    (
-        *("double-precision", "fp32-pipe", "tensor-pipe", "tensor-core-unused"),
-        *("instruction-throughput", "integer-arithmetic", "special-function-pressure"),
-        *("warp-divergence", "debug-build"),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -62,6 +46,8 @@ class Case:
     named: tuple[frozenset[str], ...]
     predicted: float
     achieved: float
+    interval: tuple[float, float] | None = None
+    """Between which parts of the time it expects the gain."""
 
     @property
     def rank(self) -> int | None:
@@ -124,13 +110,22 @@ def read(folder: Path, half: str) -> list[Recorded]:
     return found
 
 
-def _ours(pair: Recorded) -> tuple[list[frozenset[str]], float]:
+#: What a diagnostician says: causes by rank, the part of the time saved, and its interval.
+Said = tuple[list[frozenset[str]], float, tuple[float, float] | None]
+
+
+def _ours(pair: Recorded) -> Said:
     diagnosis = pair.sides["before"].diagnosis
-    saved = diagnosis.primary.saved * pair.share
-    return [frozenset((each.bottleneck,)) for each in diagnosis.findings], saved
+    first = diagnosis.primary
+    interval = None
+    if first.interval is not None:
+        low, high = ((1 - 1 / end) * pair.share for end in first.interval)
+        interval = low, high
+    named = [frozenset((each.bottleneck,)) for each in diagnosis.findings]
+    return named, first.saved * pair.share, interval
 
 
-def _ncu(pair: Recorded) -> tuple[list[frozenset[str]], float]:
+def _ncu(pair: Recorded) -> Said:
     profile = pair.sides["before"].profile
     messages = sorted(
         (
@@ -141,39 +136,41 @@ def _ncu(pair: Recorded) -> tuple[list[frozenset[str]], float]:
         key=lambda rule: -(rule.speedup or 0.0),
     )
     saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
-    return [frozenset(calibrate.ncu_means(message)) for message in messages], saved
+    return [frozenset(calibrate.ncu_means(message)) for message in messages], saved, None
 
 
-def _thresholds(pair: Recorded) -> tuple[list[frozenset[str]], float]:
-    """The rule of two thresholds: memory or compute at 60 % of peak or more, else latency. It
-    names a class and no gain; any cause of the class counts as named."""
+def _thresholds(pair: Recorded) -> Said:
+    """The rule of two thresholds names a class and no gain; any cause of the class counts as
+    named."""
     profile = pair.sides["before"].profile
-    if profile is None:
-        return [], 0.0
-    memory, compute = (profile.value(name) or 0.0 for name in _ROLL_UPS)
-    if max(memory, compute) < BUSY:
-        latency = frozenset(field.causes()) - _MEMORY - _COMPUTE
-        return [latency], 0.0
-    return [_MEMORY if memory >= compute else _COMPUTE], 0.0
+    found = calibrate.two_thresholds(profile) if profile is not None else None
+    if found is None:
+        return [], 0.0, None
+    return (
+        [frozenset(name for name, rule in load_rules().items() if found == rule.LIMIT)],
+        0.0,
+        None,
+    )
 
 
-RIVALS: Final[dict[str, Callable[[Recorded], tuple[list[frozenset[str]], float]]]] = {
+RIVALS: Final[dict[str, Callable[[Recorded], Said]]] = {
     "ncu-toolkit": _ours,
     "Nsight Compute's rules": _ncu,
     "two thresholds": _thresholds,
 }
 
 
-def cases(pairs: Iterable[Recorded], says: Callable[[Recorded], Any]) -> list[Case]:
+def cases(pairs: Iterable[Recorded], says: Callable[[Recorded], Said]) -> list[Case]:
     """What one diagnostician says of every pair that is not void."""
     found = []
     for pair in pairs:
         if pair.achieved < VOID:
             continue
-        named, saved = says(pair)
+        named, saved, interval = says(pair)
         wanted = frozenset((pair.label["cause"], *pair.label["also"]))
+        language = pair.about["language"]
         found.append(
-            Case(pair.name, pair.about["language"], wanted, tuple(named), saved, pair.achieved)
+            Case(pair.name, language, wanted, tuple(named), saved, pair.achieved, interval)
         )
     return found
 
@@ -188,30 +185,9 @@ def constant(given: Sequence[Case]) -> list[Case]:
     ]
 
 
-def skill(given: Sequence[Case]) -> float | None:
-    """1 - mean absolute error over that of the best constant gain; None where all gains agree."""
-    middle = statistics.median(case.achieved for case in given)
-    least = sum(abs(case.achieved - middle) for case in given)
-    return 1 - sum(case.error for case in given) / 100 / least if least else None
-
-
-def spearman(given: Sequence[Case]) -> float | None:
-    """Rank correlation of predicted and achieved gains, ties at their mean rank; None for fewer
-    than three cases or where either does not vary."""
-    if len(given) < 3:
-        return None
-    predicted = _ranks([c.predicted if c.rank == 1 else 0.0 for c in given])
-    try:
-        return statistics.correlation(predicted, _ranks([c.achieved for c in given]))
-    except statistics.StatisticsError:
-        return None
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(values)
-    return [
-        (order.index(value) + len(order) - 1 - order[::-1].index(value)) / 2 for value in values
-    ]
+def gains(given: Sequence[Case]) -> list[tuple[float, float]]:
+    """Predicted and achieved parts of the time saved; a cause that is not first predicts none."""
+    return [(case.predicted if case.rank == 1 else 0.0, case.achieved) for case in given]
 
 
 def _strict(pairs: Iterable[Recorded], case: Case) -> Case:
@@ -226,13 +202,18 @@ def row(who: str, given: Sequence[Case]) -> str:
     first = sum(case.rank == 1 for case in given)
     two = sum(case.rank in (1, 2) for case in given)
     errors = [case.error for case in given]
+    held = calibrate.covered(
+        [(case.interval, case.achieved) for case in given if case.interval and case.rank == 1]
+    )
+    skill, spearman = calibrate.skill(gains(given)), calibrate.spearman(gains(given))
 
     def number(value: float | None) -> str:
         return "–" if value is None else f"{value:.2f}"
 
     return (
-        f"| {who} | {n} | {first} ({first / n:.0%}) | {two} ({two / n:.0%}) | {number(skill(given))} | "
-        f"{number(spearman(given))} | {statistics.median(errors):.1f} | {max(errors):.1f} |"
+        f"| {who} | {n} | {first} ({first / n:.0%}) | {two} ({two / n:.0%}) | {number(skill)} | "
+        f"{number(spearman)} | {'–' if held is None else f'{held:.0%}'} | "
+        f"{statistics.median(errors):.1f} | {max(errors):.1f} |"
     )
 
 
@@ -264,8 +245,8 @@ def document(pairs: Sequence[Recorded], *, every: bool) -> str:
     """The table in Markdown; with `every`, each case as well."""
     ours = cases(pairs, _ours)
     lines = [
-        "| who | pairs | first | first two | skill | Spearman | median error (points) | worst |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| who | pairs | first | first two | skill | Spearman | in the 80% interval | median error (points) | worst |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
         *(row(who, cases(pairs, says)) for who, says in RIVALS.items()),
         row("best constant", constant(ours)),
         row("ncu-toolkit, without alternates", [_strict(pairs, case) for case in ours]),

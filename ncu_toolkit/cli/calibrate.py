@@ -24,10 +24,11 @@ FORMATS = ("text", "markdown", "json")
     "--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held."
 )
 def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
-    """Compare predicted gains with achieved ones, ours and Nsight Compute's.
+    """Compare predicted gains with achieved ones, ours and its rivals'.
 
     For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name
-    it, and predict the time that goes. RUNS are folders of runs; without any, the recordings in the
+    it, and predict the time that goes. The last table also scores Nsight Compute's rules, the rule of
+    two thresholds (60% of peak) and the best constant. RUNS are folders of runs; without any, the recordings in the
     package are taken."""
     from ncu_toolkit.render import calibration as views
 

@@ -1,5 +1,6 @@
 """How good the diagnosis is: each pair of a slow kernel and the one that removes its cause,
-predicted and achieved, and the same for Nsight Compute's rules.
+predicted and achieved, and the same for Nsight Compute's rules, for the field's rule of two
+thresholds and for the best constant.
 
 The slow kernel's profile alone must name the cause that the fast one's header declares, and predict
 the time that goes. Scored are steps that save time at their family's largest recorded size: headers
@@ -18,7 +19,9 @@ from typing import Protocol
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules._support import BUSY
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.metrics.registry import GROUPS
 from ncu_toolkit.model import Diagnosis, Profile, RuleMessage
 from ncu_toolkit.model.run import Run
 
@@ -75,6 +78,10 @@ class Guess:
     named: tuple[str, ...]
     rank: int | None
     saved: float | None
+    interval: tuple[float, float] | None = None
+    """Between which parts of the time it expects `saved`, where the declared cause is its verdict."""
+    diagnosis: Diagnosis | None = None
+    """Ours, of the launch that was judged."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Outcome:
     ours: Guess
     ncu: Guess | None
     """None where the recording holds no results of Nsight Compute's rules for this kernel."""
+    thresholds: Guess | None = None
+    """Of the rule of two thresholds; None where the recording lacks one of the two figures."""
     largest: bool = True
     """Whether this is the largest size recorded for the family."""
     ranked: bool = True
@@ -109,6 +118,12 @@ class Score:
     first_two: int
     median_error: float | None
     worst_error: float | None
+    skill: float | None = None
+    spearman: float | None = None
+    coverage: float | None = None
+    """The part (0-1) of the cases with an interval whose achieved gain lies in it."""
+    width: float | None = None
+    """Geometric mean of an interval's upper over its lower end, as factors."""
 
 
 @dataclass(frozen=True)
@@ -116,17 +131,22 @@ class Calibration:
     outcomes: tuple[Outcome, ...]
     ours: Score
     ncu: Score
+    thresholds: Score
+    constant: Score
 
     def as_json(self) -> dict[str, object]:
         """Plain data for CI."""
         return {
             "ours": vars(self.ours),
             "ncu": vars(self.ncu),
+            "thresholds": vars(self.thresholds),
+            "constant": vars(self.constant),
             "cases": [
                 {
                     "family": o.pair.family, "before": o.pair.before, "after": o.pair.after, "size": o.pair.size, "dtype": o.pair.dtype,
                     "cause": o.pair.cause, "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts, "ranked": o.ranked,
                     "rank": o.ours.rank, "named": list(o.ours.named), "predicted": o.ours.saved,
+                    "interval": list(o.ours.interval) if o.ours.interval else None,
                     "ncu_rank": o.ncu.rank if o.ncu else None, "ncu_named": list(o.ncu.named) if o.ncu else [],
                     "ncu_predicted": o.ncu.saved if o.ncu else None,
                 }
@@ -137,12 +157,16 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Reach:
-    """The least accuracy that the gate accepts: parts of the ranked cases, and points of time saved."""
+    """The least accuracy that the gate accepts: parts of the ranked cases, points of time saved, and
+    the part of the intervals that hold what was achieved, which may not be had by wide ones."""
 
     first: float = 0.95
     first_two: float = 1.0
     median_error: float = 10.0
     worst_error: float = 35.0
+    skill: float = 0.5
+    coverage: float = 0.75
+    width: float = 3.0
 
     def shortfalls(self, found: Score) -> list[str]:
         """What `found` misses, in words; a score without cases misses everything."""
@@ -151,6 +175,8 @@ class Reach:
             or not found.ranked
             or found.median_error is None
             or found.worst_error is None
+            or found.coverage is None
+            or found.width is None
         ):
             return ["no case could be scored"]
         missed = []
@@ -169,6 +195,16 @@ class Reach:
         if found.worst_error > self.worst_error:
             missed.append(
                 f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are allowed"
+            )
+        if found.skill is not None and found.skill < self.skill:
+            missed.append(f"the skill is {found.skill:.2f}, {self.skill:.2f} is required")
+        if found.coverage < self.coverage:
+            missed.append(
+                f"the intervals hold {found.coverage:.0%} of the gains, {self.coverage:.0%} are required"
+            )
+        if found.width > self.width:
+            missed.append(
+                f"their ends are a factor of {found.width:.2f} apart in the mean, {self.width:.2f} is allowed"
             )
         return missed
 
@@ -239,11 +275,20 @@ def _event_time(run: Run, profile: Profile) -> float | None:
 def calibrate(
     cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose
 ) -> Calibration:
-    """Score every pair, ours and Nsight Compute's."""
+    """Score every pair, ours and its rivals'."""
     outcomes = _placed(
-        [Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair)) for pair in cases]
+        [
+            Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair), threshold_guess(pair))
+            for pair in cases
+        ]
     )
-    return Calibration(outcomes, score(outcomes), score(outcomes, theirs=True))
+    return Calibration(
+        outcomes,
+        score(outcomes),
+        score(outcomes, theirs=True),
+        _score([(o, o.thresholds) for o in outcomes]),
+        _score(list(zip(outcomes, _constant(outcomes), strict=True))),
+    )
 
 
 def _placed(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
@@ -266,12 +311,15 @@ def _left(pair: Pair) -> tuple[str, str, str, str]:
 
 def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
     """Ours, or Nsight Compute's over those cases whose recording holds its rules' results."""
-    found = [
-        (outcome, outcome.ncu if theirs else outcome.ours) for outcome in outcomes if outcome.counts
-    ]
-    scored = [(outcome, guess) for outcome, guess in found if guess is not None]
+    return _score([(o, o.ncu if theirs else o.ours) for o in outcomes])
+
+
+def _score(found: Iterable[tuple[Outcome, Guess | None]]) -> Score:
+    scored = [(o, guess) for o, guess in found if guess is not None and o.counts]
     errors = [outcome.error(guess) for outcome, guess in scored]
     ranks = [guess.rank for outcome, guess in scored if outcome.ranked]
+    gains = [(guess.saved or 0.0, outcome.pair.achieved) for outcome, guess in scored]
+    bounds = [(guess.interval, o.pair.achieved) for o, guess in scored if guess.interval]
     return Score(
         len(scored),
         len(ranks),
@@ -279,7 +327,56 @@ def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
         sum(rank in (1, 2) for rank in ranks),
         statistics.median(errors) if errors else None,
         max(errors) if errors else None,
+        skill(gains),
+        spearman(gains),
+        covered(bounds),
+        width(bounds),
     )
+
+
+def skill(gains: Sequence[tuple[float, float]]) -> float | None:
+    """1 - mean absolute error of (predicted, achieved) over that of the best constant, the median of
+    what was achieved; None where all of it agrees."""
+    if not gains:
+        return None
+    middle = statistics.median(achieved for _, achieved in gains)
+    least = sum(abs(achieved - middle) for _, achieved in gains)
+    missed = sum(abs(predicted - achieved) for predicted, achieved in gains)
+    return 1 - missed / least if least else None
+
+
+def spearman(gains: Sequence[tuple[float, float]]) -> float | None:
+    """Rank correlation of (predicted, achieved), ties at their mean rank; None for fewer than three
+    or where either does not vary."""
+    if len(gains) < 3:
+        return None
+    predicted, achieved = zip(*gains, strict=True)
+    try:
+        return statistics.correlation(_ranks(predicted), _ranks(achieved))
+    except statistics.StatisticsError:
+        return None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(values)
+    return [
+        (order.index(value) + len(order) - 1 - order[::-1].index(value)) / 2 for value in values
+    ]
+
+
+def covered(bounds: Sequence[tuple[tuple[float, float], float]]) -> float | None:
+    """The part of (interval, achieved) whose achieved part of the time lies in the interval; None
+    without any."""
+    if not bounds:
+        return None
+    return sum(low <= achieved <= high for (low, high), achieved in bounds) / len(bounds)
+
+
+def width(bounds: Sequence[tuple[tuple[float, float], float]]) -> float | None:
+    """Geometric mean of the upper over the lower end of intervals, as factors; None without any."""
+    if not bounds:
+        return None
+    return statistics.geometric_mean((1 - low) / (1 - high) for (low, high), _ in bounds)
 
 
 def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Guess:
@@ -290,14 +387,19 @@ def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) 
     ]
     longest = max(range(len(durations)), key=durations.__getitem__)
     part = durations[longest] / sum(durations) if sum(durations) else 1.0
-    findings = diagnosed(pair.profiles[longest]).findings
+    diagnosis = diagnosed(pair.profiles[longest])
+    findings = diagnosis.findings
     named = tuple(finding.bottleneck for finding in findings)
     if pair.cause not in named:
-        return Guess(named, None, None)
+        return Guess(named, None, None, diagnosis=diagnosis)
     rank = named.index(pair.cause)
     found = findings[rank]
     saved = None if found.speedup is None else of_all(pair.cause, found.saved, part)
-    return Guess(named, rank + 1, saved)
+    interval = None
+    if found.interval is not None and not rank:
+        low, high = (of_all(pair.cause, 1 - 1 / end, part) for end in found.interval)
+        interval = low, high
+    return Guess(named, rank + 1, saved, interval, diagnosis)
 
 
 def ncu_means(message: RuleMessage) -> tuple[str, ...]:
@@ -331,3 +433,44 @@ def ncu_guess(pair: Pair) -> Guess | None:
         if pair.cause in meanings:
             return Guess(words, rank, (message.speedup or 0.0) / 100)
     return Guess(words, None, None)
+
+
+def two_thresholds(profile: Profile) -> str | None:
+    """The class (`Rule.LIMIT`) by memory and compute throughput, the speed-of-light figures: the
+    higher one from 60% on, else latency. None where either was not collected.
+
+    Our own sections leave out the SM's roll-up: there it is the busiest of the issue slots and the
+    pipes, which it is made of, over active cycles."""
+    memory, compute = profile.value("memory_throughput"), profile.value("sm_throughput")
+    if compute is None:
+        pipes = [each.name for each in GROUPS["pipes"] if each.name.endswith("_pipe_active")]
+        loads = [
+            profile.value(name)
+            for name in ("issue_active", *pipes)
+            if not name.startswith("l1_")  # of the memory system
+        ]
+        compute = max((load for load in loads if load is not None), default=None)
+    if memory is None or compute is None:
+        return None
+    if max(memory, compute) < BUSY.value:
+        return "latency"
+    return "memory" if memory >= compute else "compute"
+
+
+def threshold_guess(pair: Pair) -> Guess | None:
+    """The class that two thresholds name: any cause of it counts as named. They estimate no gain."""
+    found = two_thresholds(max(pair.profiles, key=lambda profile: profile.duration_us or 0.0))
+    if found is None:
+        return None
+    return Guess((found,), 1 if found == load_rules()[pair.cause].LIMIT else None, None)
+
+
+def _constant(outcomes: Sequence[Outcome]) -> list[Guess]:
+    """The same answer for every case, with the outcomes in view: the cause that is right most often
+    and the median gain."""
+    counted = [outcome.pair for outcome in outcomes if outcome.counts]
+    if not counted:
+        return [Guess((), None, None) for _ in outcomes]
+    best = statistics.mode(pair.cause for pair in counted)
+    middle = statistics.median(pair.achieved for pair in counted)
+    return [Guess((best,), 1 if o.pair.cause == best else None, middle) for o in outcomes]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, needs, time_model
+from ncu_toolkit.diagnosis import figures, intervals, needs, time_model
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, unknown
 from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
 from ncu_toolkit.diagnosis.rules._support import (
@@ -72,7 +72,8 @@ def diagnose(profile: Profile) -> Diagnosis:
     findings = _headed(ranked(findings), profile, model)
     return Diagnosis(
         tuple(
-            _questioned(needs.assumed(profile, _stated(finding)), profile) for finding in findings
+            _questioned(needs.assumed(profile, _bounded(_stated(finding), model)), profile)
+            for finding in findings
         ),
         tuple(each for each in considered if each.bottleneck != findings[0].bottleneck),
         model.bounds_us(),
@@ -135,6 +136,12 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
     if not name or not left[name]:
         return None
     return Headroom(max(1.0, model.cycles / left[name]), name, RESOURCES[name][2])
+
+
+def _bounded(finding: Finding, model: TimeModel) -> Finding:
+    """A finding with the interval of its gain, which ends at the next roof."""
+    room = _headroom(finding, model)
+    return replace(finding, interval=intervals.around(finding, room.factor if room else None))
 
 
 def _weight(finding: Finding) -> float:

@@ -25,6 +25,7 @@ from ncu_toolkit.explain.card import (
     State,
     Wait,
     factor_text,
+    range_text,
     whole_percent,
 )
 from ncu_toolkit.metrics.registry import GROUPS
@@ -82,6 +83,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     speedup = finite(finding.speedup)
     factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
     slow = state == "slow"
+    interval = finding.interval if slow and factor else None
     return Card(
         kernel=visible(short_name(launch.function or launch.kernel), NAME),
         time_us=profile.duration_us,
@@ -90,8 +92,9 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         state=state,
         bottleneck=visible(finding.bottleneck),
         title=_title(state, finding),
-        gain=_gain(state, factor),
+        gain=_gain(state, factor, interval),
         factor=factor,
+        interval=interval,
         confidence=finding.confidence,
         summary=sentences(finding.summary),
         bars=bars,
@@ -159,16 +162,15 @@ def _title(state: State, finding: Finding) -> str:
     return f"At the {unit if unit[1:2] != unit[1:2].lower() or unit[1:2].isdigit() else unit.lower()} roof"
 
 
-def _gain(state: State, factor: float | None) -> str:
+def _gain(state: State, factor: float | None, interval: tuple[float, float] | None) -> str:
     if state == "roof":
         return f"about {factor_text(factor)} left" if factor else "nothing left to gain"
     if state in ("unknown", "incomplete"):
         return "no estimate"
-    return (
-        f"about {factor_text(factor)} faster, this cause alone"
-        if factor
-        else "faster, gain not known"
-    )
+    if not factor:
+        return "faster, gain not known"
+    between = f" ({range_text(interval)})" if interval else ""
+    return f"about {factor_text(factor)} faster{between}, this cause alone"
 
 
 def _shape(profile: Profile) -> str:

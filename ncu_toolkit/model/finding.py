@@ -77,6 +77,9 @@ class Finding:
     weight: float = 0.0
     """What it is ranked by where there is no figure: the most time saved (0-1) that nothing
     collected rules out. Not to be shown."""
+    interval: tuple[float, float] | None = None
+    """Factors (>= 1) between which the gain fell in 80% of the cases on record, around `speedup`
+    (diagnosis/intervals.py); None without a figure, and at a roof."""
 
     @property
     def saved(self) -> float:

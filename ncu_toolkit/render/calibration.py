@@ -52,6 +52,10 @@ SUMMARY: Final = (
     "among first two",
     "median error, points",
     "worst error, points",
+    "skill",
+    "Spearman",
+    "in the 80% interval",
+    "interval's width",
 )
 
 
@@ -61,9 +65,14 @@ def summary(scores: Iterable[tuple[str, Score]]) -> list[tuple[str, ...]]:
         (
             name, str(s.cases), str(s.ranked), _part(s.first, s.ranked), _part(s.first_two, s.ranked),
             "" if s.median_error is None else f"{s.median_error:.1f}", "" if s.worst_error is None else f"{s.worst_error:.1f}",
+            _number(s.skill), _number(s.spearman), "" if s.coverage is None else f"{s.coverage:.0%}", "" if s.width is None else f"{s.width:.2f}×",
         )
         for name, s in scores
     ]  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _part(number: int, of: int) -> str:
@@ -71,7 +80,12 @@ def _part(number: int, of: int) -> str:
 
 
 def scores(found: Calibration) -> list[tuple[str, Score]]:
-    return [("ncu-toolkit", found.ours), ("Nsight Compute", found.ncu)]
+    return [
+        ("ncu-toolkit", found.ours),
+        ("Nsight Compute", found.ncu),
+        ("two thresholds", found.thresholds),
+        ("best constant", found.constant),
+    ]
 
 
 def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]], left: int = 1) -> str:

@@ -199,6 +199,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "good": finding.good,
         "predicted_speedup": finite(finding.speedup),
+        "interval": list(finding.interval) if finding.interval else None,
         "arithmetic": [visible(line) for line in finding.arithmetic],
         "advice": [visible(line) for line in finding.advice],
         "look_for": visible(finding.look_for),

@@ -393,6 +393,7 @@ def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
             "confidence": f.confidence,
             "good": f.good,
             "predicted_speedup": f.speedup,
+            "interval": list(f.interval) if f.interval else None,
             "arithmetic": [visible(line) for line in f.arithmetic],
             "advice": [visible(line) for line in f.advice],
             "evidence": [

@@ -270,13 +270,19 @@ def _head(card: Card, width: int) -> Iterator[Text]:
 
 def _verdict(card: Card, width: int) -> Iterator[Text]:
     title = Text(card.title, style=f"bold {_STYLES[TONES[card.state]]}")
-    gain = Text(card.gain, style="bold") + Text(f" · {card.sureness}", style="dim")
+    gain = _gain(card, card.gain)
+    if gain.cell_len > width:
+        gain = _gain(card, card.point)
     space = width - title.cell_len - gain.cell_len
     if space >= 2:
         yield title + Text(" " * space) + gain
     else:
         yield from _wrapped(title, width)
         yield from _wrapped(gain, width)
+
+
+def _gain(card: Card, words: str) -> Text:
+    return Text(words, style="bold") + Text(f" · {card.sureness}", style="dim")
 
 
 def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:

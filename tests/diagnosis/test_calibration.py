@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 import recorded
 from click.testing import CliRunner
+from heldout import fit
 
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import GateFailed
@@ -116,14 +117,44 @@ def test_scores_add_up() -> None:
     assert found.worst_error == pytest.approx(50.0)
 
 
+def test_statistics() -> None:
+    gains = [(0.1, 0.2), (0.5, 0.4), (0.9, 0.9)]
+    assert calibrate.skill(gains) == pytest.approx(1 - 0.2 / 0.7)
+    assert calibrate.spearman(gains) == pytest.approx(1.0)
+    assert calibrate.spearman([(0.5, each) for _, each in gains]) is None
+    assert calibrate.skill([(0.1, 0.5)]) is None
+    bounds = [((0.0, 0.5), 0.5), ((0.5, 0.75), 0.2)]
+    assert calibrate.covered(bounds) == 0.5
+    assert calibrate.width(bounds) == pytest.approx(2.0)
+    assert (calibrate.covered([]), calibrate.width([])) == (None, None)
+
+
+def test_rivals_are_scored_on_the_same_cases() -> None:
+    found = calibration()
+    assert found.ours.cases == found.constant.cases == found.thresholds.cases
+    assert found.constant.skill == pytest.approx(0.0)
+    assert found.constant.spearman is None
+    assert found.thresholds.first > found.constant.first
+    assert found.ours.skill is not None
+    assert found.ours.skill > max(found.thresholds.skill or 0.0, found.ncu.skill or 0.0)
+
+
+def test_cases_on_record_are_current() -> None:
+    """Those of the recordings; test_heldout.py has the others."""
+    report = "h200"
+    held = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == report]
+    assert fit.of_ladders(report, calibration().outcomes) == held, "run tests/heldout/fit.py"
+
+
 def test_a_step_that_gains_nothing_proves_nothing() -> None:
     assert calibrate.score([_outcome(1, 0.5, achieved=0.01)]).cases == 0
 
 
 def test_shortfalls_are_named() -> None:
-    assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == []
-    missed = Reach().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0))
-    assert len(missed) == 4
+    assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0, 0.6, 0.8, 0.8, 2.0)) == []
+    missed = Reach().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.1))
+    assert len(missed) == 7
+    assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == ["no case could be scored"]
     assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be scored"]
 
 

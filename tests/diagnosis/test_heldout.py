@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import recorded
 import test_recordings
-from heldout import score
+from heldout import fit, score
 from heldout.score import RECORDINGS, SLOW, Case, Recording, Truth
 
 from ncu_toolkit.diagnosis import calibrate
@@ -66,6 +66,9 @@ def test_figures_are_held(recording: Recording) -> None:
     cases = score.our_cases(truths, times, found)
     figures = score.score(cases)
     assert not differs(figures, recording.held), explained(figures, recording.held, cases)
+    made = fit.of_set(recording)
+    kept = [e for e in fit.read() if f"{e.source}/{e.report}" == f"heldout/{recording.label}"]
+    assert made == kept, "run tests/heldout/fit.py"
     if recording.theirs is not None:
         cases = score.their_cases(truths, times, found)
         figures = score.score(cases)
@@ -188,7 +191,10 @@ def test_ladders_on_another_gpu_are_held() -> None:
     steps = [rung for family in load_families().values() for rung in family.rungs]
     runs = [recorded.run_of(folder) for folder in LADDERS]
     assert {run.device.name for run in runs if run.device} == {"NVIDIA H100 80GB HBM3"}
-    found = calibrate.calibrate(calibrate.pairs(runs, steps)).ours
+    calibration = calibrate.calibrate(calibrate.pairs(runs, steps))
+    found = calibration.ours
+    kept = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == "h100"]
+    assert fit.of_ladders("h100", calibration.outcomes) == kept, "run tests/heldout/fit.py"
     assert not differs(found, Score(42, 42, 38, 41, 5.8, 31.2)), found
     text = " ".join((recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8").split())
     assert (

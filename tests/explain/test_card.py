@@ -150,6 +150,21 @@ def test_a_verdict_about_memory_names_the_load_that_warps_wait_for() -> None:
         ({"speedup": 1.6}, "about 1.6× faster, this cause alone", 1.6),
         ({"speedup": 1.04}, "about 1.04× faster, this cause alone", 1.04),
         ({"speedup": 12.4}, "about 12× faster, this cause alone", 12.4),
+        (
+            {"speedup": 1.6, "interval": (1.42, 2.1)},
+            "about 1.6× faster (1.4–2.1×), this cause alone",
+            1.6,
+        ),
+        (
+            {"speedup": 1.06, "interval": (1.0, 13.4)},
+            "about 1.06× faster (1–13×), this cause alone",
+            1.06,
+        ),
+        (
+            {"speedup": 1.6, "interval": (1.61, 1.62)},
+            "about 1.6× faster (1.6×), this cause alone",
+            1.6,
+        ),
         ({"speedup": 1.0}, "faster, gain not known", None),
         ({"speedup": None}, "faster, gain not known", None),
         ({"speedup": float("inf")}, "faster, gain not known", None),
@@ -161,9 +176,30 @@ def test_the_gain_is_in_words_on_every_output(
     value = shown(finding(**changes))
     assert (value.gain, value.factor) == (gain, factor)
     for text in every_writer(value):
-        assert gain in " ".join(text.replace("\\u00d7", "×").split())
+        words = " ".join(_unescaped(text).split())
+        narrow = max(map(len, text.splitlines())) <= 60
+        assert gain in words or (narrow and value.point in words)
         assert "≤" not in text
         assert "at most" not in text
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\u00d7", "×").replace("\\u2013", "–")
+
+
+def test_the_interval_goes_before_the_gain_does() -> None:
+    value = shown(finding(interval=(1.4, 2.1)))
+    whole, cut = "about 1.6× faster (1.4–2.1×), this cause alone", "about 1.6× faster, this cause"
+    assert [whole in plain_text(value, width) for width in (140, 80, 66, 60, 40)] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+    assert cut in plain_text(value, 60)
+    assert "about 1.6× faster" in plain_text(value, 40)
+    assert "1.6x faster (1.4-2.1x), this" in in_terminal(value, 80, "ascii")
+    assert documents.card(value)["interval"] == (1.4, 2.1)
+    left = shown(finding("tensor-pipe", good=True, speedup=1.3, interval=(1.1, 2.0)))
+    assert (left.gain, left.interval) == ("about 1.3× left", None)
 
 
 def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:

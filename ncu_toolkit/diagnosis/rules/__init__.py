@@ -76,6 +76,9 @@ class Rule(Protocol):
     """Whether the launch's shape and the SMs' times tell it, without what warps wait for."""
     WHOLE_JOB: bool = False
     """Whether its saving is of all launches that share a job, not of the launch that has it."""
+    LIMIT: Literal["memory", "compute", "latency"] = "latency"
+    """The class that a rule of two thresholds can tell: a busy memory system, busy arithmetic, or
+    neither."""
     CODE_RANK: int = 99
     """Place of its finding in code among those of the same certainty."""
     __doc__: str | None
@@ -99,8 +102,8 @@ class Rule(Protocol):
 
 
 _DECLARED: Final = (
-    "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "WHOLE_JOB", "CODE_RANK",
-    "specificity", "in_code", "open_in_code",
+    "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "WHOLE_JOB", "LIMIT",
+    "CODE_RANK", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 
 

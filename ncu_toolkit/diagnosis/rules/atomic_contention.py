@@ -56,6 +56,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("stalls", "l2_atomic_unit_active", "l2_reduction_sectors", "l2_atomic_sectors")
 NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))

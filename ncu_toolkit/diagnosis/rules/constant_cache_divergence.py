@@ -55,6 +55,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
+LIMIT: Final = "memory"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("cycles_per_constant_load", "stalls", "constant_cache_active")
 NCU: Final = (("CPIStall", "imc miss"),)

@@ -40,6 +40,7 @@ from ncu_toolkit.sass import attribution
 
 ID: Final = "debug-build"
 TITLE: Final = "Debug build"
+LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ()
 MOVES: Final = Threshold(

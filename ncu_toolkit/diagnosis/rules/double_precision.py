@@ -59,6 +59,7 @@ from ncu_toolkit.sass.cost import unit_cycles
 
 ID: Final = "double-precision"
 TITLE: Final = "Double precision"
+LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fp64_pipe_active", "xu_pipe_active", "stalls")
 NCU: Final = (

@@ -52,6 +52,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
+LIMIT: Final = "memory"
 REQUIRES: Final = ()
 OPTIONAL: Final = (
     "dram_utilization", "dram_bus_active", "dram_bytes", "lane_bytes", "global_sector_excess",

@@ -54,6 +54,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
+LIMIT: Final = "compute"
 VENDOR: Final = Threshold(
     0.9 * 0.78,
     "nine tenths of the 78% of peak that the vendor's FP32 matrix product reaches on an H200",

@@ -55,6 +55,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "global-instruction-pressure"
 TITLE: Final = "Global-memory instruction pressure"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "global_sector_excess", "lsu_pipe_active")
 NCU: Final = (("CPIStall", "lg throttle"),)

@@ -37,6 +37,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "instruction-throughput"
 TITLE: Final = "Instruction throughput"
+LIMIT: Final = "compute"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
 COUNTERS: Final = {

@@ -61,6 +61,7 @@ from ncu_toolkit.sass import attribution
 
 ID: Final = "integer-arithmetic"
 TITLE: Final = "Integer arithmetic"
+LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "stalls")
 NCU: Final = (("CPIStall", "math pipe throttle"),)

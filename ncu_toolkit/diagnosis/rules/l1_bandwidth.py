@@ -48,6 +48,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
+LIMIT: Final = "memory"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l1_throughput")
 ROOF: Final = Roof("L1 and shared-memory bandwidth", "", "bytes")

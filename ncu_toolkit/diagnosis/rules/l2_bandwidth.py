@@ -48,6 +48,7 @@ from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
+LIMIT: Final = "memory"
 REQUIRES: Final = ()
 OPTIONAL: Final = (
     "l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes",

@@ -51,6 +51,7 @@ from ncu_toolkit.sass.opcodes import LOCAL
 
 ID: Final = "local-memory-traffic"
 TITLE: Final = "Local-memory traffic"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("local_sectors",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_load_sectors")
 NCU: Final = (

@@ -71,6 +71,7 @@ from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
 ID: Final = "missing-data-reuse"
 TITLE: Final = "Missing data reuse"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("load_reuse",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate", "l1_fill_sectors")
 NCU: Final = (("CPIStall", "long scoreboard"),)

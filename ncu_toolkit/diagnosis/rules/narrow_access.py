@@ -72,6 +72,7 @@ from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
 
 ID: Final = "narrow-access"
 TITLE: Final = "Narrow memory accesses"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
 NCU: Final = (("MemoryCacheAccessPattern", ""), ("CPIStall", "long scoreboard"))

@@ -55,6 +55,7 @@ from ncu_toolkit.sass import attribution
 
 ID: Final = "shared-bank-conflict"
 TITLE: Final = "Shared-memory bank conflicts"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("shared_conflict_excess",)
 OPTIONAL: Final = ("stalls", "l1_data_pipe_active", "shared_wavefronts")
 NCU: Final = (

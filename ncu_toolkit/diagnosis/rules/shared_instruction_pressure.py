@@ -69,6 +69,7 @@ from ncu_toolkit.sass.cost import NEVER
 
 ID: Final = "shared-instruction-pressure"
 TITLE: Final = "Shared-memory instruction pressure"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "shared_conflict_excess", "lsu_pipe_active")
 NCU: Final = (("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"))

@@ -61,6 +61,7 @@ from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
 TITLE: Final = "Special-function pressure"
+LIMIT: Final = "compute"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("xu_pipe_active", "stalls", "opcodes")
 NCU: Final = (

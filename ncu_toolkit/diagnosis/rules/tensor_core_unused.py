@@ -56,6 +56,7 @@ from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-core-unused"
 TITLE: Final = "Tensor cores unused"
+LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fma_pipe_active", "dram_bytes", "stalls")
 NCU: Final = (("CPIStall", "math pipe throttle"),)

@@ -39,6 +39,7 @@ from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-pipe"
 TITLE: Final = "Tensor pipe"
+LIMIT: Final = "compute"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("tensor_pipe_active", "hmma_pipe_active", "opcodes")
 NCU: Final = (("HighPipeUtilization", "tensor"),)

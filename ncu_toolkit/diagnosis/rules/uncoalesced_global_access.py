@@ -58,6 +58,7 @@ from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "uncoalesced-global-access"
 TITLE: Final = "Uncoalesced global access"
+LIMIT: Final = "memory"
 REQUIRES: Final = ("global_sector_excess",)
 OPTIONAL: Final = ("l1_tag_excess", "lane_bytes", "dram_bytes", "stalls")
 NCU: Final = (

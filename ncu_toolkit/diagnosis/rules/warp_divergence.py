@@ -40,6 +40,7 @@ from ncu_toolkit.model import Finding, Instruction, NoFinding, Profile
 
 ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
+LIMIT: Final = "compute"
 REQUIRES: Final = ("lanes_per_instruction",)
 OPTIONAL: Final = ("lanes_predicated_on", "issue_active", "stalls")
 NCU: Final = (("ThreadDivergence", ""),)

@@ -42,4 +42,6 @@ def make(variant, length):
     return Work(run, total.numpy)
 
 
-PAIR = Pair(inputs, make, Launch("energy_"), tolerance=1e-2)  # a float sum of millions of terms in another order
+PAIR = Pair(
+    inputs, make, Launch("energy_"), tolerance=1e-2
+)  # a float sum of millions of terms in another order

@@ -1,0 +1,116 @@
+"""Intervals of gains: what was fitted is current and covers sets left out, and no interval leaves
+its bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from heldout import fit
+
+from benchmarks.field import scoring
+from ncu_toolkit.diagnosis import intervals
+from ncu_toolkit.diagnosis.intervals import Band, Intervals, Residual
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.model import Finding, codec
+
+CASES = fit.read()
+
+
+def test_the_file_in_the_package_is_current() -> None:
+    assert fit.FITTED.read_text(encoding="utf-8") == fit.fitted(CASES), "run tests/heldout/fit.py"
+
+
+@pytest.mark.parametrize("part", ["", "heldout/"])
+def test_intervals_cover_sets_left_out(part: str) -> None:
+    found = [pair for pair in intervals.left_out(CASES) if pair[0].source.startswith(part)]
+    covered = intervals.coverage(found)
+    assert covered.cases > 80
+    assert 0.75 <= covered.inside <= 0.85
+    assert min(covered.below, covered.above) > 0.03, "both ends are needed"
+    assert covered.width < 2.5
+
+
+def test_no_case_of_a_set_helps_to_bound_it() -> None:
+    source = "heldout/two"
+    changed = [replace(e, achieved=999.0) if e.source == source else e for e in CASES]
+    one, other = (
+        [ends for each, ends in intervals.left_out(cases) if each.source == source]
+        for cases in (CASES, changed)
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize("speedup", [1.01, 1.6, 12.0, 400.0])
+@pytest.mark.parametrize("roof", [None, 1.0, 1.7, 50.0])
+def test_an_interval_stays_within_its_bounds(speedup: float, roof: float | None) -> None:
+    for rule in load_rules():
+        low, high = intervals.shipped().around(rule, speedup, roof)
+        assert 1 <= low <= speedup <= high
+        assert roof is None or high <= max(roof, speedup)
+
+
+def test_a_rule_without_cases_has_the_band_of_all() -> None:
+    found = Intervals(Band(-0.1, 0.2, 50), {"x": Band(0.0, 0.1, 9)})
+    assert found.around("unheard-of", math.e, None) == pytest.approx((math.exp(0.8), math.exp(1.4)))
+    assert found.around("x", math.e, None) == pytest.approx((math.e, math.exp(1.2)))
+
+
+def case(rule: str, achieved: float, name: str, source: str = "heldout/one") -> Residual:
+    return Residual(source, "h200", name, rule, "high", "stalls", math.e, math.exp(achieved), None)
+
+
+def test_few_cases_are_drawn_towards_all() -> None:
+    """One case far off moves a rule's band a little, many move it whole; a recording more moves
+    nothing."""
+    others = [case("y", 1 + n / 100, f"y{n}") for n in range(-50, 51)]
+    far = [case("x", 3.0, f"x{n}") for n in range(200)]
+    alone, many = (intervals.fit([*others, *far[:n]]).rules["x"] for n in (1, 200))
+    assert alone.high < 0.5
+    assert many.high == pytest.approx(1.0)
+    again = replace(far[0], report="h100")
+    assert intervals.fit([*others, far[0], again]) == intervals.fit([*others, far[0]])
+
+
+def test_a_ladders_cases_weigh_less() -> None:
+    given = [case("x", 2.0, "a"), case("x", 2.0, "b", "ladders/x")]
+    assert intervals.weighed(given) == [1.0, intervals.LADDER]
+
+
+def finding(**changes: object) -> Finding:
+    made = Finding("memory-latency", "", "high", (), 2.0, (), ())
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_what_has_no_figure_has_no_interval() -> None:
+    assert intervals.around(finding(), None) is not None
+    for changes in ({"speedup": None}, {"speedup": 1.0}, {"speedup": math.inf}, {"good": True}):
+        assert intervals.around(finding(**changes), None) is None
+
+
+def test_the_field_counts_intervals_of_right_verdicts() -> None:
+    right, wrong = frozenset(("memory-latency",)), frozenset(("tail-effect",))
+    given = [
+        scoring.Case("a", "triton", right, (right,), 0.5, 0.4, (0.3, 0.6)),
+        scoring.Case("b", "triton", right, (right,), 0.5, 0.7, (0.3, 0.6)),
+        scoring.Case("c", "triton", right, (wrong,), 0.5, 0.9, (0.3, 0.6)),
+    ]
+    cells = scoring.row("ours", given).split(" | ")
+    assert cells[1:4] == ["3", "2 (67%)", "2 (67%)"]
+    assert cells[6] == "50%"
+    assert scoring.gains(given) == [(0.5, 0.4), (0.5, 0.7), (0.0, 0.9)]
+
+
+def test_a_document_without_intervals_is_read() -> None:
+    plain = codec.to_plain(finding(interval=(1.5, 2.5)))
+    assert codec.from_plain(Finding, plain).interval == (1.5, 2.5)
+    del plain["interval"]
+    assert codec.from_plain(Finding, plain) == finding()
+
+
+def test_quantiles_weigh_their_values() -> None:
+    assert intervals._quantile([(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)], 0.5) == 2.0
+    assert intervals._quantile([(1.0, 1.0), (2.0, 8.0), (9.0, 1.0)], 0.5) == 2.0
+    assert intervals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.5) == 1.5
+    assert intervals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.99) == 2.0
