@@ -45,7 +45,7 @@ present = ["LDG.E", "STG.E", "MUFU.EX2"]
 absent = ["LDG.E.128", "LDS", "STS", "LDL", "STL"]
 
 [[expect.profile]]
-says = "x is read once and y written once: compulsory traffic and little more"
+says = "x is read once and y written once, so traffic is close to compulsory"
 check = "metric('dram_bytes') < 1.1 * 8 * rows * cols"
 sizes = ["16384"]
 

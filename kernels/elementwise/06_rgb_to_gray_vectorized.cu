@@ -67,7 +67,7 @@ present = ["LDG.E.128", "STS.128", "LDS.128", "STG.E.128", "IDP.4A"]
 absent = ["BAR.SYNC", "LDL", "STL"]
 
 [[expect.profile]]
-says = "all loads and stores are 128 bits wide, a sixteenth as many as there were"
+says = "all loads and stores are 128 bits wide, a sixteenth as many as before"
 check = "executed('LDG.E.128') == executed('LDG') and executed('LDG') < 0.07 * prev_executed('LDG')"
 
 [[expect.profile]]

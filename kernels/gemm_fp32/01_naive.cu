@@ -1,9 +1,8 @@
 /*+++
-title = "Naive: lanes walk down rows"
+title = "Naive: uncoalesced reads"
 idea = """\
 One thread computes one element of C, and neighbouring lanes take neighbouring rows. Every read of \
-A then touches 32 rows, 32 sectors for 32 floats, so this is the starting point that the rest of \
-the ladder is held against."""
+A then touches 32 rows, 32 sectors for 32 floats, so this is the starting point of the ladder."""
 kind = "step"
 compared_with = ""
 +++*/

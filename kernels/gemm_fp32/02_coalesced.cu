@@ -1,5 +1,5 @@
 /*+++
-title = "Coalesced: lanes walk along columns"
+title = "Coalesced reads"
 idea = """\
 The same loop with rows and columns swapped between the lanes, so that the 32 lanes of a warp read \
 32 neighbouring floats of B and share one of A. A request then needs 1 or 4 sectors where it \

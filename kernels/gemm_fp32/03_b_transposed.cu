@@ -1,9 +1,9 @@
 /*+++
-title = "B stored column-major: a regression, kept"
+title = "B stored column-major (a regression)"
 idea = """\
-Each thread now walks along memory in both operands, which looks kinder to a cache. Lanes of a \
-warp take neighbouring columns, though, and those now lie K floats apart: what counts is the \
-stride between lanes, not the stride within a thread."""
+Each thread now walks along memory in both operands, which looks better for a cache. Lanes of a \
+warp take neighbouring columns, though, and those now lie K floats apart: the stride between \
+lanes decides, not the stride within a thread."""
 kind = "regression"
 compared_with = "coalesced"
 +++*/

@@ -2,8 +2,8 @@
 title = "Coalesced, with a one-dimensional block"
 idea = """\
 The block is a flat run of threads, and row and column come from a division and a remainder. The \
-lanes of a warp fall on the same elements as before, so nothing should move: how a thread finds \
-its element does not matter, which element it is does."""
+lanes of a warp fall on the same elements as before, so the time should not change. Only the \
+mapping of lanes to elements matters, not how it is computed."""
 kind = "step"
 compared_with = "coalesced"
 +++*/
@@ -48,11 +48,11 @@ present = ["LDG.E", "FFMA"]
 absent = ["LDS", "STS", "LDL", "STL"]
 
 [[expect.profile]]
-says = "sectors per request stay where they were"
+says = "sectors per request do not change"
 check = "abs(metric('ld_sectors_per_request') - prev_metric('ld_sectors_per_request')) < 0.05"
 
 [[expect.profile]]
-says = "so do the bytes through the L1"
+says = "the bytes through L1 do not change"
 check = "abs(metric('l1_global_bytes') / prev_metric('l1_global_bytes') - 1) < 0.02"
 
 [[expect.profile]]

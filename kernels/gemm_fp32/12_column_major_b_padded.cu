@@ -102,7 +102,7 @@ says = "the pad ends the conflicts"
 check = "metric('shared_conflict_excess') < 0.05"
 
 [[expect.profile]]
-says = "and with them the time that they took"
+says = "the time lost to conflicts is gone"
 check = "time_us < 0.8 * prev_time_us"
 
 [[expect.profile]]

@@ -3,7 +3,7 @@ title = "Rectangular tiles, 8 x 4 per thread"
 idea = """\
 Half as many threads compute twice as much each: three quartets from shared memory now feed 32 \
 multiply-adds instead of two for 16, and tiles of 64 x 32 and 32 x 64 halve the shared memory. \
-Occupancy pays for the registers."""
+The registers lower the occupancy."""
 kind = "step"
 compared_with = "vectorized"
 removes = "shared-instruction-pressure"
@@ -128,7 +128,7 @@ says = "every read of shared memory is 128 bits wide"
 check = "executed('LDS.128') == executed('LDS')"
 
 [[expect.profile]]
-says = "three reads of shared memory for 32 multiply-adds, where it took four"
+says = "three reads of shared memory for 32 multiply-adds instead of four"
 check = "executed('LDS') == 0.75 * prev_executed('LDS')"
 
 [[expect.profile]]

@@ -1,9 +1,9 @@
 /*+++
-title = "Tile sizes left to a tuner"
+title = "Tuned tile sizes"
 idea = """\
 The vectorised kernel with every tile size a parameter: block tile BM x BN, depth BK, TM x TN \
 results a thread. How much work a thread should own depends on the GPU's registers and shared \
-memory, so the sizes are searched rather than argued."""
+memory, so a search picks the sizes."""
 kind = "step"
 compared_with = "vectorized"
 removes = "shared-instruction-pressure"

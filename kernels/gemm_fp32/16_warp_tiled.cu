@@ -3,8 +3,8 @@ title = "A warp tile between block and thread"
 idea = """\
 The 32 threads of a warp own one compact patch of the tile, 8x4 threads with their results in \
 quartets spread over it, and A is stored with its quartets permuted. Every shared access then \
-touches each bank once, so the loads that the FMAs wait for come in the fewest wavefronts; warps \
-that are ready and have to wait for their turn (not selected) are the sign of it."""
+touches each bank once, so the loads that the FMAs wait for come in the fewest wavefronts. More \
+ready warps then wait for their turn (not selected)."""
 kind = "step"
 compared_with = "autotuned"
 removes = "shared-bank-conflict"

@@ -3,7 +3,7 @@ title = "Two shared buffers"
 idea = """\
 The next tile's global loads are issued before the present tile is multiplied and stored to the \
 other buffer after it, so that their latency passes behind the FMAs. One barrier a tile is enough: \
-nobody writes to what somebody may still read."""
+no warp writes to a buffer that another may still read."""
 kind = "step"
 compared_with = "warp_tiled"
 removes = "memory-latency"

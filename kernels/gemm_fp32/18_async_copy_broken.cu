@@ -1,5 +1,5 @@
 /*+++
-title = "Asynchronous copies that nobody runs ahead of"
+title = "Asynchronous copies without prefetch"
 idea = """\
 cp.async writes global data straight to shared memory, and there are two buffers; but every copy \
 is waited for right after it is issued, a prefetch distance of zero. The result is right, yet each \
@@ -112,6 +112,6 @@ says = """\
 warps wait where the copy lands: at the wait for their own and at the barrier for the others'"""
 check = "stall('long_scoreboard') + stall('barrier') > prev_stall('long_scoreboard') + prev_stall('barrier')"
 [[expect.profile]]
-says = "a good part of all time passes in that wait"
+says = "warps spend much of their time in that wait"
 check = "stall_share('long_scoreboard') + stall_share('barrier') > 0.15"
 +++*/

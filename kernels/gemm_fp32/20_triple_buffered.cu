@@ -1,9 +1,9 @@
 /*+++
 title = "Three stages"
 idea = """\
-With a third stage the copies go where nobody reads any more since the last barrier, so they start \
-before the multiplication instead of after it: they have two steps to land, and one barrier a step \
-is enough."""
+With a third stage, copies go to a buffer that no warp has read since the last barrier. They \
+start before the multiplication instead of after it, have two steps to land, and need one barrier \
+per step."""
 kind = "step"
 compared_with = "async_copy"
 +++*/

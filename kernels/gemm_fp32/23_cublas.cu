@@ -2,7 +2,7 @@
 title = "cuBLAS SGEMM"
 idea = """\
 The library's single-precision product, with TF32 off: it picks a kernel for each size, split-K \
-where the tiles are too few to fill the GPU. This is what the ladder is held against."""
+where the tiles are too few to fill the GPU. The ladder is compared with it."""
 kind = "baseline"
 +++*/
 

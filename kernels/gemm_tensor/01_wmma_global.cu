@@ -1,8 +1,8 @@
 /*+++
-title = "Tensor cores straight from global memory"
+title = "WMMA from global memory"
 idea = """\
 One warp computes one 16 x 16 tile of C with the WMMA interface and loads every fragment from \
-global memory. The tensor cores are used at last, but each byte loaded serves only 16 \
+global memory. The tensor cores do the products, but each byte loaded serves only 16 \
 multiply-adds, so the kernel waits for the caches."""
 kind = "step"
 compared_with = ""

@@ -70,7 +70,7 @@ shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 
 
 [source]
 document = "GEMM notes, WMMA chapter"
-claim = "27.8 TFLOP/s, beside cuBLAS 80"
+claim = "27.8 TFLOP/s; cuBLAS reaches 80"
 device = "V100"
 
 [parameters]
@@ -113,6 +113,6 @@ says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions
 check = "executed('HMMA') * 2048 == M * N * K"
 
 [[expect.profile]]
-says = "three fragment loads for what took four"
+says = "three fragment loads instead of four"
 check = "executed('LDSM') < 0.8 * prev_executed('LDSM')"
 +++*/

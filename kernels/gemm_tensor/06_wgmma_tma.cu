@@ -108,6 +108,6 @@ says = "no fragment passes through registers"
 check = "executed('LDSM') == 0 and executed('LDGSTS') == 0"
 
 [[expect.profile]]
-says = "a few instructions do the work of many"
+says = "far fewer instructions"
 check = "executed('HGMMA') < 0.2 * prev_executed('HMMA')"
 +++*/

@@ -201,6 +201,6 @@ says = "the tensor cores work more of the time"
 check = "metric('tensor_pipe_active') > prev_metric('tensor_pipe_active')"
 
 [[expect.profile]]
-says = "multicast asks the L2 for less"
+says = "multicast reads less from L2"
 check = "metric('l2_sectors') < 0.85 * prev_metric('l2_sectors')"
 +++*/

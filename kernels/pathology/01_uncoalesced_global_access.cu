@@ -1,5 +1,5 @@
 /*+++
-title = "A run of neighbours for each thread"
+title = "Each thread reads a contiguous run"
 idea = """\
 Every thread works through CHUNK consecutive elements, so at any moment the 32 lanes of a warp are \
 CHUNK elements apart and each touches a sector of its own. It is how one divides work among CPU \

@@ -1,5 +1,5 @@
 /*+++
-title = "Neighbouring lanes, neighbouring elements"
+title = "Neighbouring lanes read neighbouring elements"
 idea = """\
 The same loop over the same CHUNK elements a thread, dealt out so that the lanes of a warp are \
 next to each other. A request needs 4 sectors in place of 32."""

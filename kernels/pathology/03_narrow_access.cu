@@ -42,6 +42,6 @@ says = "a request asks for one sector"
 check = "metric('ld_sectors_per_request') < 1.1"
 
 [[expect.profile]]
-says = "the device memory has time to spare"
+says = "device memory is not busy"
 check = "metric('dram_utilization') < 0.6"
 +++*/

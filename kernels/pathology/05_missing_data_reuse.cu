@@ -1,5 +1,5 @@
 /*+++
-title = "Every tap fetched anew"
+title = "Every tap loaded again"
 idea = """\
 A moving mean over TAPS neighbours, one result a thread. Neighbouring results share all but one \
 input, yet each thread fetches all of its own: every element passes the L1 TAPS times."""
@@ -46,6 +46,6 @@ says = "nearly all of it is fetched again from the L1"
 check = "metric('l1_hit_rate') > 0.7"
 
 [[expect.profile]]
-says = "far more passes the L1 than the input holds"
+says = "L1 delivers many times the input"
 check = "metric('l1_global_bytes') > 20 * 4 * n"
 +++*/

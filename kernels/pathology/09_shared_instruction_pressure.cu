@@ -63,6 +63,6 @@ says = "a shared load a multiply-add"
 check = "executed('LDS') > executed('FFMA')"
 
 [[expect.profile]]
-says = "the queue in front of shared memory holds the warps up"
+says = "warps wait in the queue for shared memory"
 check = "stall_share('mio_throttle') + stall_share('short_scoreboard') > 0.3"
 +++*/

@@ -77,6 +77,6 @@ says = "warps wait for data most of the time"
 check = "stall_share('long_scoreboard') > 0.5"
 
 [[expect.profile]]
-says = "the device memory has time to spare"
+says = "device memory is not busy"
 check = "metric('dram_utilization') < 0.6"
 +++*/

@@ -2,7 +2,7 @@
 title = "One chain of arithmetic a thread"
 idea = """\
 Each multiply-add needs the result of the one before, which takes four cycles, and a scheduler has \
-two warps to choose from. Half of the issue slots find nobody ready."""
+two warps to choose from. Half of the issue slots find no warp ready."""
 kind = "planted"
 compared_with = ""
 +++*/
@@ -43,6 +43,6 @@ says = "warps wait for the result of the instruction before"
 check = "stall_share('wait') > 0.4"
 
 [[expect.profile]]
-says = "the schedulers often find nobody ready"
+says = "the schedulers often find no warp ready"
 check = "metric('issue_active') < 0.6"
 +++*/

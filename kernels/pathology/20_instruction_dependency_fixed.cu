@@ -60,10 +60,10 @@ says = "most issue slots are used"
 check = "metric('issue_active') > 0.75"
 
 [[expect.profile]]
-says = "on the same few warps"
+says = "the number of warps is the same"
 check = "metric('achieved_occupancy') < 0.2"
 
 [[expect.profile]]
-says = "with the same multiply-adds"
+says = "the multiply-adds are the same"
 check = "0.98 < executed('FFMA') / prev_executed('FFMA') < 1.02"
 +++*/

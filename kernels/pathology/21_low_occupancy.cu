@@ -1,5 +1,5 @@
 /*+++
-title = "Shared memory that keeps other blocks out"
+title = "Too much shared memory per block"
 idea = """\
 A streaming kernel whose launch asks for 64 KiB of shared memory a block, left over from a version \
 that needed it. Three blocks of four warps fit on an H200's SM: far too few loads under way."""

@@ -1,5 +1,5 @@
 /*+++
-title = "As much shared memory as it uses"
+title = "Only the shared memory that it uses"
 idea = """\
 Only the shared memory in the launch changes, to the none that the code uses, and the SM fills \
 up."""

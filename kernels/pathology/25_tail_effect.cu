@@ -1,5 +1,5 @@
 /*+++
-title = "One block more than fits"
+title = "One block too many for one wave"
 idea = """\
 The work is split evenly over one block more than the GPU can hold at once. That block starts when \
 the others are done, and runs alone: a second wave for 1/265 of the work."""
@@ -41,6 +41,6 @@ absent = ["LDL", "STL"]
 max_registers = 32
 
 [[expect.profile]]
-says = "one wave and a bit"
+says = "slightly more than one wave"
 check = "1 < metric('waves') < 1.1"
 +++*/

@@ -1,5 +1,5 @@
 /*+++
-title = "The hard part in a few blocks"
+title = "The expensive elements in a few blocks"
 idea = """\
 The first 1/64 of the elements need 32 times the steps of the others, and each block takes a \
 contiguous share: the few blocks that hold them work on long after the rest of the GPU has gone \

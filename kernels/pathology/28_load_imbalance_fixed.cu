@@ -1,5 +1,5 @@
 /*+++
-title = "The hard part dealt out to all"
+title = "The expensive elements spread over all blocks"
 idea = """\
 The same elements on the same grid, dealt out in turns: every block gets its share of the hard \
 ones."""

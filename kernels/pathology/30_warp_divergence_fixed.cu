@@ -2,7 +2,7 @@
 title = "One kind of work a warp"
 idea = """\
 Four neighbouring warps share 128 elements so that each takes the four runs of one kind. A run of \
-eight floats is a whole sector, so the accesses stay as good as they were."""
+eight floats is a whole sector, so the accesses stay coalesced."""
 kind = "step"
 compared_with = "warp_divergence"
 removes = "warp-divergence"
@@ -70,6 +70,6 @@ says = "all lanes work"
 check = "metric('lanes_per_instruction') > 30"
 
 [[expect.profile]]
-says = "the accesses are as good as before"
+says = "the accesses stay coalesced"
 check = "metric('ld_sectors_per_request') < 4.5"
 +++*/

@@ -2,7 +2,7 @@
 title = "All warps work, then all wait once"
 idea = """\
 The factors of 32 tiles are found together, a warp a tile, with one barrier for all of them. The \
-arithmetic is the same; nobody waits for one warp any more."""
+arithmetic is the same, and no warp waits for a single other one."""
 kind = "step"
 compared_with = "barrier_imbalance"
 removes = "barrier-imbalance"

@@ -1,5 +1,5 @@
 /*+++
-title = "Every thread at the same few counters"
+title = "All threads update the same few counters"
 idea = """\
 A histogram with 16 bins, counted in global memory. Each element is an atomic on one of 16 \
 addresses that lie side by side in the L2, and one place in the L2 works off the updates of the \
@@ -65,6 +65,6 @@ says = "an atomic in global memory for every element"
 check = "executed('RED') + executed('ATOMG') >= n / 32"
 
 [[expect.profile]]
-says = "the device memory has time to spare"
+says = "device memory is not busy"
 check = "metric('dram_utilization') < 0.3"
 +++*/

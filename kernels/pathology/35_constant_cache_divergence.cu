@@ -1,5 +1,5 @@
 /*+++
-title = "A constant for each lane"
+title = "Each lane reads another constant"
 idea = """\
 A table of 32 entries in constant memory, indexed by data. The constant cache hands one address a \
 time to a whole warp: where 32 lanes ask for some 20 different entries, it serves them one after \
@@ -59,6 +59,6 @@ says = "six indexed constant loads an element"
 check = "executed('LDC') >= 6 * n / 32"
 
 [[expect.profile]]
-says = "the device memory has time to spare"
+says = "device memory is not busy"
 check = "metric('dram_utilization') < 0.5"
 +++*/

@@ -69,6 +69,6 @@ says = "the lookups go to shared memory"
 check = "executed('LDS') >= 6 * n / 32"
 
 [[expect.profile]]
-says = "and find no bank conflicts"
+says = "they have no bank conflicts"
 check = "metric('shared_conflict_excess') < 0.1"
 +++*/

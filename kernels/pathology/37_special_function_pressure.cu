@@ -1,5 +1,5 @@
 /*+++
-title = "A power is an exponential of a logarithm"
+title = "Powers computed by exponential and logarithm"
 idea = """\
 The sum of the first powers of x, each power as 2^(k log2 x). Every term needs the \
 special-function unit, which takes a quarter of the lanes of the other pipes a cycle at most: all \

@@ -1,5 +1,5 @@
 /*+++
-title = "Constants without an f"
+title = "Constants without an f suffix"
 idea = """\
 The data are float, but the constants are written 0.5 and 4096.0, so the compiler computes in \
 double precision, and `auto` carries the double through the whole chain. On this GPU that halves \

@@ -1,7 +1,7 @@
 /*+++
-title = "The same constants with an f"
+title = "The same constants with an f suffix"
 idea = """\
-Four characters f. The chain runs in single precision, and is as accurate as float data ask for."""
+Four added f suffixes. The chain runs in single precision, which is accurate enough for float data."""
 kind = "step"
 compared_with = "double_precision"
 removes = "double-precision"

@@ -48,6 +48,6 @@ says = "more than 100 instructions an element"
 check = "metric('instructions') > 100 * n / 32"
 
 [[expect.profile]]
-says = "the device memory has time to spare"
+says = "device memory is not busy"
 check = "metric('dram_utilization') < 0.6"
 +++*/

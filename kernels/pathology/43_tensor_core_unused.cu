@@ -97,6 +97,6 @@ says = "the products run on the FMA pipe"
 check = "executed('FFMA') >= 256 * n / 32"
 
 [[expect.profile]]
-says = "the tensor cores stand idle"
+says = "the tensor cores are idle"
 check = "executed('HMMA') == 0"
 +++*/

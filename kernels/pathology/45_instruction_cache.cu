@@ -1,5 +1,5 @@
 /*+++
-title = "A body for each of 64 classes"
+title = "A separate code path for each of 64 classes"
 idea = """\
 The steps of each class of elements are unrolled into a body of their own, with the class's \
 constants in the instructions: 64 bodies of 4 KiB, twice what the instruction caches of an SM \

@@ -1,8 +1,8 @@
 /*+++
-title = "A stream at the memory's pace"
+title = "A stream at DRAM bandwidth"
 idea = """\
 Each element is read once, scaled, and written once, 16 bytes a lane with the GPU full of warps. \
-Nothing is fetched twice and nothing waits but for memory: this is as fast as it gets."""
+Nothing is fetched twice, and warps wait only for memory, so this is the fastest possible."""
 kind = "roof"
 +++*/
 
@@ -45,6 +45,6 @@ says = "the device memory is busy"
 check = "metric('dram_utilization') > 0.75"
 
 [[expect.profile]]
-says = "with little more than the compulsory traffic"
+says = "the traffic is close to the compulsory traffic"
 check = "metric('dram_bytes') < 1.15 * 2 * 4 * 4 * n"
 +++*/

@@ -1,8 +1,8 @@
 /*+++
-title = "Multiply-adds at the pipe's pace"
+title = "Multiply-adds at the FP32 peak"
 idea = """\
 A thousand multiply-adds for each element that is read, four independent chains a thread, the GPU \
-full of warps: the FMA pipe has work in nearly every cycle, and all of it is asked for."""
+full of warps: the FMA pipe has work in nearly every cycle, and all of it is useful."""
 kind = "roof"
 +++*/
 
@@ -50,6 +50,6 @@ says = "the FMA pipe is busy"
 check = "metric('fma_pipe_active') > 0.85"
 
 [[expect.profile]]
-says = "no multiply-add beyond those asked for"
+says = "no redundant multiply-adds"
 check = "executed('FFMA') == 1024 * n / 32"
 +++*/

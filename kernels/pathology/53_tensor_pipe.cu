@@ -100,6 +100,6 @@ says = "the tensor cores are busy"
 check = "metric('tensor_pipe_active') > 0.5"
 
 [[expect.profile]]
-says = "no product beyond those asked for"
+says = "no redundant products"
 check = "executed('HMMA') == 32 * 32 * n / 64 / 16"
 +++*/

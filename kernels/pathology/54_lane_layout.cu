@@ -1,10 +1,10 @@
 /*+++
-title = "Which neighbours a warp's lanes are"
+title = "How a block's threads map to lanes"
 idea = """\
-The threads of a two-dimensional block are numbered along x first, and 32 consecutive numbers make \
-a warp. Each thread writes its lane, and who sits one lane up, one row of the block up, and at the \
-lane with the lowest bit flipped, as shuffles tell it. At the end of the warp a shuffle returns \
-the thread's own value."""
+The threads of a two-dimensional block are numbered along x first, and 32 consecutive numbers \
+make a warp. Each thread writes its lane. Shuffles also give it the threads one lane up, one \
+block row up, and at the lane with the lowest bit flipped. At the end of the warp a shuffle \
+returns the thread's own value."""
 kind = "probe"
 +++*/
 

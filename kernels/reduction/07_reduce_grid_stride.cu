@@ -104,7 +104,7 @@ present = ["LDG.E", "STS", "LDS", "BAR.SYNC"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "the tree runs once a block and no longer once for 256 elements"
+says = "the tree runs once per block instead of once per 256 elements"
 check = "executed('BAR') < 0.3 * prev_executed('BAR')"
 
 [[expect.profile]]

@@ -1,5 +1,5 @@
 /*+++
-title = "Chunks by the copy engine"
+title = "Bulk copies by the copy engine"
 idea = """\
 One thread asks the copy engine for whole chunks, a ring of them ahead of the warps that add. More \
 bytes are under way than the registers of a loop of loads can hold, and no warp spends an \

@@ -1,5 +1,5 @@
 /*+++
-title = "Naive: rows in, columns out"
+title = "Naive: uncoalesced writes"
 idea = """\
 Each warp reads 32 neighbouring floats of a row and writes them down a column: the read is one \
 request of 4 sectors, the write touches 32 sectors for 32 floats."""

@@ -57,7 +57,7 @@ present = ["LDG.E", "STS", "LDS", "STG.E", "BAR.SYNC"]
 absent = ["LDG.E.128", "LDL", "STL"]
 
 [[expect.profile]]
-says = "a store touches 4 sectors and no longer 32"
+says = "a store touches 4 sectors instead of 32"
 check = "metric('st_sectors_per_request') < 4.5 and prev_metric('st_sectors_per_request') > 31"
 
 [[expect.profile]]

@@ -87,7 +87,7 @@ present = ["LDG.E.128", "STS.128", "LDS.128", "STG.E.128", "BAR.SYNC"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "every access to global memory is 128 bits wide, a quarter as many as there were"
+says = "every access to global memory is 128 bits wide, a quarter as many as before"
 check = "executed('LDG.E.128') == executed('LDG') and executed('STG.E.128') == executed('STG') and executed('LDG') < 0.3 * prev_executed('LDG')"
 
 [[expect.profile]]
@@ -102,7 +102,7 @@ sizes = ["16384"]
 [[measured]]
 gpu = "NVIDIA H200"
 says = """\
-16384 x 16384, beside the device copy of the same run (4.26 TB/s): 0.975 of it (10th to 90th \
+16384 x 16384, relative to the device copy of the same run (4.26 TB/s): 0.975 of it (10th to 90th \
 percentile 0.972 to 0.977), 4.16 TB/s. With tiles taken across, row by row, 0.947; in bands of 4, \
 16 or 32 tile rows 0.942 to 0.946 (another run): runs of a few KB on both sides gain nothing. That \
 the pages of device memory are the reason is inferred from this, not profiled. Tiles of 128 x 64 \

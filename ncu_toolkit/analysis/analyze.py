@@ -228,7 +228,7 @@ class Analysis:
                 found.append(f"Not finished: {where}: {missed.COLLECTIVE}.")
             if launch.unread:
                 found.append(
-                    f"Not read: {', '.join(launch.unread)} of {where}: 0 or not a number, which no launch has."
+                    f"Not read: {', '.join(launch.unread)} of {where}: 0 or not a number, which is impossible."
                 )
         return tuple(found)
 

@@ -104,7 +104,7 @@ def _contradictory(group: Group) -> Iterable[str]:
         more = f" (and {len(others)} more)" if others else ""
         times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
         which = f"{visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
-        yield f"contradictory: {which}: {visible(first)}{more}; the verdict is less sure"
+        yield f"contradictory: {which}: {visible(first)}{more}. The verdict is less certain"
 
 
 def next_command(analysis: Analysis) -> str:
@@ -270,7 +270,7 @@ def _remarks(comparison: Comparison) -> Iterable[str]:
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
     for gpus in dict.fromkeys(pair.gpus for pair in comparison.pairs if pair.gpus):
-        yield f"{visible(gpus)}. Only shares and ratios are compared: times depend on the GPU too."
+        yield f"{visible(gpus)}. Only shares and ratios are compared, since times depend on the GPU."
     for problem in dict.fromkeys(pair.problem for pair in comparison.pairs if pair.problem):
         names = [visible(pair.name, _NAME) for pair in comparison.pairs if pair.problem == problem]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -289,7 +289,7 @@ def _label(figure: str) -> str:
 def _verdict(comparison: Comparison) -> str:
     """One line: whether the gates hold."""
     if not comparison.pairs:
-        return "Nothing to compare: no kernel is in both."
+        return "Nothing to compare: the reports have no kernel in common."
     if comparison.failures:
         return f"{counted(len(comparison.failures), 'regression')}."
     if comparison.compared < len(comparison.pairs):

@@ -400,7 +400,7 @@ def parse_gate(text: str) -> Gate:
             example,
         )
     if not names or not re.search(r"[<>=]", text):
-        raise UsageProblem(f"--fail-on '{text}' compares nothing", example)
+        raise UsageProblem(f"--fail-on '{text}' has no comparison", example)
     return Gate(text, expression, frozenset(names))
 
 
@@ -488,7 +488,7 @@ def compare(
         tuple(undecided),
         tuple(gate.text for gate in gates),
         tuple(
-            f"contradictory: {side.name} in the {which}: {sentence}; its figures are less sure"
+            f"contradictory: {side.name} in the {which}: {sentence}. Its figures are less certain"
             for pair in pairs
             for which, side in (("old", pair.old), ("new", pair.new))
             for sentence in side.contradictions

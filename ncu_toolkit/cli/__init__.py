@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",
     "list": "Show the ladders, their rungs and ideas.",
-    "bench": "Verify and time kernels without profiling them.",
+    "bench": "Verify and time kernels, without profiling them.",
     "doctor": "Check what works on this machine, and how to fix what does not.",
     "redact": "Copy a report without host names, users, addresses, command lines and paths.",
     "report": "Write the pages of the shipped recordings and of your own runs.",
@@ -139,7 +139,8 @@ def cli() -> None:
     """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
 
     Start with `ncu-toolkit analyze my.ncu-rep` if you have a report. Without one, profile your
-    program: `ncu-toolkit profile -- ./app`. Neither a report nor a GPU: `ncu-toolkit report`."""
+    program: `ncu-toolkit profile -- ./app`. With neither a report nor a GPU, run `ncu-toolkit
+    report`."""
 
 
 cli.params += _log.options(hidden=False)
@@ -154,7 +155,7 @@ def main(arguments: list[str] | None = None) -> Any:
         if _log.Verbosity.file is not None:
             _log.logger.info("exit code %s", ended.code)
             click.echo(
-                f"Log: {_log.Verbosity.file}; nothing was taken out of it, read it before you send it",
+                f"Log: {_log.Verbosity.file}. Nothing was redacted, so read it before you send it",
                 err=True,
             )
         raise
@@ -174,7 +175,7 @@ class _Closed(io.TextIOBase):
     def write(self, text: str) -> int:
         raise OSError(
             errno.EBADF,
-            "standard output is closed: nothing can be shown. Name a file with --output, or leave it open",
+            "standard output is closed, so nothing can be shown. Name a file with --output, or leave it open",
         )
 
 

@@ -47,7 +47,7 @@ class PathName(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "":
-            self.fail("an empty path names nothing.", param, ctx)
+            self.fail("the path is empty.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -60,7 +60,7 @@ class Seconds(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
         return found
 
 
@@ -77,8 +77,10 @@ def needs_option(what: str = "What") -> Callable[[F], F]:
         multiple=True,
         callback=parsed,
         metavar="[KERNEL:]bytes=N",
-        help=f"{what} one launch must move and compute at the least, which no report holds: --needs 'bytes=2*256MiB,flops=17.2G'. "
-        "For all launches, or for those whose demangled name KERNEL (a regular expression) is found in; repeat it.",
+        help=(
+            f"{what} one launch must move and compute at least. No report contains this: --needs 'bytes=2*256MiB,flops=17.2G'. For "
+            "all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it."
+        ),
     )
 
 
@@ -228,7 +230,7 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
         values[name.strip()] = int(value)
     if values and len(kernels) != 1:
         raise UsageProblem(
-            "--param goes with exactly one --kernel", "Name one kernel, or leave --param out"
+            "--param needs exactly one --kernel", "Name one kernel, or leave --param out"
         )
     return values
 

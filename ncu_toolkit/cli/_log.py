@@ -29,8 +29,8 @@ _VARIABLES: Final = (
     "PYTHONPATH",
 )
 _WARNING: Final = (
-    "This log may hold command lines, folders, names of this machine and its user, kernel names, and all that ncu and the profiled program printed. "
-    "Nothing was taken out: read it before you send it to others."
+    "This log may contain command lines, folders, machine and user names, kernel names, and all output of ncu and the "
+    "program. Nothing was redacted: read it before you send it to others."
 )
 
 

@@ -100,7 +100,7 @@ def command(
     Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
     incomplete, or no launch matches --kernel; the rest is still shown. With --allow-partial it
-    names what is missing and exits with 0, as long as one launch is left. Where figures of a launch
+    names what is missing and exits with 0, as long as one launch is left. If figures of a launch
     contradict each other, a line names them and the verdict is less certain.
 
     \b
@@ -120,7 +120,7 @@ def command(
         form = "html"
     if redacted and form != "html":
         raise UsageProblem(
-            "--redact goes with --format html",
+            "--redact needs --format html",
             "`ncu-toolkit redact IN OUT` redacts a report for every other use",
         )
     options = Options(
@@ -185,7 +185,7 @@ def _lacking(analysis: Analysis) -> list[str]:
     if not analysis.launches and not lines:
         kernel = analysis.options.kernel
         lines.append(
-            f"no launch matches --kernel '{kernel}'. It is searched for in demangled names"
+            f"no launch matches --kernel '{kernel}'. The pattern is matched against demangled names"
             if kernel
             else "no launch could be read"
         )

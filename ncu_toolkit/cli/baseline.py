@@ -28,12 +28,12 @@ def command() -> None:
 @click.option(
     "--allow-incomplete",
     is_flag=True,
-    help="Keep reports that are incomplete too, or hold incomplete launches: nothing can be compared with those.",
+    help="Keep incomplete reports too. Incomplete launches cannot be compared.",
 )
 def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bool) -> None:
     """Keep copies of reports, or of a run's folder, under NAME.
 
-    They lie in .ncu-toolkit/baselines here, or where $NCU_TOOLKIT_BASELINES says.
+    They are kept in .ncu-toolkit/baselines here, or in $NCU_TOOLKIT_BASELINES.
     """
     run = baselines.save(name, paths, replace=replace, allow_incomplete=allow_incomplete)
     click.echo(

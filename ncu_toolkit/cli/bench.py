@@ -40,7 +40,7 @@ from ncu_toolkit.runs import store
     type=click.Choice(["text", "csv", "json"]),
     default="text",
     show_default=True,
-    help="What to print; CSV and JSON files are written anyhow.",
+    help="Format to print. CSV and JSON files are always written.",
 )
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
@@ -48,9 +48,9 @@ def command(
 ) -> None:  # fmt: skip
     """Verify and time kernels without profiling them.
 
-    Times come from CUDA events: medians of many runs with their spread, the baseline run beside
-    each, the order shuffled, clocks sampled. A kernel that computes a wrong result is an error and
-    is never ranked."""
+    Times come from CUDA events: medians of many runs with their spread. Runs alternate with the
+    baseline, in shuffled order, and clocks are sampled. A kernel that computes a wrong result is an
+    error and is never ranked."""
     from ncu_toolkit.analysis import frames
 
     names = split(kernels) if kernels else ()
@@ -177,7 +177,7 @@ def _show(run: Run, folder: Path) -> None:
             screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
         if any(run.timings[index].rested for index in indices):
             screen.print(
-                "The GPU rested between runs, as long as it had worked: without rests it slowed itself down",
+                "The GPU rested between runs for as long as it worked, because it throttled without rests",
                 markup=False,
             )
     for skipped in run.skipped:

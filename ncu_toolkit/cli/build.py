@@ -72,7 +72,7 @@ def command(
             ]
     if not requests:
         raise UsageProblem(
-            skipped[0] if skipped else "a library baseline has nothing to build",
+            skipped[0] if skipped else "a library baseline has no code to build",
             "Choose another kernel or --arch",
         )
     with Progress() as progress:

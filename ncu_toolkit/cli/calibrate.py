@@ -21,15 +21,15 @@ FORMATS = ("text", "markdown", "json")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--output", "-o", type=PathName(), help="File to write to.")
 @click.option(
-    "--gate", is_flag=True, help="Exit with 1 where the figures fall below those that are held."
+    "--gate", is_flag=True, help="Exit with 1 if the diagnosis is less accurate than required."
 )
 def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
     """Compare predicted gains with achieved ones, ours and its rivals'.
 
     For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name
-    it, and predict the time that goes. The last table also scores Nsight Compute's rules, the rule of
-    two thresholds (60% of peak) and the best constant. RUNS are folders of runs; without any, the recordings in the
-    package are taken."""
+    it and predict the time saved. The last table also scores Nsight Compute's rules, the rule of
+    two thresholds (60% of peak) and the best constant. RUNS are folders of runs. Without any, the
+    package's recordings are used."""
     from ncu_toolkit.render import calibration as views
 
     steps = [rung for family in load_families().values() for rung in family.rungs]
@@ -44,6 +44,6 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) 
     missed = calibrate.Reach().shortfalls(found.ours) if gate else []
     if missed:
         raise GateFailed(
-            f"the diagnosis is below what is held: {'; '.join(missed)}",
-            "The table shows which cases are off",
+            f"the diagnosis is less accurate than required: {'; '.join(missed)}",
+            "The table shows the cases that are off",
         )

@@ -39,7 +39,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Exit with 1 if this holds for a kernel: 'time>5%', 'registers_per_thread>128'; repeat it.",
+    help="Exit with 1 if this is true for a kernel: 'time>5%', 'registers_per_thread>128'. Repeat it.",
 )
 @click.option(
     "--format",
@@ -76,10 +76,10 @@ def command(
 
     Shows the cards of the kernel whose time moved most, and what changed: time by cause, stalls,
     bytes, instructions, source. Launches are paired by kernel, grid and block. Repeated launches
-    are compared by their medians, with allowance for their spread. Exits with 1 when a --fail-on
-    holds, and with 4 when the two cannot be compared: incomplete files or launches, no kernel in
-    common, a missing figure. Reports of different GPUs are compared in shares and ratios, and no
-    --fail-on can be decided. Launches whose figures contradict each other are compared, and a line
+    are compared by their medians, and their spread is taken into account. Exits with 1 when a
+    --fail-on is true, and with 4 when the two cannot be compared: incomplete files or launches, no
+    kernel in common, a missing figure. Reports of different GPUs are compared in shares and ratios
+    only, without --fail-on. Launches whose figures contradict each other are compared, and a line
     names them.
 
     \b
@@ -111,7 +111,7 @@ def command(
     if not found.pairs:
         raise InputProblem(
             f"'{old}' and '{new}' have no kernel in common",
-            "Kernels are paired by name; --kernel may leave none",
+            "Kernels are paired by name. Check --kernel",
         )
     if not found.comparable:
         reason = (
@@ -120,7 +120,7 @@ def command(
         what = (
             f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
             if found.compared < len(found.pairs)
-            else "not every gate could be decided"
+            else "not every --fail-on could be decided"
         )
         raise InputProblem(
             f"{what}: {reason}",

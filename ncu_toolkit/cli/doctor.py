@@ -22,7 +22,7 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO"
 def command(form: str) -> int:
     """Check what works on this machine, and how to fix what does not.
 
-    Exit code 3 when profiling a program does not work here; reading reports can still work.
+    Exits with 3 when profiling a program does not work here. Reading reports can still work.
     """
     checks = doctor.examine()
     works = doctor.works(checks)

@@ -84,7 +84,10 @@ from ncu_toolkit.runs import store
 @click.option(
     "--ranges/--no-ranges",
     default=None,
-    help="Of a program: only what it marks (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script marks any]",
+    help=(
+        "Of a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the "
+        "script marks any]"
+    ),
 )
 @click.option(
     "--set",
@@ -92,7 +95,7 @@ from ncu_toolkit.runs import store
     default=SET_NAME,
     show_default=True,
     metavar="NAME",
-    help="Of a program: ncu's section set; 'full' feeds ncu's own rules too.",
+    help="Of a program: ncu's section set. 'full' also runs ncu's own rules.",
 )
 @needs_option("Of a program: what")
 @click.option(
@@ -102,7 +105,7 @@ from ncu_toolkit.runs import store
     flag_value="",
     default=None,
     metavar="[RUN]",
-    help="Resume a ladder's run that was interrupted: the folder RUN, or the newest unfinished one.",
+    help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.",
 )
 @click.option(
     "--redact",
@@ -110,7 +113,7 @@ from ncu_toolkit.runs import store
     help="Keep the raw report without host names, users, addresses, command lines and folders.",
 )
 @click.option(
-    "--redact-source", is_flag=True, help="As --redact, and also without embedded source code."
+    "--redact-source", is_flag=True, help="Like --redact, and also without embedded source code."
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 @click.pass_context
@@ -135,7 +138,7 @@ def command(
     if program:
         if kernels or families or everything or sizes or dtype or params:
             raise UsageProblem(
-                "a ladder and a program cannot be profiled at once",
+                "a ladder and a program cannot be profiled in one run",
                 "Use --kernel-filter for the kernels of a program",
             )
         request = collect.Request(
@@ -268,7 +271,7 @@ def _refuse_others(ctx: click.Context) -> None:
         if given and parameter.name not in _WITH_RESUME:
             shown = parameter.opts[0] if isinstance(parameter, click.Option) else "a program"
             raise UsageProblem(
-                f"{shown} does not go with --resume",
+                f"{shown} cannot be combined with --resume",
                 "A resumed run keeps its options; start a new run to change them",
             )
 

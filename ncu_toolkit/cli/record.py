@@ -85,7 +85,7 @@ from ncu_toolkit.runs import store
 @click.option(
     "--finish",
     is_flag=True,
-    help="Scrub and compress what a recording that was cut off has left in --output; needs no GPU.",
+    help="Scrub and compress an interrupted recording in --output. Needs no GPU.",
 )
 def command(
     families: tuple[str, ...],
@@ -104,19 +104,19 @@ def command(
 
     Host names, addresses and home folders are replaced, and machine code of libraries is blanked.
     Set NCU_TOOLKIT_SOURCE_ROOT=/src so that line information names a neutral folder. A wrong kernel
-    ends the recording: nothing of it is kept as finished. What was collected before a recording was
-    cut off stays in its folder: `record --finish` makes a recording of it."""
+    ends the recording, and nothing is kept as finished. An interrupted recording keeps its data in
+    its folder, and `record --finish` finishes it."""
     if finish:
         if families:
             raise UsageProblem(
-                "--finish takes no --family", "It makes a recording of what lies in --output"
+                "--finish takes no --family", "It finishes the recording in --output"
             )
         _finish(target)
         return
     if not families:
         raise UsageProblem(
             "no --family is given",
-            "Name a ladder to record, or finish a recording that was cut off with --finish",
+            "Name a ladder to record, or finish an interrupted recording with --finish",
         )
     if target.exists() and any(target.iterdir()):
         raise UsageProblem(
@@ -179,16 +179,16 @@ def _finish(target: Path) -> None:
     manifest = store.load_manifest(target)
     if not manifest.report_files:
         raise UsageProblem(
-            f"'{target}' holds no report yet: the recording was cut off before it profiled",
+            f"'{target}' has no report yet: the recording was interrupted before it profiled",
             "Record it again, into a new folder",
         )
     if all(name.endswith(".xz") for name in manifest.report_files):
         raise UsageProblem(
-            f"'{target}' is finished already", "Name the folder of a recording that was cut off"
+            f"'{target}' is finished already", "Name the folder of an interrupted recording"
         )
     if any(target.glob("stock*")) and not (target / store.RULES).is_file():
         lost = Skipped(
-            "Nsight Compute's own rules", "the recording was cut off while they were collected"
+            "Nsight Compute's own rules", "the recording was interrupted while they were collected"
         )
         store.save_manifest(target, replace(manifest, skipped=(*manifest.skipped, lost)))
     _pack(target)

@@ -25,16 +25,16 @@ from ncu_toolkit.report.redact import redact
     "names",
     multiple=True,
     metavar="TEXT",
-    help="Also replace this text, a project's name say, in kernel names too; repeat it.",
+    help="Also replace this text (for example a project's name), in kernel names too. Repeat it.",
 )
 def command(source: Path, target: Path, remove_source: bool, names: tuple[str, ...]) -> None:
     """Write a copy of a report without host names, users, addresses, command lines and absolute
     paths.
 
-    The copy is read again before it is written: it must hold the same figures, and no host name,
-    user or folder that the report names. Kernel names and machine code stay as they are but for
-    --name; NVTX ranges, rule messages and, without --source, source code lose the paths, addresses
-    and names in them."""
+    The copy is checked before it is written: it must have the same figures, and none of the
+    report's host names, users and folders. Kernel names and machine code do not change, except for
+    --name. Paths, addresses and names are removed from NVTX ranges, rule messages and, without
+    --source, source code."""
     done = redact(source, target, remove_source=remove_source, names=names)
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""
     lacking = f"; {done.incomplete} of them incomplete, as before" if done.incomplete else ""

@@ -19,8 +19,8 @@ from ncu_toolkit.runs.store import recordings
 def command(reports: Path) -> None:
     """Write the pages of the shipped recordings and of your own runs.
 
-    Needs no GPU. Open index.html in the folder of reports afterwards. Exit code 4 when a run there
-    could not be read; all others are shown.
+    Needs no GPU. Open index.html in the folder of reports afterwards. Exits with 4 when a run could
+    not be read; all others are shown.
     """
     reports.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:

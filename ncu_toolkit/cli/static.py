@@ -52,14 +52,14 @@ DEFAULT_ARCH = "sm_90"
     "--block",
     type=click.IntRange(1, 1024),
     metavar="THREADS",
-    help="Threads a block, for a .cu or .cubin file.",
+    help="Threads per block, for a .cu or .cubin file.",
 )
 @click.option(
     "--shared",
     type=click.IntRange(0),
     default=0,
     metavar="BYTES",
-    help="Dynamic shared memory a block, for a .cu or .cubin file.",
+    help="Dynamic shared memory per block, for a .cu or .cubin file.",
 )
 @click.option(
     "--sm-count",
@@ -85,7 +85,7 @@ def command(
     """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
     need no counters.
 
-    Needs nvcc and nvdisasm, but no GPU. What only a profile can tell is listed below the card.
+    Needs nvcc and nvdisasm, but no GPU. A list below the card names what only a profile shows.
     """
     values = parse_params(params, (what,))
     path = Path(what)
@@ -93,7 +93,7 @@ def command(
     if path.suffix in (".cu", ".cubin"):
         if size or dtype:
             raise UsageProblem(
-                "--size and --dtype go with a ladder's kernel, not with a file",
+                "--size and --dtype apply to a ladder's kernel, not to a file",
                 "Give --block and --shared for a file",
             )
         if path.suffix == ".cubin":
@@ -110,7 +110,7 @@ def command(
     elif path.suffix:
         report = path.name.lower().endswith(SUFFIXES)
         raise UsageProblem(
-            f"'{what}' is {'a report' if report else 'no .cu or .cubin file'}, and no kernel of a ladder has this name",
+            f"'{what}' is {'a report' if report else 'not a .cu or .cubin file'}, and no kernel of a ladder has this name",
             "`ncu-toolkit analyze` reads reports"
             if report
             else "`ncu-toolkit list` shows the kernels",
@@ -120,7 +120,7 @@ def command(
 
         if block is not None or shared:
             raise UsageProblem(
-                "--block and --shared go with a file; a ladder's kernel has its launch in its header",
+                "--block and --shared apply to a file. A ladder's kernel has its launch in its header",
                 "Use --param and --size",
             )
         chosen, count = _here()

@@ -32,7 +32,7 @@ from ncu_toolkit.runs import store
     "sizes",
     metavar="SIZE[,SIZE…]",
     required=True,
-    help="Problem size, or a list: each is searched by itself.",
+    help="Problem size, or a list. Each size is searched separately.",
 )
 @click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
 @click.option(
@@ -45,7 +45,10 @@ from ncu_toolkit.runs import store
     "--time-limit",
     type=Seconds(),
     metavar="SECONDS",
-    help="Stop the search of a size after this long, keep the best so far; the same command goes on.  [default: none]",
+    help=(
+        "Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: "
+        "none]"
+    ),
 )
 @click.option(
     "--jobs",
@@ -59,7 +62,7 @@ from ncu_toolkit.runs import store
     type=int,
     default=1,
     show_default=True,
-    help="Of the order of runs, and of the choice by --max-settings.",
+    help="Random seed for the order of runs and for --max-settings.",
 )
 @click.option(
     "--restart",
@@ -73,11 +76,11 @@ def command(
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
-    The kernel's header declares the values to try and what must hold of them. Settings are compiled
-    in parallel, those that spill or do not fit are dropped, the others verified and timed beside
-    the baseline; each round keeps the faster half and doubles the runs. An interrupted search goes
-    on where it stopped. The best is kept for this GPU and size, and `bench` and `profile` then run
-    the kernel with it."""
+    The kernel's header declares the values to try and their constraints. Settings are compiled in
+    parallel. Those that spill or do not fit are dropped, the others are verified and timed
+    alternately with the baseline. Each round keeps the faster half and doubles the runs. An
+    interrupted search continues where it stopped. The best setting is kept for this GPU and size,
+    and `bench` and `profile` then use it."""
     rungs = [find_rung(name) for name in split(kernels)]
     plan = [(rung, size) for rung in rungs for size in parse_sizes(problem_for(rung.family), sizes)]
     for rung in rungs:

@@ -43,15 +43,15 @@ _PATIENCE: Final = 10
 @click.option(
     "--serve",
     is_flag=True,
-    help="Offer the pages on 127.0.0.1 until Ctrl-C, for a browser on another machine.",
+    help="Serve the pages on 127.0.0.1 until Ctrl-C, for a browser on another machine.",
 )
 def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
     """Show reports in a browser: files, or folders of them.
 
     Writes the pages to a temporary folder and opens them. Two reports with a kernel in common open
-    on their comparison. With --serve nothing is opened: it prints the address, and the ssh line
-    that brings it to your machine. Exits with 4 when a report is unreadable or incomplete; the rest
-    is still shown."""
+    on their comparison. With --serve it opens nothing. It prints the address, and the ssh command
+    that forwards it to your machine. Exits with 4 when a report is unreadable or incomplete; the
+    rest is still shown."""
     analysis = analyze(paths, Options(kernel=kernel, profiles=True))
     for line in lacking(analysis):
         click.echo(f"error: {line}", err=True)
@@ -68,7 +68,7 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
         click.echo(f"Opened {page}")
     else:
         click.echo(f"Open {page}")
-        click.echo("There is no browser here; --serve offers the pages to another machine.")
+        click.echo("There is no browser here. Use --serve to open the pages on another machine.")
     return exit_code(analysis)
 
 
@@ -100,9 +100,9 @@ def _serve(folder: Path, page: Path) -> None:
     with Server(folder) as server:
         port = server.server_address[1]
         click.echo(f"Open {server.address(page)}")
-        click.echo("From another machine, first forward the port there:")
+        click.echo("On the other machine, first forward the port:")
         click.echo(f"  ssh -N -L {port}:127.0.0.1:{port} {socket.gethostname()}")
-        click.echo("Ctrl-C ends it.")
+        click.echo("Ctrl-C stops the server.")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

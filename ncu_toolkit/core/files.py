@@ -79,7 +79,7 @@ def _refuse_special(path: Path, mode: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise InputProblem(
-            f"'{path}' is not a regular file (a FIFO or a device, say)",
+            f"'{path}' is not a regular file (for example a FIFO or a device)",
             "Write its content to a file first, and name that",
         )
 
@@ -137,8 +137,8 @@ def _bounded(path: Path, stream: Any, most: int) -> bytes:
 
 def _too_large(path: Path, most: int) -> InputProblem:
     return InputProblem(
-        f"'{path}' holds more than {most} bytes",
-        f"If that is right and memory suffices, set {LIMIT_VARIABLE} to more than {limit()} bytes",
+        f"'{path}' has more than {most} bytes",
+        f"If that is right and memory is large enough, set {LIMIT_VARIABLE} to more than {limit()} bytes",
     )
 
 
@@ -157,7 +157,7 @@ def _unpacked_xz(
                 if unpacker.needs_input and not packed:
                     packed = stream.read(_CHUNK)
                     if not packed:
-                        raise EOFError("it ends before its data do")
+                        raise EOFError("its data are cut off")
                 whole.write(unpacker.decompress(packed, _CHUNK))
                 packed = b""
                 if check is not None and (whole.tell() >= _HEAD or unpacker.eof):
@@ -169,7 +169,7 @@ def _unpacked_xz(
             while not packed and (more := stream.read(_CHUNK)):  # padding between streams
                 packed = more.lstrip(b"\0")
             if packed and not (packed + stream.peek(_HEAD)[:_HEAD]).startswith(_XZ_MAGIC):  # type: ignore[attr-defined]
-                raise EOFError("what follows the end of its data is not xz")
+                raise EOFError("the data after its end are not xz")
     except (lzma.LZMAError, EOFError) as error:
         raise InputProblem(f"'{path}' is a damaged xz file: {error}", _AGAIN) from None
     return whole.getvalue()

@@ -288,15 +288,15 @@ class WorkerPool:
         what = self._label(index)
         if late:
             return InputProblem(
-                f"{what} was not done within {self._timeout:.0f} s",
-                "Give it more with --timeout, or look at fewer launches with --kernel",
+                f"{what} did not finish within {self._timeout:.0f} s",
+                "Allow more time with --timeout, or read fewer launches with --kernel",
             )
         code = worker.returncode or 0
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         hint = (
-            "It may need more memory than there is; --kernel reads fewer launches"
+            "It may need more memory than this machine has. Read fewer launches with --kernel"
             if code == -signal.SIGKILL
-            else "The profiler's own module crashed on it: the file is damaged, or of a kind it does not know"
+            else "NVIDIA's report module crashed on it. The file is damaged, or of an unknown kind"
         )
         return InputProblem(f"reading {what} ended with {how}", hint)
 

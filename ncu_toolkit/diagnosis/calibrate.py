@@ -182,19 +182,19 @@ class Reach:
         missed = []
         if found.first < self.first * found.ranked:
             missed.append(
-                f"the declared cause is first in {found.first} of {found.ranked} cases, {self.first:.0%} are required"
+                f"the declared cause ranks first in {found.first} of {found.ranked} cases; {self.first:.0%} are required"
             )
         if found.first_two < self.first_two * found.ranked:
             missed.append(
-                f"it is among the first two in {found.first_two} of {found.ranked}, {self.first_two:.0%} are required"
+                f"it ranks first or second in {found.first_two} of {found.ranked}; {self.first_two:.0%} are required"
             )
         if found.median_error > self.median_error:
             missed.append(
-                f"the median error is {found.median_error:.1f} points, {self.median_error:.0f} are allowed"
+                f"the median error is {found.median_error:.1f} points; {self.median_error:.0f} are allowed"
             )
         if found.worst_error > self.worst_error:
             missed.append(
-                f"the worst error is {found.worst_error:.1f} points, {self.worst_error:.0f} are allowed"
+                f"the worst error is {found.worst_error:.1f} points; {self.worst_error:.0f} are allowed"
             )
         if found.skill is not None and found.skill < self.skill:
             missed.append(f"the skill is {found.skill:.2f}, {self.skill:.2f} is required")

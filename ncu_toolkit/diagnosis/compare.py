@@ -184,7 +184,7 @@ def attribute(before: Profile, after: Profile) -> list[Part]:
         )
     parts.sort(key=lambda part: -abs(part.microseconds))
     explained = sum(part.microseconds for part in parts)
-    return [*parts, Part("residual", "not explained by these figures", t1 - t0 - explained)]
+    return [*parts, Part("residual", "unexplained", t1 - t0 - explained)]
 
 
 def _factors(
@@ -194,17 +194,17 @@ def _factors(
     factor that both profiles hold."""
     wanted = (
         ("instructions", "instructions executed", "count", 1, _instructions_per_scheduler),
-        ("latency", "cycles a warp spends for each instruction", "cycles/inst", 1, _latency),
+        ("latency", "cycles per instruction of a warp", "cycles/inst", 1, _latency),
         (
             "warps",
-            "warps side by side on a scheduler",
+            "active warps per scheduler",
             "warps",
             -1,
             lambda p: p.value("active_warps"),
         ),
         (
             "busy",
-            "part of the time in which SMs had work",
+            "share of the time in which SMs had work",
             "fraction",
             -1,
             lambda p: figures.value(p, "active_fraction"),
@@ -231,7 +231,7 @@ def _latency(profile: Profile) -> float | None:
 def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
     """Split the latency's part among stall reasons, in proportion to how far each one's cycles an
     instruction moved."""
-    label = "cycles a warp spends for each instruction"
+    label = "cycles per instruction of a warp"
     if before.stalls is None or after.stalls is None:
         return [Part("latency", label, amount, _latency(before), _latency(after), "cycles/inst")]
     reasons = dict(before.stalls.reasons) | dict(after.stalls.reasons)
@@ -290,7 +290,8 @@ def comparability(
                 found.append(f"Different {label}: {first} and {second}.")
         if before.context.launch_count != after.context.launch_count:
             found.append(
-                f"One of {before.context.launch_count} launches against one of {after.context.launch_count}: compare their sums."
+                f"One of {before.context.launch_count} launches is compared with one of {after.context.launch_count}. Compare their "
+                "sums."
             )
     if environments is not None:
         first_environment, second_environment = environments
@@ -305,13 +306,11 @@ def comparability(
 def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list[str]:
     t0, t1 = before.duration_us, after.duration_us
     if not t0 or not t1:
-        return ["A time is missing, so the two cannot be compared by time."]
+        return ["A duration is missing, so the times cannot be compared."]
     if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
-        return [
-            f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: no difference."
-        ]
+        return [f"No difference in time: {units.duration(t0)} before, {units.duration(t1)} after."]
     lines = [
-        f"The second launch takes {units.duration(t1)}, the first {units.duration(t0)}: {units.faster(t0 / t1)}."
+        f"The second launch is {units.faster(t0 / t1)}: {units.duration(t0)} before, {units.duration(t1)} after."
     ]
     direction = -1 if t1 < t0 else 1
     for part in [
@@ -323,24 +322,23 @@ def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list
             else ""
         )
         lines.append(
-            f"{units.duration(abs(part.microseconds))} of the difference: {part.label}{moved}."
+            f"{units.duration(abs(part.microseconds))} of the difference comes from {part.label}{moved}."
         )
     against = [
         part for part in parts if part.name != "residual" and part.microseconds * direction < 0
     ][:1]
     lines += [
-        f"Against it, {units.duration(abs(part.microseconds))}: {part.label}." for part in against
+        f"{units.duration(abs(part.microseconds))} in the opposite direction comes from {part.label}."
+        for part in against
     ]
     residual = sum(part.microseconds for part in parts if part.name == "residual")
     if abs(residual) > DOUBTFUL * abs(t1 - t0):
-        lines.append(
-            f"{units.duration(abs(residual))} of the difference is not explained by the figures collected."
-        )
+        lines.append(f"{units.duration(abs(residual))} of the difference is unexplained.")
     for which, profile in (("first", before), ("second", after)):
         top = largest_stalls(profile, 1)
         if top:
             lines.append(
-                f"In the {which}, warps wait most for: {top[0].label.removeprefix('Stall share: ')} ({units.percent(top[0].value)})."
+                f"In the {which}, the largest stall is {top[0].label.removeprefix('Stall share: ')} ({units.percent(top[0].value)})."
             )
     return lines
 

@@ -33,7 +33,7 @@ from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, NOISE, RESOUR
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
-IMPOSSIBLE: Final = "Cannot be told: the report's figures contradict each other"
+IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297
 #: public kernels differ by more).
 RESIDUAL: Final = 0.02
@@ -102,9 +102,7 @@ def diagnose_code(facts: KernelFacts) -> tuple[StaticFinding, ...]:
 
 def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
     """What only a profile can tell of this kernel, by what its code does."""
-    found: dict[str, list[str]] = {
-        "How long it takes, how often its loops run, and which of its paths is taken.": []
-    }
+    found: dict[str, list[str]] = {"The run time, the loop counts and the branches taken.": []}
     for name, rule in load_rules().items():
         if sentence := rule.open_in_code(facts):
             found.setdefault(sentence, []).append(name)
@@ -177,7 +175,7 @@ def _questioned(finding: Finding, profile: Profile) -> Finding:
     used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
     for sentence, names in profile.contradictions.items():
         if not names or "duration" in names or used & set(names):
-            said = f"{finding.summary} Less sure, as this evidence contradicts itself: {sentence}."
+            said = f"{finding.summary} This is less certain, because its evidence is contradictory: {sentence}."
             return replace(_lowered(finding), summary=said)
     return finding
 
@@ -232,7 +230,7 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
     absent = sections_to_collect(profile)
     if absent:
         notes.append(
-            f"Not collected: {', '.join(absent)}. Rules that need them abstained. To learn more: {command(absent)}"
+            f"Not collected: {', '.join(absent)}. Checks that need these were skipped. To collect them: {command(absent)}"
         )
     stack = profile.stalls
     if (
@@ -241,7 +239,7 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
         and stack.latency
         and abs(stack.residual) / stack.latency > RESIDUAL
     ):
-        sums = f"The stall reasons add up to {units.significant(stack.total)} cycles an instruction, where the total was measured as"
+        sums = f"The stall reasons add up to {units.significant(stack.total)} cycles per instruction, the measured total is"
         how = (
             "some were lost"
             if stack.residual > 0
@@ -249,9 +247,7 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
         )
         notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
     if not model.stalls and profile.samples:
-        notes.append(
-            f"Only {sum(profile.samples.values())} samples: too few for shares of waiting."
-        )
+        notes.append(f"Only {sum(profile.samples.values())} samples, too few for stall shares.")
     return notes
 
 
@@ -260,7 +256,7 @@ _AT_MEMORY: Final = (
     "long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle",
 )  # fmt: skip
 HALF: Final = Threshold(
-    0.5, "a wait that takes half of a warp's time takes as much as all the rest together"
+    0.5, "a stall reason that takes half of a warp's time takes as much as all the others together"
 )
 #: The factor below which a cause is no headline: a tenth is what a roof that is near leaves.
 SUBSTANCE: Final = 1.1
@@ -291,27 +287,23 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         unit.busy >= SATURATED.value or (unit.busy >= BUSY.value and (at_unit or not waits))
     ):
         bottleneck = unit.bottleneck
-        summary = f"The nearest roof is that of {unit.words}, {units.percent(unit.busy)} busy"
+        summary = f"The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
-            summary += f", and warps wait for {units.percent(share)} of their time ({_words(reason)}): the two share the time"
-        advice = (
-            f"Give {unit.words} less to do: the hot spots show which instructions keep it busy."
-        )
+            summary += f". Warps also wait {units.percent(share)} of their time ({_words(reason)}), so both limit the kernel"
+        advice = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
         sure = unit.busy >= SATURATED.value
     elif waits:
         bottleneck, sure = _by_wait(profile, reason, unit), False
-        summary = f"Warps wait for {units.percent(share)} of their time ({_words(reason)})"
+        summary = f"Warps wait {units.percent(share)} of their time ({_words(reason)})"
         if unit is not None:
-            summary += (
-                f"; the nearest roof is that of {unit.words}, {units.percent(unit.busy)} busy"
-            )
-        advice = "Read the hot spots: the lines with the most samples and what they wait for."
+            summary += f". The busiest resource is {unit.words} ({units.percent(unit.busy)})"
+        advice = "Read the hot spots: the lines with most samples, and their stall reasons."
     else:
         return None
     absent = sections_to_collect(profile)
     return Finding(
         bottleneck,
-        f"{summary}. No cause that this report can show saves a tenth of the time.",
+        f"{summary}. No known cause would save a tenth of the time.",
         "medium" if sure else "low",
         facts(
             unit.evidence if unit else None,
@@ -321,9 +313,9 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
             fact(profile, "memory_throughput"),
         ),
         None,
-        ("No figure: no cause was found whose removal would show one.",),
-        (advice, *((f"Collect what is missing: {command(absent)}",) if absent else ())),
-        "Less work for this unit, or a smaller part of that wait.",
+        ("No estimate, because no cause was found.",),
+        (advice, *((f"Collect the missing sections: {command(absent)}",) if absent else ())),
+        "Less work for this unit, or fewer such stalls.",
     )
 
 

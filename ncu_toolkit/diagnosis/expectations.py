@@ -68,7 +68,7 @@ class Outcome:
         )
 
     def __str__(self) -> str:
-        verdict = {True: "holds", False: "does not hold", None: "cannot be told"}[self.passed]
+        verdict = {True: "holds", False: "does not hold", None: "not known"}[self.passed]
         return f"{self.rung} at {self.size}: {self.says}: {verdict}: {self.check}" + (
             f" [{self.reason or self.measured}]" if self.reason or self.numbers else ""
         )

@@ -124,14 +124,20 @@ def notes(given: Profile, used: Profile) -> list[str]:
     if used is not given:
         moved = units.si(figures.value(given, "l2_bytes") or 0.0, "B")
         return [
-            f"The needed {units.si(needed, 'B')} are not used: this launch moved only {moved} between L2 and the SMs. Check --needs."
+            (
+                f"--needs is ignored: it says {units.si(needed, 'B')}, but this launch moved only {moved} between L2 and the SMs. "
+                "Correct --needs."
+            )
         ]
     moved_by_dram = figures.value(given, "dram_bytes")
     if moved_by_dram is None:
         return []
     ratio = units.ratio(moved_by_dram / needed)
     return [
-        f"It needs {units.si(needed, 'B')} (--needs); device memory moved {units.si(moved_by_dram, 'B')}, {ratio} as much."
+        (
+            f"This launch needs {units.si(needed, 'B')} (--needs). Device memory moved {units.si(moved_by_dram, 'B')}, {ratio} as "
+            "much."
+        )
     ]
 
 
@@ -147,5 +153,5 @@ def assumed(profile: Profile, finding: Finding) -> Finding:
     what = "bytes" if rests_on == "bytes" else "operations"
     return replace(
         finding,
-        summary=f"{finding.summary} That these {what} are needed is assumed; --needs {rests_on}=… settles it.",
+        summary=f"{finding.summary} This assumes that all these {what} are needed; --needs {rests_on}=… sets the true number.",
     )

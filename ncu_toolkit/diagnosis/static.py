@@ -192,7 +192,7 @@ def analyse_rung(
     """
     subject = f"{rung.family}/{rung.name}"
     if rung.library:
-        what = f"{rung.name} runs a library ({rung.library}), whose code is not in this repository: there is nothing to analyse without a profile"
+        what = f"{rung.name} runs a library ({rung.library}), whose code is not in this repository. Profile it instead"
         return StaticAnalysis(subject, "", "", {}, "", "", (), what)
     problem = _problem(rung)
     macros = problem.macros(problem.dtype(dtype)) if problem else {}
@@ -244,8 +244,8 @@ def analyse_source(
     cubin: Cubin = nvcc.compile_file(source, arch, macros)
     if not cubin.entries:
         raise InputProblem(
-            f"'{source.name}' holds no kernel",
-            "Give a file with a __global__ function; a template has to be instantiated in it",
+            f"'{source.name}' has no kernel",
+            "Give a file with a __global__ function. Instantiate templates in it",
         )
     geometry = _given(cubin.entries, block, shared)
     return _analyse(
@@ -310,7 +310,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     target = re.search(r"\b(sm_\d+a?)\b", texts[0])
     if target is None:
         raise InputProblem(
-            f"{cubin.name} is no cubin, or one that cuobjdump {tool.version} does not know",
+            f"{cubin.name} is not a cubin that cuobjdump {tool.version} can read",
             "Make one with `nvcc -cubin`",
         )
     reserved = (
@@ -381,7 +381,7 @@ def _analyse(
             sm_count,
         )
         kernels.append(_kernel(facts, launch, blocks, spills_known))
-    nothing = "" if kernels else "the file holds no kernel: nothing to analyse"
+    nothing = "" if kernels else "the file has no kernel to analyse"
     return replace(made, kernels=tuple(kernels), nothing=nothing)
 
 
@@ -529,14 +529,18 @@ def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
             found.append(Checked(finding, "confirmed", "It is the verdict."))
         elif place is not None:
             found.append(
-                Checked(finding, "runner-up", f"Found too, behind {diagnosis.primary.bottleneck}.")
+                Checked(
+                    finding,
+                    "runner-up",
+                    f"Also found, ranked behind {diagnosis.primary.bottleneck}.",
+                )
             )
         elif ruled is not None and ruled.outcome == "ruled out":
             found.append(Checked(finding, "refuted", _sentence(ruled.reason)))
         elif ruled is not None:
             found.append(Checked(finding, "not judged", _sentence(ruled.reason)))
         else:
-            found.append(Checked(finding, "not seen", "The verdict does not mention it."))
+            found.append(Checked(finding, "not seen", "The profile did not show it."))
     return tuple(found)
 
 

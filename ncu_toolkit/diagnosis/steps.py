@@ -149,7 +149,7 @@ class _Sentences:
 
     def _time(self) -> list[str]:
         if self.speedup is None or self.times is None:
-            return ["Times are missing, so the step cannot be assessed."]
+            return ["Times are missing, so the step's gain is not known."]
         how = "timed without the profiler" if self.clock == "timed" else "under the profiler"
         if max(self.before.count, self.after.count) > 1:
             how += ", all launches together"
@@ -170,10 +170,10 @@ class _Sentences:
         )
         if not (self.before.whole and self.after.whole):
             return [
-                f"{many}, not all of which were profiled: what follows is of the longest launch of each."
+                f"{many}. Some were not profiled, so the figures below are of the longest launch of each."
             ]
         return [
-            f"{many}: what follows sums counts, bytes and waiting over them; other figures are those of the longest launch."
+            f"{many}. Counts, bytes and waiting below are sums; other figures are of the longest launch."
         ]
 
     def _changed(self) -> list[str]:
@@ -192,11 +192,7 @@ class _Sentences:
             f"{change.label} ({units.duration(change.before or 0)} → {units.duration(change.after or 0)} of a warp's time)"
             for change in falling
         ]
-        return (
-            ["The waiting that fell most, under the profiler: " + " and ".join(fell) + "."]
-            if fell
-            else []
-        )
+        return ["Waiting that fell most (profiled): " + " and ".join(fell) + "."] if fell else []
 
     def _waits(self, sign: int) -> list[Change]:
         """The two reasons whose waiting grew (sign 1) or fell (-1) most, by no less than FLOOR of
@@ -223,9 +219,7 @@ class _Sentences:
         if not t0 or not t1:
             return []
         if t1 < t0 * (1 + NOISE):
-            return [
-                "Under the profiler it is not slower, so the profiles do not tell why it is without it."
-            ]
+            return ["It is not slower under the profiler, so the profiles do not show the reason."]
         if self.before.count == self.after.count == 1:
             parts = [
                 part
@@ -242,30 +236,30 @@ class _Sentences:
                 for c in self._waits(1)
             ]
         return (
-            ["What made it slower, from the two profiles: " + "; ".join(told) + "."]
+            ["Reasons for the slowdown, from the two profiles: " + "; ".join(told) + "."]
             if told
-            else ["The profiles do not tell why it is slower."]
+            else ["The profiles do not show why it is slower."]
         )
 
     def _bottleneck(self) -> list[str]:
         was, became = self.first.primary, self.second.primary
         if was.bottleneck == became.bottleneck:
-            return [f"The bottleneck is still: {self.titles[became.bottleneck]}."]
+            return [f"The bottleneck is still {self.titles[became.bottleneck]}."]
         return [
-            f"The bottleneck was {self.titles[was.bottleneck]} and became {self.titles[became.bottleneck]}."
+            f"The bottleneck moved from {self.titles[was.bottleneck]} to {self.titles[became.bottleneck]}."
         ]
 
     def _aim(self) -> list[str]:
         """What the step goes for, where that is not simply the verdict."""
         if not self.removes:
             said = {
-                "regression": "This variant is kept to show a regression: it removes nothing, so nothing was predicted for it.",
-                "planted": "A defect is planted in this variant: it removes nothing, so nothing was predicted for it.",
+                "regression": "This variant shows a regression. It removes no cause, so there is no prediction.",
+                "planted": "This variant has a planted defect. It removes no cause, so there is no prediction.",
             }
             return [
                 said.get(
                     self.kind,
-                    "This variant is declared to remove no cause, so nothing was predicted for it.",
+                    "This variant removes no known cause, so there is no prediction.",
                 )
             ]
         title, verdict = (
@@ -275,11 +269,11 @@ class _Sentences:
         lines = []
         if self.rank is None:
             lines.append(
-                f"The diagnosis of the earlier kernel did not name {title}, which this step goes for; its verdict was {verdict}."
+                f"The step targets a cause that the earlier kernel's diagnosis did not name: {title}. The verdict there was {verdict}."
             )
         elif self.rank > 1:
             lines.append(
-                f"This step goes for cause number {self.rank} of the earlier kernel's diagnosis, {title}, not for its verdict, {verdict}."
+                f"The step targets cause {self.rank} of the earlier kernel's diagnosis: {title}. The verdict there was {verdict}."
             )
         if self.roof:
             busy = next(
@@ -292,7 +286,7 @@ class _Sentences:
             )
             moved = f" {_described(busy)}." if busy else ""
             lines.append(
-                f"The limit is still {self.roof.words}: the step removes overhead around that work, or does the work in another way.{moved}"
+                f"The limit is still {self.roof.words}. The step cuts overhead around that work, or does the work differently.{moved}"
             )
         return lines
 
@@ -301,24 +295,20 @@ class _Sentences:
             return []
         title = self.titles[self.predicted.bottleneck]
         gone = 1 - 1 / self.expected
-        what = (
-            f"A better use of {self.roof.words} alone"
-            if self.roof
-            else f"The cause {title}, removed by itself,"
-        )
+        what = f"Better use of {self.roof.words}" if self.roof else f"Removing this cause ({title})"
         if gone < NOISE:
-            said = f"For {self.roof.words if self.roof else title} no gain was predicted"
+            said = f"No gain was predicted for {self.roof.words if self.roof else title}"
         else:
-            said = f"{what} was predicted to bring {units.ratio(self.expected)}, {units.percent(gone)} of the time"
+            said = f"{what} was predicted to give {units.ratio(self.expected)} (save {units.percent(gone)} of the time)"
         if self.speedup is None:
             return [f"{said}."]
         saved = 1 - 1 / self.speedup
         brought = f"{units.percent(saved)} of the time"
         if saved < -NOISE:
-            return [f"{said}; the step is slower instead."]
+            return [f"{said}. The step is slower instead."]
         if abs(saved) <= NOISE:
             return [
-                f"{said}; the step gained nothing."
+                f"{said}. The step gained nothing."
                 if gone > NOISE
                 else f"{said}, and none was achieved."
             ]
@@ -327,14 +317,14 @@ class _Sentences:
             and max(self.speedup / self.expected, self.expected / self.speedup) <= ALIKE
         ):
             return [
-                f"{said}; the step brought {brought}, which differs by {_points(saved - gone)}."
+                f"{said}. The step saved {brought}; the prediction is off by {_points(saved - gone)}."
             ]
         if saved > gone:
             return [
-                f"{said}; the step brought {'more, ' if gone > NOISE else ''}{brought}.",
+                f"{said}. The step saved {'more: ' if gone > NOISE else ''}{brought}.",
                 *self._beyond(saved - gone),
             ]
-        return [f"{said}; the step brought less, {brought}.", *self._short()]
+        return [f"{said}. The step saved less: {brought}.", *self._short()]
 
     def _beyond(self, more: float) -> list[str]:
         """What else went or changed: the prediction is for one cause alone."""
@@ -360,15 +350,15 @@ class _Sentences:
         lines = []
         if others:
             also = [
-                f"{self.titles[f.bottleneck]} ({units.ratio(1 / (1 - f.saved))} by itself)"
+                f"{self.titles[f.bottleneck]} ({units.ratio(1 / (1 - f.saved))})"
                 for f in others[:2]
             ]
             lines.append(
-                f"Of what the earlier kernel's diagnosis named, {' and '.join(also)} {'is' if len(also) == 1 else 'are'} gone as well."
+                f"The step also removed {' and '.join(also)}, named in the earlier kernel's diagnosis."
             )
         if moved:
             lines.append(
-                f"Beside the figures that the prediction rests on, the step also changed {_listed([_small(label) for label in moved])}."
+                f"The step also changed {_listed([_small(label) for label in moved])}, which the prediction leaves out."
             )
         return lines or [f"The prediction is {_points(more)} too low."]
 
@@ -383,11 +373,9 @@ class _Sentences:
             return []
         if left is not None:
             more = "" if left.speedup is None else f", {units.ratio(left.speedup)}"
-            return [
-                f"Not all of it is gone: the diagnosis of this kernel still names {title}{more}."
-            ]
+            return [f"Part of it remains: the diagnosis of this kernel still names {title}{more}."]
         return [
-            f"The diagnosis of this kernel no longer names {title}; its verdict is {self.titles[self.second.primary.bottleneck]}."
+            f"The diagnosis of this kernel no longer names {title}. Its verdict is {self.titles[self.second.primary.bottleneck]}."
         ]
 
 

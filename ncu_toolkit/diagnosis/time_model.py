@@ -282,7 +282,7 @@ class TimeModel:
                 (
                     "floor",
                     min(self.cycles, FLOOR_US * 1e-6 * self.hertz),
-                    f"no kernel is shorter than about {units.duration(FLOOR_US)}",
+                    f"no kernel takes less than about {units.duration(FLOOR_US)}",
                 )
             )
         if not any(name == "waiting" for name, _, _ in candidates) and not self._explains(removal):
@@ -290,7 +290,7 @@ class TimeModel:
                 1.0,
                 "unknown",
                 (
-                    "Stall reasons were not collected, and no measured load says how much of the time this takes.",
+                    "No estimate. Stall reasons were not collected, and no measured load shows how much time this takes.",
                 ),
             )
         limit, cycles, why = max(
@@ -305,7 +305,7 @@ class TimeModel:
                 1.0,
                 limit,
                 (
-                    f"Now {self.text(self.cycles)}; {removal.what} it would still take as long: {why}.",
+                    f"Time now: {self.text(self.cycles)}. {removal.what[:1].upper()}{removal.what[1:]} it would not be shorter: {why}.",
                 ),
                 relieves,
             )
@@ -320,11 +320,11 @@ class TimeModel:
             f"Time now: {self.text(self.cycles)}.",
             *([removal.basis] if removal.basis else []),
             *self._waiting_lines(removal),
-            f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, set by {why}.",
+            f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, limited by {why}.",
         ]
         if second is not None:
             lines.append(
-                f"The next limit would be {self.text(min(second[1], self.cycles))}: {second[2]}."
+                f"The next limit is {self.text(min(second[1], self.cycles))}: {second[2]}."
             )
         quotient = f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)}"
         lines.append(
@@ -335,9 +335,9 @@ class TimeModel:
     def _no_figure(self, removal: Removal) -> str:
         """Why there is no figure for a removal; empty where there is one."""
         if removal.parallelism > 1 and not self.stalls:
-            return "No figure: what warps wait for was not collected, so how much of it more warps would cover cannot be told."
+            return "No estimate. Stall reasons were not collected, so the waiting that more warps would hide is not known."
         if not any(name in self.loads for name in (*MEMORY, "l1")):
-            return "No figure: how busy memory is was not collected, and that is what would limit next."
+            return "No estimate. Memory utilisation was not collected, and memory may be the next limit."
         return ""
 
     @staticmethod
@@ -390,7 +390,7 @@ class TimeModel:
             else removal.instructions / removal.parallelism
         )
         cycles = self.cycles * left * removal.balance
-        return [("waiting", cycles, "what the warps still wait for")]
+        return [("waiting", cycles, "the remaining stalls")]
 
     def _kept(self, removal: Removal) -> dict[str, float]:
         """What stays of each stall reason: as the removal says, less what queues at a unit that it
@@ -453,7 +453,7 @@ class TimeModel:
         lines = []
         if removal.parallelism > 1:
             lines.append(
-                f"{units.ratio(removal.parallelism)} as many warps wait side by side: waiting that is not in a queue is that much shorter."
+                f"{units.ratio(removal.parallelism)} as many warps run at once. All waiting outside queues shrinks by this factor."
             )
         if self.stalls:
             kept = self._kept(removal)
@@ -475,15 +475,17 @@ class TimeModel:
                 reason for reason in self.stalls if reason not in named and self.stalls[reason] > 0
             ]
             if with_each and removal.instructions < 1:
-                fewer = f"it comes with each instruction, and {units.percent(1 - removal.instructions)} of them go"
+                fewer = f"it scales with the instructions, and {units.percent(1 - removal.instructions)} of them go"
                 lines.append(
-                    f"Issuing and what goes with it ({self._names(with_each)}): {self._part(with_each, left)}: {fewer}."
+                    f"Issuing and per-instruction stalls ({self._names(with_each)}): {self._part(with_each, left)}; {fewer}."
                 )
                 told += with_each
             rest = [
                 reason for reason in self.stalls if reason not in told and self.stalls[reason] > 0
             ]
-            lines += [f"The rest ({self._names(rest)}): {self._part(rest, left)}."] if rest else []
+            lines += (
+                [f"Other stalls ({self._names(rest)}): {self._part(rest, left)}."] if rest else []
+            )
             stays = sum(left.values())
         else:
             stays = removal.instructions / removal.parallelism
@@ -494,12 +496,12 @@ class TimeModel:
             )
         if removal.balance < 1:
             lines.append(
-                f"Evenly spread, the work takes {units.percent(removal.balance)} of the elapsed time."
+                f"With even work, the launch takes {units.percent(removal.balance)} of the elapsed time."
             )
         if self.stalls or stays < 1 or removal.balance < 1:
             spread = f" × {units.percent(removal.balance)}" if removal.balance < 1 else ""
             time = f"{self.text(self.cycles)} × {units.percent(stays)}{spread} = {self.text(self.cycles * stays * removal.balance)}"
-            lines.append(f"Together {units.percent(stays)} of a warp's time stays: {time}.")
+            lines.append(f"In total {units.percent(stays)} of a warp's time remains: {time}.")
         return lines
 
     def _part(self, reasons: Sequence[str], left: Mapping[str, float]) -> str:
@@ -507,7 +509,7 @@ class TimeModel:
         share = sum(self.stalls[reason] for reason in reasons)
         gone = share - sum(left[reason] for reason in reasons)
         stays = (
-            "which stays" if abs(gone) < 0.0005 else f"of which {units.percent(gone / share)} goes"
+            "unchanged" if abs(gone) < 0.0005 else f"which shrinks by {units.percent(gone / share)}"
         )
         return f"{units.percent(share)} of a warp's time, {stays}"
 
@@ -521,16 +523,14 @@ class TimeModel:
     def _why(self, reason: str, kept: float, removal: Removal) -> str:
         """Why a reason's waiting shrinks: as _kept has it."""
         if reason in removal.stalls and kept >= removal.stalls[reason]:
-            return ": the part that the change takes away"
+            return ", removed by the change"
         if reason == "barrier":
-            return (
-                ": at a barrier warps wait for the slowest, so it shrinks as the other waiting does"
-            )
+            return ", because warps at a barrier wait for the slowest, which now waits less"
         unit, busy = self.busiest(*MEMORY)
         if kept < 1 and unit:
             relief = units.percent(1 - removal.loads.get(unit, 1.0))
-            return f": the queue before {RESOURCES[unit][2]} ({units.percent(busy)} busy) gets shorter, with {relief} less work there"
-        return ": what of it is not spent in a queue" if removal.parallelism > 1 else ""
+            return f", because the queue for {RESOURCES[unit][2]} ({units.percent(busy)} busy) gets {relief} less work"
+        return ", apart from queueing" if removal.parallelism > 1 else ""
 
     def _explains(self, removal: Removal) -> bool:
         """Without stalls: whether the removal lightens the resource that is the limit (at least

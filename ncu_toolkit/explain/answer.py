@@ -158,7 +158,10 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
     if launches == 1:
         return ""
     if len(kinds) == 1:
-        return f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} together; this is the one of median time."
+        return (
+            f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} in total. The card shows the launch of median "
+            "time."
+        )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
     where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"
     return f"{launches} launches of {len(kinds)} kernels, {units.duration(total)}{where}"

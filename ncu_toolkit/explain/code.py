@@ -63,7 +63,7 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
 def _open_questions(found: StaticAnalysis) -> Iterator[str]:
     for each in (unknown for kernel in found.kernels for unknown in kernel.unknown):
         about = ", ".join(map(title, each.bottlenecks))
-        yield visible(f"Only a profile can tell {_small(each.why)}{f' ({about})' if about else ''}")
+        yield visible(f"Only a profile shows {_small(each.why)}{f' ({about})' if about else ''}")
 
 
 def _card(
@@ -194,13 +194,13 @@ def _occupancy(kernel: KernelAnalysis) -> str:
     fill = kernel.occupancy
     if fill is None:
         parts = [f"{each.block_threads}: {units.percent(each.fraction)}" for each in kernel.blocks]
-        return f"by threads a block: {', '.join(parts)}; --block sets them" if parts else ""
+        return f"by threads per block: {', '.join(parts)}; set them with --block" if parts else ""
     limit = f", limited by {' and '.join(fill.limiters)}" if fill.limiters else ""
     return f"{units.percent(fill.fraction)}: {fill.active_warps} of {fill.max_warps} warps{limit}"
 
 
 def _loops(kernel: KernelAnalysis, of: str) -> Table:
-    name = "Loops with most work" if kernel.loops else "The code, which has no loop"
+    name = "Busiest loops" if kernel.loops else "The code (no loop)"
     columns: tuple[Column[Region], ...] = (
         Column("lines", _span, numeric=False),
         Column("depth", lambda region: str(region.depth), gives_way=1),
@@ -213,7 +213,7 @@ def _loops(kernel: KernelAnalysis, of: str) -> Table:
         Column("loads in flight", _in_flight, gives_way=2),
         Column("busiest", _busiest, numeric=False),
     )  # fmt: skip
-    note = "For one thread and one pass, without the loops inside."
+    note = "Per thread and pass, without inner loops."
     return table(f"{of}{name}", columns, kernel.regions, note)
 
 
@@ -258,7 +258,7 @@ def _cycles(region: Region, of: str) -> Table:
     )
     rows += [("mix", kinds), ("widths", widths)]
     what = "first loop" if region.depth else "code"
-    name = f"{of}Least SM cycles of one warp's pass through the {what}"
+    name = f"{of}Fewest SM cycles of one warp's pass through the {what}"
     return _named(name, rows, "unit", "least")
 
 

@@ -83,7 +83,7 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
     difference = _difference(before, after)
     if difference is None and not (before.sources and after.sources):
         points.append(
-            "The source cannot be compared: a report has none (collect it with --import-source yes)."
+            "The source cannot be compared, because a report has none (collect it with --import-source yes)."
         )
     elif difference is None:
         points.append("The source is the same.")
@@ -103,7 +103,7 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
     causes = [part for part in parts if part.name != "residual"]
     named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:most]
     rest = sum(each.microseconds for each in causes if each not in named)
-    smaller = [compare.Part("rest", "smaller causes together", rest)] if rest else []
+    smaller = [compare.Part("rest", "smaller causes", rest)] if rest else []
     shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
     columns: tuple[Column[compare.Part], ...] = (
         Column("cause", _cause, numeric=False, shortest=24),
@@ -111,7 +111,7 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
         Column("old", lambda part: _quantity(part.before, part.unit), gives_way=2),
         Column("new", lambda part: _quantity(part.after, part.unit), gives_way=1),
     )
-    note = "Cycles are those that a warp spends for one instruction."
+    note = "Cycles are per instruction of a warp."
     return table(f"Time: {_signed(new - old)}, by cause", columns, shown, note)
 
 

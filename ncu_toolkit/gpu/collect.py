@@ -21,7 +21,7 @@ from ncu_toolkit.metrics import sections
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
 #: Remedy of a time-out.
-_LESS: Final = "give more with --timeout, or profile less at once"
+_LESS: Final = "allow more time with --timeout, or profile fewer kernels"
 logger = logging.getLogger(__name__)
 
 
@@ -118,7 +118,7 @@ def section_folders(ncu: Ncu, set_name: str) -> tuple[Path, ...]:
         return section_folder(), ncu.stock_sections
     if set_name != sections.SET_NAME:
         raise EnvironmentProblem(
-            f"ncu's own section files are not found beside '{ncu.path}', and the set '{set_name}' is in them",
+            f"ncu's own section files were not found next to '{ncu.path}', and the set '{set_name}' needs them",
             "Set NCU to the ncu of an installation that has them",
         )
     return (section_folder(),)
@@ -324,7 +324,7 @@ _PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]
     ("driver", r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit", True),
     ("no-gpu", r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU", True),
     ("disk", r"No space left on device|[Dd]isk quota exceeded", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere", True),
-    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling: ncu saves what a kernel writes between passes", "Choose a smaller --size", True),
+    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling, because ncu saves memory that a kernel writes between passes", "Choose a smaller --size", True),
     ("sections", r"Could not find (?:any )?(?:section|set)|Unknown set|no sections", EnvironmentProblem, "ncu does not find the section files", "Reinstall ncu-toolkit, or pass the sections/ folder", False),
     ("no-kernels", r"No kernels were profiled", UsageProblem, "no kernel was profiled", "Check the kernel filter, and that the program launches one inside the profiled range", False),
 )  # fmt: skip
@@ -342,7 +342,7 @@ def classify(
     """The kind of problem and its error, from ncu's output and exit code; ("", None) for success."""
     if timed_out:
         message = f"ncu did not finish within {timeout:.0f} s"
-        return "timeout", EnvironmentProblem(message, f"What was finished is kept; {less}")
+        return "timeout", EnvironmentProblem(message, f"Finished work is kept; {less}")
     own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
     for where in (own, text) if returncode else (own,):
@@ -366,7 +366,7 @@ def classify(
         except ValueError:
             name = "not a standard one"
         return "signal", EnvironmentProblem(
-            f"ncu was ended by signal {-returncode} ({name})", "What was finished is kept"
+            f"ncu was ended by signal {-returncode} ({name})", "Finished work is kept"
         )
     lines = [
         line.removeprefix("==ERROR== ").strip()

@@ -58,7 +58,7 @@ def _run(name: str, check: Callable[[], Check]) -> Check:
         return Check(
             name,
             "warning",
-            f"this could not be found out: {type(error).__name__}: {error}",
+            f"this check failed: {type(error).__name__}: {error}",
             _NEEDED.get(name, ""),
         )
 
@@ -90,9 +90,9 @@ def _driver() -> Check:
             return Check(
                 "driver",
                 "warning",
-                f"nvidia-smi is there, {_DRIVER} is not",
+                f"nvidia-smi exists, {_DRIVER} does not",
                 _NEEDED["driver"],
-                "In WSL this is so; elsewhere load the NVIDIA kernel module",
+                "This is normal in WSL. Elsewhere, load the NVIDIA kernel module",
             )
         return Check(
             "driver",
@@ -125,7 +125,7 @@ def _gpu() -> Check:
             "missing",
             name,
             _NEEDED["GPU"],
-            "Nsight Compute profiles GPUs from Volta (CC 7.0) on",
+            "Nsight Compute needs a GPU from Volta (CC 7.0) on",
         )
     return Check("GPU", "ok", name)
 
@@ -153,11 +153,11 @@ def _from_smi() -> tuple[str, tuple[int, int]] | None:
 def _ncu() -> Check:
     ncu = collect.find_ncu()
     if ncu.stock_sections is None:
-        remedy = "Set NCU to the ncu of a whole installation; our own sections work without them"
+        remedy = "Set NCU to the ncu of a complete installation. ncu-toolkit's own sections work without them"
         return Check(
             "ncu",
             "warning",
-            f"{ncu.version}, but its section files are not beside it",
+            f"{ncu.version}, but its section files are missing",
             "profile --set full",
             remedy,
         )
@@ -171,7 +171,7 @@ def _counters() -> Check:
         return Check(
             "counters",
             "warning",
-            "who may read the performance counters is not known: there is no driver here",
+            "no driver here, so permissions of the performance counters are not known",
             _NEEDED["counters"],
         )
     found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text)
@@ -179,7 +179,7 @@ def _counters() -> Check:
         return Check(
             "counters",
             "warning",
-            "the driver does not say who may read the performance counters",
+            "the driver does not report who may read the performance counters",
             _NEEDED["counters"],
             "Try: ncu --set basic <program>",
         )
@@ -220,7 +220,7 @@ def _versions() -> Check:
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:
-        return Check("versions", "ok", "there is no ncu here that could be newer than ncu-report")
+        return Check("versions", "ok", "there is no ncu here to compare ncu-report with")
     newer = _numbers(ncu) > _numbers(module)
     if newer and _numbers(module):
         return Check(
@@ -312,7 +312,7 @@ def _recordings() -> Check:
         return Check(
             "recordings",
             "missing",
-            "the installation holds none",
+            "the installation has none",
             _NEEDED["recordings"],
             "Reinstall ncu-toolkit",
         )

@@ -122,7 +122,7 @@ def profile_all(
             session.failures.append(problem)
             if not session.run.report_files:
                 raise problem
-            reporter.note(f"{problem.message}; what was profiled before is kept")
+            reporter.note(f"{problem.message}; profiles made before are kept")
             return
         if session.interrupted or len(left) == len(before):
             return
@@ -209,12 +209,12 @@ def _settle(
         if step is not None and step.state in ("failed", "skipped"):
             state, message = step.state, step.message
         elif step is not None and step.state == "started":
-            message = "it was under way when profiling ended"
+            message = "it was running when profiling ended"
             if outcome.cause == "memory" and problem is not None:
                 state, message = "skipped", str(problem)
             elif crashed:
                 state = "failed"
-                message = f"{case.label}: the program ended while this case ran; its output is in {outcome.log.name}"
+                message = f"{case.label}: the program ended during this case. Its output is in {outcome.log.name}"
         session.record(replace(case, state=state, message=message))
         if state == "failed":
             session.failures.append(KernelProblem(message))
@@ -224,7 +224,7 @@ def _settle(
     ):
         return None
     if outcome.cause == "timeout":
-        remedy = "What was finished is kept: go on with --resume, and give more with --timeout"
+        remedy = "Finished work is kept. Continue with --resume, and allow more time with --timeout"
         return EnvironmentProblem(f"the ladder was not profiled within {timeout:.0f} s", remedy)
     return problem or EnvironmentProblem(
         "ncu ended without writing a report", f"Its output is in {outcome.log}"
@@ -246,13 +246,13 @@ def _adopt(session: Session, stem: str, reporter: Reporter) -> None:
         path.rename(path.with_name(path.name + CUT))
         if not data.startswith(framing.MAGIC) or not frame.declared_launches:
             reporter.note(
-                f"{path.name} was cut off before its first launch was whole; it is kept as {path.name}{CUT}"
+                f"{path.name} was cut off within its first launch. It is kept as {path.name}{CUT}"
             )
             return
         data = _whole_launches(data, frame)
         write_atomic(path, data)
         reporter.note(
-            f"{path.name} was cut off; its {frame.declared_launches} whole launches are kept, the rest is in {path.name}{CUT}"
+            f"{path.name} was cut off. Its {frame.declared_launches} whole launches are kept, the rest is in {path.name}{CUT}"
         )
     if run.asked is not None and run.asked.redact:
         redact_in_place(path, remove_source=run.asked.redact_source)
@@ -299,7 +299,7 @@ def locked(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            hint = f"Wait for it; an ncu may outlive a toolkit that was killed: `fuser {folder / _LOCK}` names it"
+            hint = f"Wait for it. An ncu may outlive a killed toolkit: `fuser {folder / _LOCK}` names it"
             raise UsageProblem(f"the run '{folder.name}' is still running", hint) from None
         except OSError:
             pass  # The file system has no locks.
@@ -399,7 +399,7 @@ def _check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     if different:
         raise EnvironmentProblem(
             f"the run was started on another machine ({'; '.join(different)})",
-            "Start a new run: a run must come from one machine",
+            "Start a new run, since a run must come from one machine",
         )
 
 
@@ -416,7 +416,7 @@ def _check_kernels(cases: Cases) -> None:
     if changed:
         raise UsageProblem(
             f"{', '.join(changed)} changed since the run was started",
-            "Start a new run: figures of two versions of a kernel do not belong together",
+            "Start a new run, since figures of two versions of a kernel cannot be mixed",
         )
 
 

@@ -93,7 +93,7 @@ class Workspace:
         unknown = [name for name in names if name not in self.specs]
         if unknown:
             raise UsageProblem(
-                f"'{who}' asks for array '{unknown[0]}', which {self.problem.family} does not have",
+                f"'{who}' needs array '{unknown[0]}', which {self.problem.family} does not have",
                 f"It has {', '.join(self.specs)}",
             )
         missing = [name for name in names if name not in self.arrays]
@@ -304,7 +304,7 @@ class Runnable:
             if not verdict.passed:
                 raise KernelProblem(
                     f"'{self.rung.name}' computed a wrong result at {self.workspace.size.label} ({self.workspace.dtype}): {verdict.message}",
-                    "It is not timed or profiled; run it under compute-sanitizer: `make sanitize`",
+                    "It is not timed or profiled. Run it under compute-sanitizer: `make sanitize`",
                 )
             verdicts.append(verdict)
         self.worst = max((verdict.worst for verdict in verdicts), default=0.0)

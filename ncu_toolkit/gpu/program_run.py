@@ -34,7 +34,7 @@ from ncu_toolkit.runs import store
 DEFAULT_LAUNCHES: Final = 20
 STEM: Final = "profile"
 #: Remedy of a time-out.
-_FEWER: Final = "give more with --timeout, or profile fewer launches (--launch-count)"
+_FEWER: Final = "allow more time with --timeout, or profile fewer launches (--launch-count)"
 #: Marks the processes of one run, so that they can be found and ended.
 TOKEN: Final = "NCU_TOOLKIT_RUN"
 #: Calls in a script that mark what is to be profiled.
@@ -67,7 +67,7 @@ def check(command: Sequence[str], kernel_filter: str) -> None:
             "no program to profile", "Put it after '--': ncu-toolkit profile -- ./app arguments"
         )
     if shutil.which(command[0]) is None:
-        hint = "A program in this folder is ./name, a script `python name.py`; a kernel of a ladder goes after --kernel"
+        hint = "Write ./name for a program in this folder, `python name.py` for a script, --kernel for a kernel of a ladder"
         raise UsageProblem(f"there is no program '{command[0]}'", hint)
     if kernel_filter:
         try:
@@ -191,7 +191,7 @@ def _without_report(
         )
     hints = []
     if request.ranges_only:
-        hints.append("only marked ranges were profiled: --no-ranges profiles everything")
+        hints.append("only marked ranges were profiled. --no-ranges profiles everything")
     if request.kernel_filter:
         hints.append(f"the kernel filter is '{request.kernel_filter}'")
     if request.launch_skip:
@@ -208,7 +208,7 @@ def _notes(request: collect.Request, outcome: collect.Outcome, detected: bool) -
     profiled = len(outcome.passes)
     if request.ranges_only and detected:
         notes.append(
-            "only the ranges that the script marks were profiled; --no-ranges profiles everything"
+            "only the ranges that the script marks were profiled. --no-ranges profiles everything"
         )
     text = outcome.log.read_text(encoding="utf-8", errors="replace")
     one_process = text.count("==PROF== Connected to process") <= 1

@@ -183,7 +183,7 @@ def time_all(
             session.save()
         if session.failures and not cuda.context_works():
             reporter.note(
-                "a kernel broke the GPU's context of this process: what is left is not timed"
+                "a kernel broke this process's CUDA context, so the remaining cases are not timed"
             )
             session.context_lost = True
             return
@@ -259,11 +259,11 @@ def measure_ceilings(session: Session, reporter: Reporter) -> None:
         problem = (
             error
             if isinstance(error, ToolkitError)
-            else launch.explained(error, "the measurement of what the device reaches")
+            else launch.explained(error, "the measurement of the device's limits")
         )
         if problem is None:
             raise
-        reporter.note(f"the device's ceilings are not measured: {problem.message}")
+        reporter.note(f"the device's limits are not measured: {problem.message}")
 
 
 def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:

@@ -36,7 +36,7 @@ def encode(
         from cuda.bindings import driver
     except ImportError:
         raise EnvironmentProblem(
-            "cuda-bindings is missing, which makes the descriptors for TMA",
+            "cuda-bindings is missing; it makes the TMA descriptors",
             "Run `pip install 'ncu-toolkit[gpu]'`",
         ) from None
     extents = list(reversed(spec.shape))

@@ -156,8 +156,8 @@ _TIME: Final[tuple[Metric, ...]] = (
 _ISSUE: Final[tuple[Metric, ...]] = (
     Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active" + _ACTIVE, "sm__issue_active" + _ELAPSED), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction.", "high"),
     Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp.", "low"),
-    Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Warps ready to issue in a mean active cycle; below 1 the scheduler idles.", "high"),
-    Metric("active_warps", ("smsp__warps_active.avg.per_cycle_active",), "warps", "Active warps per scheduler", "Resident warps per scheduler in a mean active cycle."),
+    Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Mean warps ready to issue per active cycle; below 1 the scheduler idles.", "high"),
+    Metric("active_warps", ("smsp__warps_active.avg.per_cycle_active",), "warps", "Active warps per scheduler", "Mean resident warps per scheduler and active cycle."),
     Metric("warp_latency", ("smsp__average_warp_latency_per_inst_issued.ratio",), "cycles/inst", "Warp latency per instruction", "Cycles a warp spends per instruction it issues: the height of the stall stack.", "low"),
     Metric("achieved_occupancy", ("sm__warps_active.avg.pct_of_peak_sustained_active",), "fraction", "Achieved occupancy", "Resident warps as a fraction of what the SM can hold, mean over active cycles."),
     Metric("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), "fraction", "Theoretical occupancy", "Warps the launch's resources allow, as a fraction of what the SM can hold."),
@@ -168,7 +168,7 @@ _ISSUE: Final[tuple[Metric, ...]] = (
 
 _PIPES: Final[tuple[Metric, ...]] = (
     _pct("sm_throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM throughput (roll-up)", "Nsight's largest SM sub-throughput.", "high"),
-    _pct("memory_throughput", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory throughput (roll-up)", "Nsight's largest memory sub-throughput: busy, not necessarily useful."),
+    _pct("memory_throughput", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory throughput (roll-up)", "Nsight's largest memory sub-throughput. It shows busy units, not useful work."),
     _pct("fma_pipe_active", "sm__pipe_fma_cycles_active" + _ACTIVE, "FMA pipe active", "Cycles in which the FP32 FMA pipe worked.", "high"),
     _pct("fmaheavy_pipe_active", "sm__pipe_fmaheavy_cycles_active" + _ACTIVE, "FMA heavy half active", "Cycles in which the half of the FMA pipe that also does integer multiply-add worked.", "", (8, 6)),
     _pct("alu_pipe_active", "sm__pipe_alu_cycles_active" + _ACTIVE, "ALU pipe active", "Cycles in which the integer and logic pipe worked."),

@@ -99,7 +99,7 @@ def _now() -> str:
 
 def _sums(matching: int, files: int) -> str:
     if not matching:
-        return "none beside the file" if files == 1 else "none beside the files"
+        return "no checksum file" if files == 1 else "no checksum files"
     return f"SHA-256 matches for {matching} of {files}"
 
 

@@ -60,7 +60,7 @@ def content(name: str) -> bytes:
     path = Path(spec.origin).parent / "package_data" / PLOTLY if spec and spec.origin else None
     if path is None or not path.is_file():
         raise EnvironmentProblem(
-            "the plotly package holds no plotly.min.js",
+            "the plotly package has no plotly.min.js",
             "Reinstall it: pip install --force-reinstall plotly",
         )
     return path.read_bytes()

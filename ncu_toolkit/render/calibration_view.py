@@ -42,9 +42,9 @@ def calibration(book: Book) -> Table | None:
     keys = ("step", "size", "removes", "rank", "verdict", "predicted", "achieved", "error", "ncu")
     titles = (
         "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
-        "place of that cause among the findings on the slower rung", "what the slower rung is limited by",
-        "the speedup for this cause alone, from the slower rung's profile", "speedup that the next rung brought, and by which clock",
-        "difference of the two, as shares of the time before", "the largest estimate of Nsight Compute's own rules on the slower rung",
+        "rank of that cause among the findings on the slower rung", "the verdict on the slower rung",
+        "the speedup for this cause alone, from the slower rung's profile", "speedup of the next rung, timed or profiled",
+        "difference of the two, as shares of the earlier time", "the largest estimate of Nsight Compute's own rules on the slower rung",
     )  # fmt: skip
     numeric = ("rank", "predicted", "achieved", "error")
     columns = tuple(
@@ -82,7 +82,10 @@ def predictions(table: Table) -> Chart | None:
     return Chart(
         "predictions",
         "Predicted against achieved",
-        "Each point is a step: the gain predicted from the slower kernel's profile, and the gain achieved. Choose a point to open its rung.",
+        (
+            "Each point is a step. It shows the gain predicted from the slower kernel's profile and the gain achieved. Choose a "
+            "point to open its rung."
+        ),
         figure,
         plain_table(
             "predictions-data",
@@ -147,44 +150,39 @@ def _rank(outcome: Outcome, verdict: str) -> Cell:
 
 
 #: Why a case stands in parentheses (calibrate.Outcome).
-UNJUDGED: Final = "not judged: not the largest size recorded for this ladder, or a step that saves no more time than the profiler's noise"
-UNRANKED: Final = "its rank is not judged: another step from the same kernel gains more"
-NOT_NAMED: Final = (
-    "the cause was not found, so nothing was predicted for it: counted as a prediction of 0"
-)
+UNJUDGED: Final = "not scored: not the largest size of this ladder, or a step that saves no more time than the profiler's noise"
+UNRANKED: Final = "its rank is not scored, because another step from the same kernel gains more"
+NOT_NAMED: Final = "the cause was not found, so this counts as a prediction of 0"
 
 
 def _judged(found: Calibration) -> str:
     score = found.ours
     note = (
-        f"Judged are {score.cases} of {len(found.outcomes)} steps: those at the largest size recorded for their ladder that save time"
+        f"{score.cases} of {len(found.outcomes)} steps are scored: those that save time at the largest size of their ladder"
         + (
-            f", {score.ranked} of them for the rank of their cause (of several steps from one kernel the one that gains most)"
+            f". {score.ranked} of them are scored by rank: of several steps from one kernel, the one that gains most"
             if score.cases
             else ""
         )
-        + ". What stands in parentheses is shown, not judged."
+        + ". Values in parentheses are not scored."
     )
     if score.ranked:
-        note += f" The declared cause is the verdict for {score.first} of {score.ranked} and among the first two for {score.first_two}."
+        note += f" The declared cause ranks first in {score.first} of {score.ranked} cases, first or second in {score.first_two}."
     if score.median_error is not None and score.worst_error is not None:
         middle, worst = (
             units.significant(score.median_error, 2),
             units.significant(score.worst_error, 2),
         )
         note += (
-            f" The predicted time saved is off by {middle} points in the median, {worst} at most."
+            f" The median error of the predicted saving is {middle} points, the largest {worst}."
         )
-    return (
-        f"{note} Achieved is profiled where both rungs are one launch, as the prediction is made of a profile; else it is timed. "
-        "The page of a step shows its timed speedup."
-    )
+    return f"{note} Gains are profiled where both rungs are one launch, else timed. Each step's page shows its timed speedup."
 
 
 def _ncu_top(profile: Profile) -> Cell:
     estimates = [rule for rule in profile.rules if rule.speedup and rule.scope.lower() == "global"]
     if not estimates:
-        return missing("this collection feeds none of Nsight Compute's own estimates")
+        return missing("this profile lacks the metrics for Nsight Compute's own estimates")
     top = max(estimates, key=lambda rule: rule.speedup or 0.0)
     return Cell(
         f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}",

@@ -431,7 +431,7 @@ def predictions(guesses: Sequence[Guess]) -> Figure:
             "hoverinfo": "skip",
         }
     ]
-    for judged, name in ((True, "judged"), (False, "not judged")):
+    for judged, name in ((True, "judged"), (False, "not scored")):
         chosen = [guess for guess in guesses if guess.judged is judged]
         if chosen:
             data.append(

@@ -10,12 +10,12 @@ from ncu_toolkit.render.views import Cell, Table, Tone, plain_table, text
 _WORDS: dict[bool | None, tuple[str, Tone]] = {
     True: ("holds", "good"),
     False: ("does not hold", "bad"),
-    None: ("cannot be told", "muted"),
+    None: ("not known", "muted"),
 }
 
 
 def checks_table(book: Book, entry: Entry) -> Table | None:
-    """Expected against measured for one rung, and what its header says where the two disagree. None
+    """Expected and measured for one rung, and what its header says where the two disagree. None
     where the header expects nothing."""
     if entry.info is None:
         return None
@@ -40,7 +40,7 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
     )
     return plain_table(
         "checks",
-        "Expected against measured",
+        "Expected and measured",
         ["Expected", "Outcome", "Check", "Measured"],
         rows,
         note=note,

@@ -62,7 +62,7 @@ def _name(book: Book, entry: Entry, _kind: str) -> Cell:
         badges.append(
             (
                 "slower",
-                "takes longer than the rung it is compared with; its page says why, as far as the profiles tell",
+                "slower than the rung it is compared with; its page shows the reason, as far as the profiles do",
             )
         )
     if len(entry.profiles) > 1:
@@ -99,7 +99,7 @@ def _baseline(book: Book, entry: Entry, _kind: str) -> Cell:
         return missing(NOT_TIMED)
     if baseline is None:
         return missing("the baseline was not timed at this size")
-    how = "interleaved with these repeats" if entry.timing.baseline_us else "timed by itself"
+    how = "interleaved with these repeats" if entry.timing.baseline_us else "timed separately"
     share = baseline / entry.timing.median_us
     return number(share, "fraction", title=f"baseline {units.duration(baseline)}, {how}", bar=share)
 
@@ -110,7 +110,7 @@ def energy_cell(timing: Timing | None, kind: str) -> Cell:
         return missing(NOT_TIMED)
     if timing.energy_mj is None:
         return missing(
-            "not available: the GPU does not count energy, or the launches are too short to keep it busy back to back"
+            "not available: the GPU has no energy counter, or the launches are too short"
         )
     work = timing.pj_per_flop if kind == "flop" else timing.pj_per_byte
     each = (
@@ -118,7 +118,7 @@ def energy_cell(timing: Timing | None, kind: str) -> Cell:
         if work is not None
         else ""
     )
-    return number(timing.energy_mj, "mJ", title=f"the whole board, launches back to back{each}")
+    return number(timing.energy_mj, "mJ", title=f"whole board, launches back to back{each}")
 
 
 def _energy(_book: Book, entry: Entry, kind: str) -> Cell:
@@ -163,9 +163,9 @@ def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
         return missing(NOT_PROFILED)
     words = limiter_words(entry.main)
     return (
-        text(words, "the resource of which an SM runs out first")
+        text(words, "the resource that an SM runs out of first")
         if words
-        else missing("the report holds no block limits")
+        else missing("the report has no block limits")
     )
 
 
@@ -295,15 +295,11 @@ def gain_cell(finding: Finding) -> Cell:
     gained."""
     speedup = finding.speedup or 1.0
     if finding.good and speedup < LEAST_GAIN:
-        return missing("at its roof: nothing to remove")
+        return missing("at its roof, nothing to remove")
     if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
-        return missing(f"this report does not say how much could be gained.{because}")
-    of = (
-        "what is left below its roof"
-        if finding.good
-        else "estimate, if this cause alone were removed"
-    )
+        return missing(f"the report does not show the possible gain.{because}")
+    of = "gap to its roof" if finding.good else "estimate, if this cause alone were removed"
     return Cell(units.ratio(speedup), speedup, of)
 
 
@@ -322,7 +318,7 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
     words = f"{cause(after.info.removes)} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
-        words += "; it changed more than this cause, as its page says"
+        words += "; it changed more than this cause, see its page"
     return Cell(f"{left} → {right}", got, visible(words))
 
 
@@ -348,13 +344,21 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         _column(
             "predicted",
             "Predicted → achieved",
-            "Speedup predicted for removing one bottleneck alone, and what the rung that goes for it achieved, which may change more",
+            (
+                "Speedup predicted for removing one bottleneck alone, and achieved by the rung that removes it. That rung may change "
+                "more"
+            ),
             "ratio",
         ),
         _prediction,
     ),
     Spec(
-        _column("stall", "Top stall", "What warps wait for most, of their time", numeric=False),
+        _column(
+            "stall",
+            "Top stall",
+            "Largest stall reason, as a share of the warps' time",
+            numeric=False,
+        ),
         _top_stall,
     ),
     Spec(
@@ -373,22 +377,24 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         _column(
             "limiter",
             "Limited by",
-            "What limits the occupancy: the resource of which an SM runs out first",
+            "The resource that limits occupancy: an SM runs out of it first",
             numeric=False,
         ),
         _limiter,
     ),
     Spec(
-        _column("dram", "DRAM", "Device-memory throughput of its peak, while profiled", "fraction"),
+        _column(
+            "dram", "DRAM", "Device-memory throughput over its peak, while profiled", "fraction"
+        ),
         _figure("dram_utilization", bar=True),
     ),
     Spec(
-        _column("l2", "L2", "L2 tag throughput of its peak, while profiled", "fraction"),
+        _column("l2", "L2", "L2 tag throughput over its peak, while profiled", "fraction"),
         _figure("l2_utilization", bar=True),
     ),
     Spec(
         _column(
-            "l1", "L1", "L1 and shared-memory data pipe of its peak, while profiled", "fraction"
+            "l1", "L1", "L1 and shared-memory data pipe over its peak, while profiled", "fraction"
         ),
         _figure("l1_data_pipe_active", bar=True),
     ),
@@ -397,19 +403,19 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         _figure("shared_conflict_excess"),
     ),
     Spec(
-        _column("lds", "LDS", "Warp-level shared loads narrower than 128 bits a lane", "count"),
+        _column("lds", "LDS", "Warp-level shared loads narrower than 128 bits per lane", "count"),
         _opcodes("LDS", "LDS.128"),
     ),
     Spec(
-        _column("lds128", "LDS.128", "Warp-level shared loads of 128 bits a lane", "count"),
+        _column("lds128", "LDS.128", "Warp-level shared loads of 128 bits per lane", "count"),
         _opcodes("LDS.128"),
     ),
     Spec(
-        _column("sts", "STS", "Warp-level shared stores narrower than 128 bits a lane", "count"),
+        _column("sts", "STS", "Warp-level shared stores narrower than 128 bits per lane", "count"),
         _opcodes("STS", "STS.128"),
     ),
     Spec(
-        _column("sts128", "STS.128", "Warp-level shared stores of 128 bits a lane", "count"),
+        _column("sts128", "STS.128", "Warp-level shared stores of 128 bits per lane", "count"),
         _opcodes("STS.128"),
     ),
     Spec(
@@ -421,7 +427,12 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         _opcodes("HMMA|HGMMA|UTCHMMA"),
     ),
     Spec(
-        _column("energy", "Energy", "Of one launch back to back, from the GPU's own counter", "mJ"),
+        _column(
+            "energy",
+            "Energy",
+            "Energy of one launch, run back to back, from the GPU's counter",
+            "mJ",
+        ),
         _energy,
     ),
 )

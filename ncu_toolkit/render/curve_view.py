@@ -59,7 +59,7 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
     return Chart(
         key,
         "Against the library, by size",
-        f"{summary} Unprofiled medians ({visible(dtype)}), bars from the 10th to the 90th percentile of the repeats.",
+        f"{summary} Unprofiled medians ({visible(dtype)}). Bars run from the 10th to the 90th percentile of the repeats.",
         _figure(shown, problem.baseline, sizes, kind, unit, book.colours.get(family, {})),
         plain_table(
             f"{key}-data",
@@ -135,7 +135,7 @@ def _sentence(rung: str, baseline: str, line: Line, base: Line, sizes: Sequence[
     mean = statistics.geometric_mean(shares)
     ends = f"{units.ratio(min(shares))} to {units.ratio(max(shares))}"
     ahead = f"ahead at {sum(share > 1.0 for share in shares)} of {len(sizes)} sizes"
-    return f"{visible(rung)}: {ahead}, {units.ratio(mean)} {visible(baseline)} in their geometric mean ({ends})."
+    return f"{visible(rung)}: {ahead}, geometric mean {units.ratio(mean)} {visible(baseline)} ({ends})."
 
 
 def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> list[Cell]:
@@ -145,7 +145,7 @@ def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> 
         if timing is None:
             cells += [missing(NOT_TIMED), missing(NOT_TIMED)]
         else:
-            how = "interleaved with these repeats" if timing.baseline_us else "timed by itself"
+            how = "interleaved with these repeats" if timing.baseline_us else "timed separately"
             cells += [
                 _rate_cell(timing, kind, unit),
                 number(_of_library(timing, base[size]), "ratio", title=f"the library {how}"),

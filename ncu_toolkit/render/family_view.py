@@ -133,7 +133,7 @@ def _panel(
     former = [entry.label for entry in entries if entry.outdated]
     if former:
         notes.append(
-            f"Changed since they were recorded, so that their figures are of a former version: {', '.join(former)}."
+            f"Changed after the recording: {', '.join(former)}. Their figures are of the older version."
         )
     caption = f"{problem.title if problem else family}, size {label}"
     return Panel(
@@ -246,9 +246,9 @@ def _ladder_chart(
     )
     top = max(bars, key=lambda bar: bar.rate)
     fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
-    summary = f"Rate of each rung at size {label}; {fastest}. Choose a bar to open its rung."
+    summary = f"Rate of each rung at size {label}: {fastest}. Choose a bar to open its rung."
     if len(trunk) < len(bars):
-        summary += " Broad bars lead to the fastest rung, narrow ones are variants."
+        summary += " Broad bars are the steps to the fastest rung, narrow bars are variants."
     figure = charts.ladder(bars, unit, lines)
     return Chart(
         f"{key}-ladder",
@@ -306,15 +306,15 @@ def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Char
         [
             "Rung",
             *(r.replace("_", " ") for r in listed),
-            ("all other", f"reasons below {units.percent(_LISTED)} of every rung's stack, summed"),
+            ("all other", f"sum of reasons below {units.percent(_LISTED)} of every rung's stack"),
         ],
         rows,
         numeric=range(1, len(listed) + 2),
         note=f"{left} of {len(entries)} rungs were not profiled at this size." if left else "",
     )
     summary = (
-        f"Where a warp's time goes between two instructions, rung after rung, at size {label}: cycles per issued instruction by stall reason. "
-        "Selected is the cycle that issues; the rest is waiting."
+        f'Cycles per issued instruction by stall reason, for each rung at size {label}. "Selected" is the issuing cycle. The '
+        "rest is waiting."
     )
     return Chart(
         f"{key}-stalls",
@@ -393,8 +393,8 @@ def _roofline_chart(
     )
     figure = roofline(points, known, arithmetic)
     summary = (
-        f"Roofline at size {label}: unprofiled FLOP/s against useful FLOPs per byte that the profiler counted at DRAM (L2 and L1 in the legend). "
-        "Solid roofs were measured in this run, dashed ones are the device's peaks."
+        f"Roofline at size {label}: unprofiled FLOP/s over useful FLOPs per byte, counted at DRAM (L2 and L1 in the legend). "
+        "Solid roofs were measured in this run. Dashed roofs are the device's peaks."
     )
     return Chart(
         f"{key}-roofline",
@@ -437,8 +437,8 @@ def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Ch
     )
     figure = charts.traffic(data)
     summary = (
-        f"Bytes that each memory level moved at size {label}, over the fewest that the problem "
-        "needs: each input read once, each output written once."
+        f"Bytes moved by each memory level at size {label}, over the fewest that the problem needs. These are each input read "
+        "once and each output written once."
     )
     return Chart(
         f"{key}-traffic",
@@ -525,7 +525,7 @@ def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table |
     return plain_table(
         slug(f"{family}-library"),
         "Kernels that the library launched",
-        ["Rung", "Size", "Launch", "Kernel", ("Time", "of all launches of the call together")],
+        ["Rung", "Size", "Launch", "Kernel", ("Time", "of all launches of the call")],
         rows,
         numeric=(2, 4),
     )

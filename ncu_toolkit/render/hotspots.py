@@ -79,14 +79,14 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     }
     notes = []
     if not total:
-        notes.append("The report holds no PC samples: lines are ranked by executed instructions.")
+        notes.append("The report has no PC samples, so lines are ranked by executed instructions.")
     if files and not any(data["sources"]):
         notes.append(
-            "The report embeds no source (collect with --import-source yes): only line numbers are known."
+            "The report has no source text (collect it with --import-source yes), so only line numbers are known."
         )
     elif not files:
         notes.append(
-            "The kernel was built without line information (-lineinfo): only SASS is shown."
+            "The kernel was built without line information (-lineinfo), so only SASS is shown."
         )
     hints = (_peak(profile, live),) if live else ()
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
@@ -147,13 +147,13 @@ def _peak(profile: Profile, live: Liveness) -> str:
     row = profile.instructions[live.peak_index]
     taken = profile.launch.registers
     where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
-    held = f"{live.peak} of {taken} that the compiler took" if taken else f"{live.peak}"
+    held = f"{live.peak} of the {taken} that the compiler allocated" if taken else f"{live.peak}"
     most = (
         f"; a thread can have {MAX_REGISTERS_PER_THREAD}"
         if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
         else ""
     )
-    return visible(f"most are live at {where} ({row.opcode}): {held}{most}.")
+    return visible(f"Register use peaks at {where} ({row.opcode}): {held}{most}.")
 
 
 @dataclass
@@ -240,7 +240,7 @@ def _row(
             where.text,
             where.value,
             where.title,
-            badges=(("diagnosis", "the verdict or a runner-up points at this line"),),
+            badges=(("diagnosis", "the verdict or another finding points at this line"),),
         )
     return [
         number(line.weight / total, "fraction", bar=line.weight / total),

@@ -189,7 +189,7 @@ def _lead(parts: Sequence[IndexPart], ladders: int) -> str:
         return ""
     what = f"{units.count(launches)} kernel launches on {where}"
     counted = f"{ladders} ladder{'' if ladders == 1 else 's'} of kernels. " if ladders else ""
-    return f"{counted}{what}, each with its bottleneck, its gain and its hottest line."
+    return f"{counted}{what}, each with its bottleneck, gain and hottest line."
 
 
 def _common_facts(parts: Sequence[IndexPart]) -> tuple[Fact, ...]:
@@ -215,7 +215,11 @@ def _common_facts(parts: Sequence[IndexPart]) -> tuple[Fact, ...]:
             facts.append(
                 Fact(
                     label,
-                    text(f"{len(texts)} different, see each run", ", ".join(texts), tone="muted"),
+                    text(
+                        f"{len(texts)} different values, see each run",
+                        ", ".join(texts),
+                        tone="muted",
+                    ),
                 )
             )
     return tuple(facts)

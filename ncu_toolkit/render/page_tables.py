@@ -83,15 +83,16 @@ def stall_table(profile: Profile) -> Table | None:
                     "no PC samples in this report",
                     title=f"{units.count(hits)} of {units.count(counted)} samples",
                 ),
-                text(STALL_REASONS.get(reason, "A reason this version does not know.")),
+                text(STALL_REASONS.get(reason, "This version does not know this stall reason.")),
             ]
         )
     note = ""
     if profile.stalls and profile.stalls.residual is not None and profile.stalls.latency:
         note = (
-            f"The reasons sum to {units.quantity(total, 'cycles/inst')}; "
-            f"the profiler's own total is {units.quantity(profile.stalls.latency, 'cycles/inst')}"
-            f" (residual {units.percent(profile.stalls.residual / profile.stalls.latency, 2)}: the counters come from different replay passes)."
+            f"The reasons sum to {units.quantity(total, 'cycles/inst')}, the profiler's own total is "
+            f"{units.quantity(profile.stalls.latency, 'cycles/inst')}. The residual is "
+            f"{units.percent(profile.stalls.residual / profile.stalls.latency, 2)}, because the counters come from different replay "
+            "passes."
         )
     headings: list[str | tuple[str, str]] = [
         "Reason",
@@ -102,7 +103,7 @@ def stall_table(profile: Profile) -> Table | None:
     ]
     return plain_table(
         "stalls",
-        "Where a warp's time goes between two instructions",
+        "Cycles between two instructions of a warp, by stall reason",
         headings,
         rows,
         numeric=(1, 2, 3),
@@ -112,14 +113,14 @@ def stall_table(profile: Profile) -> Table | None:
 
 def traffic_table(profile: Profile, compulsory: float | None) -> Table:
     """Bytes by memory level, over the compulsory bytes, with hit rates and utilisation."""
-    no_floor = "the least traffic is known only for rungs of a ladder"
+    no_floor = "the compulsory traffic is known only for rungs of a ladder"
     levels: tuple[tuple[str, str, str, str, str], ...] = (
         (
             "L1 (global)",
             "l1_global_bytes",
             "l1_hit_rate",
             "l1_tag_active",
-            "Bytes in the sectors that global loads and stores ask L1 for.",
+            "Bytes in the sectors that global loads and stores request from L1.",
         ),
         (
             "L2 (from SMs)",
@@ -163,7 +164,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
                 figure_cell(profile, used),
             ]
         )
-    together = "passes are counted here, of shared memory and global accesses together, not bytes"
+    together = "this row counts passes of shared memory and global accesses, not bytes"
     data_stage = [text("L1 data stage", "shared memory and global accesses together")]
     rows.insert(
         1, [*data_stage, *[missing(together)] * 3, figure_cell(profile, "l1_data_pipe_active")]
@@ -193,10 +194,10 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         "Level",
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
-        ("Hit rate", "accesses of that level that found their data there"),
+        ("Hit rate", "share of the accesses that hit at this level"),
         (
             "Utilisation",
-            "of the level's peak, while profiled; of L1 for global accesses, of its tag stage",
+            "share of the level's peak, while profiled. For global accesses in L1, of its tag stage",
         ),
     ]
     return plain_table(
@@ -271,7 +272,7 @@ def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
     headings: list[str | tuple[str, str]] = [
         "Opcode",
         "What",
-        ("Bits", "bits a lane moves with one instruction"),
+        ("Bits", "bits per lane and instruction"),
         "Executed",
         ("Of these", "share among instructions of this opcode"),
     ]
@@ -365,18 +366,18 @@ def _what_if(
                     number(value / scale, "count" if scale == 1 else ""),
                     number(result.active_warps, "count"),
                     number(result.fraction, "fraction"),
-                    text(" and ".join(result.limiters) or "nothing: full"),
+                    text(" and ".join(result.limiters) or "nothing, all warps fit"),
                 ]
             )
         previous = result.active_warps
     table = plain_table(
         f"what-if-{key}-data",
-        f"Resident warps an SM from each value of {label} on",
+        f"Resident warps per SM from each value of {label} on",
         ["From", "Warps", "Occupancy", "Limited by"],
         rows,
         numeric=(0, 1, 2),
     )
-    summary = f"Resident warps an SM (of {capacity}) by {label}, all else as it is. The diamond is this launch."
+    summary = f"Resident warps per SM (of {capacity}) by {label}, all else unchanged. The diamond is this launch."
     figure = charts.what_if(
         label,
         [value / scale for value in found],
@@ -396,7 +397,7 @@ def _what_if(
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:
     if not base.limiters:
-        return ("All warps that the SM can hold are resident: nothing is left to gain.",)
+        return ("All warps that the SM can hold are resident, so occupancy cannot rise.",)
     shapes = {
         "registers": "{} registers per thread",
         "shared memory": "{} bytes of shared memory per block",
@@ -406,7 +407,7 @@ def _next_steps(base: Occupancy) -> tuple[str, ...]:
         for resource, value in next_steps(base).items()
     ]
     return tuple(words) or (
-        "No change of registers or shared memory alone would fit one more block.",
+        "No change of registers or shared memory alone makes room for another block.",
     )
 
 
@@ -457,7 +458,7 @@ def metrics_table(profile: Profile) -> Table:
         )
     return plain_table(
         "metrics",
-        "Every figure this report reads",
+        "All figures read from the report",
         ["Figure", "Value", "Nsight Compute's name"],
         rows,
         numeric=(1,),

@@ -96,7 +96,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         status="" if profile.launch.complete else visible(profile.launch.status),
         card=shown,
         guess=_guess(shown, diagnosis) if entry else None,
-        former=f"{entry.info.label} has changed since this was recorded: all figures and the code below are of its former version."
+        former=f"{entry.info.label} changed after this recording. All figures and the code below are of the older version."
         if entry and entry.info and entry.outdated
         else "",
         findings=tuple(_finding(f) for f in diagnosis.findings),
@@ -202,7 +202,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
         if which:
             facts.append(Fact("This page", text(f"{which}: {launch.function}")))
             if entry.main and profile is not entry.main:
-                spoken = "the launch that the ladder's table and its steps speak of"
+                spoken = "the launch shown in the ladder's table and steps"
                 facts.append(
                     Fact(
                         "Longest launch",
@@ -244,7 +244,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
             )
         if entry.warm:
             facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
-    under = "while profiled: for shares and ratios, not for rates" if entry else "as profiled"
+    under = "profiled time: use it for shares and ratios, not for rates" if entry else "as profiled"
     facts += [
         Fact(
             "Duration under ncu, this launch"
@@ -280,8 +280,8 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
         )
         changed = differs(entry.info.parameters if entry.info else {}, dict(entry.parameters))
         if changed:
-            how = "chosen by --param, or tuned for this GPU and size: then the ladder's page shows the landscape"
-            facts.append(Fact("Not as in the header", text(changed, how)))
+            how = "chosen by --param, or tuned for this GPU and size; the ladder's page then shows the landscape"
+            facts.append(Fact("Differs from the header", text(changed, how)))
     if entry and entry.timing:
         facts.append(
             Fact(
@@ -289,7 +289,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 Cell(
                     f"error {units.percent(entry.timing.verified_worst, 2)} of its bound",
                     entry.timing.verified_worst,
-                    "largest |result - reference| over the bound allowed for it, before timing",
+                    "largest |result - reference| over its allowed bound, checked before timing",
                 ),
             )
         )
@@ -300,7 +300,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 "Nsight Compute",
                 text(profile.origin.ncu_version)
                 if profile.origin.ncu_version
-                else missing("the report does not say"),
+                else missing("not in the report"),
             ),
         ]
         if launch.nvtx:
@@ -324,9 +324,7 @@ def _claim(entry: Entry | None) -> tuple[Fact, ...]:
     source = entry.info.source
     claim = Fact(
         "Claim",
-        text(source.claim)
-        if source.claim
-        else missing("the document gives no figure for this rung"),
+        text(source.claim) if source.claim else missing("the document has no figure for this rung"),
     )
     return (
         Fact("Source", text(source.document)),
@@ -375,7 +373,7 @@ def _finding(finding: Finding) -> FindingView:
 def _threshold(fact: Evidence) -> Cell:
     """The threshold of a fact, and whether what was measured meets it."""
     if fact.threshold is None or not fact.comparison:
-        return Cell("–", None, "informs; no threshold", tone="muted")
+        return Cell("–", None, "no threshold, for information", tone="muted")
     met = fact.holds
     words = f"{fact.comparison.replace('>=', '≥').replace('<=', '≤')} {units.quantity(fact.threshold, fact.unit)}: {'met' if met else 'not met'}"
     return Cell(words, fact.threshold, visible(fact.source), tone="" if met else "muted")
@@ -448,13 +446,13 @@ def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
         for name, value in ranked
     ]
     note = (
-        "The least time each resource alone would need for this launch's work; the launch takes at least the longest."
+        "The least time that each resource needs for this launch's work. The launch takes at least the longest of these."
         + (f" It took {units.duration(now)} under ncu." if now else "")
     )
     return plain_table(
         "bounds",
         "Lower bounds of the time model",
-        ["Resource", "At least", "Of the time taken"],
+        ["Resource", "At least", "Share of the time"],
         rows,
         numeric=(1, 2),
         note=note,

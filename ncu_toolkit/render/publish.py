@@ -53,7 +53,7 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
     folders = store.recordings()
     if not folders:
         raise EnvironmentProblem(
-            "this installation holds no recordings",
+            "this installation has no recordings",
             "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`",
         )
     stamp, key = reports / STAMP, _recorded(folders)

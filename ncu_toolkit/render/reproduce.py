@@ -41,9 +41,9 @@ def commands(run: Run, rung: str = "", size: str = "") -> tuple[Command, ...]:
             words for name, words in _MEANT.items() if name in typed and name not in command
         )
         what = (
-            "This is how Nsight Compute was run"
+            "Nsight Compute was run like this"
             if command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu"
-            else "This is what was run"
+            else "This was run"
         )
         words = f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:"
         found.append(
@@ -88,7 +88,7 @@ def opening(run: Run, name: str) -> tuple[Command, ...]:
     unpack = f"xz --decompress --keep {shlex.quote(visible(name))}"
     return (
         Command(
-            "Unpack the report, which keeps the packed one, and open it in the Nsight Compute GUI:",
+            "Unpack the report (this keeps the packed one), and open it in the Nsight Compute GUI:",
             f"{unpack}\n{opened}",
         ),
     )

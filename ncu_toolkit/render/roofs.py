@@ -116,7 +116,7 @@ def roofs(device: Device, ceilings: Ceilings, profiles: Sequence[Profile] = ()) 
                 "L2, profiler's peak",
                 l2,
                 False,
-                "sectors looked up over the fraction of its peak that the profiler gives for them (median of the profiles)",
+                "sectors looked up, over the profiler's fraction of peak (median of the profiles)",
             )
         )
     if clock and device.sm_count and l1_bytes:

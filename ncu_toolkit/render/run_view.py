@@ -203,7 +203,7 @@ def header(book: Book) -> Iterable[Fact]:
         text(
             "live: measured on this machine"
             if run.live
-            else "recorded: shipped with the package or read from a file"
+            else "recorded: shipped with the package, or read from a file"
         ),
     )
     passes = [p for profile in run.profiles if (p := profile.value("passes"))]
@@ -236,7 +236,7 @@ def skipped(book: Book) -> Table | None:
     rows.extend(
         [
             text(f"{profile.launch.function} (launch {profile.origin.key})", profile.launch.kernel),
-            text(f"contradictory: {sentence}; its verdict is less sure"),
+            text(f"contradictory: {sentence}. Its verdict is less certain"),
         ]
         for profile in book.run.profiles
         for sentence in profile.contradictions
@@ -250,7 +250,7 @@ def skipped(book: Book) -> Table | None:
     words = {
         Presence.NOT_COLLECTED: "not collected by the sections used, in any launch",
         Presence.NOT_AVAILABLE: "not available on this architecture",
-        Presence.UNDEFINED: "collected, but a ratio over zero in every launch",
+        Presence.UNDEFINED: "collected, but a ratio with a zero denominator in every launch",
         Presence.PRESENT: "",
     }
     rows.extend(
@@ -327,16 +327,16 @@ def _launches(book: Book) -> Table | None:
         ("kernel", "Kernel", ""),
         ("status", "Status", ""),
         ("launches", "Launches", "same kernel, grid and block"),
-        ("time", "Time", "of all launches of the kind together, under ncu"),
+        ("time", "Time", "total of all launches of this kind, under ncu"),
         ("share", "Share", "of the time of all launches"),
         ("bottleneck", "Bottleneck", "of the median launch"),
-        ("predicted", "Predicted", "bound on the speedup if the bottleneck were removed"),
+        ("predicted", "Predicted", "estimated speedup if the bottleneck were removed"),
         ("median", "Median", "of one launch, under ncu"),
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),
         ("occupancy", "Occupancy", "achieved, of the median launch"),
-        ("dram", "DRAM", "of its peak"),
+        ("dram", "DRAM", "share of its peak"),
         ("issue", "Issue", "issue slots busy"),
     )
     words = {"kernel", "status", "grid", "block", "bottleneck"}
@@ -350,13 +350,13 @@ def _launches(book: Book) -> Table | None:
         1 for profile in book.strangers if book.slugs[id(profile)] in with_page
     )
     note += (
-        f" {left} launches have no page of their own: pages are made for {PAGES} launches, one of each kind first."
+        f" {left} launches have no page. The {PAGES} pages show one launch of each kind first."
         if left
         else ""
     )
     return Table(
         "launches",
-        "Launches, the most time first",
+        "Launches by time",
         columns,
         tuple(tuple(row) for row in rows),
         sortable=True,

@@ -29,7 +29,7 @@ _NAMED: Final = 3
 _KINDS: Final = 4
 _WORDS: Final[dict[Outcome, tuple[str, Tone]]] = {
     "confirmed": ("confirmed", "good"), "runner-up": ("confirmed as a runner-up", "good"), "refuted": ("refuted", "bad"),
-    "not judged": ("not judged", "muted"), "not seen": ("not mentioned", "muted"),
+    "not judged": ("not checked", "muted"), "not seen": ("not found", "muted"),
 }  # fmt: skip
 
 
@@ -57,8 +57,8 @@ def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
     flight = (
         facts.main.bytes_in_flight * facts.warps * WARP_SIZE if facts.warps is not None else None
     )
-    no_limits = "the limits of this architecture are not known here"
-    in_flight = "bytes of global loads that an SM can have outstanding in the first loop"
+    no_limits = "the limits of this architecture are not known"
+    in_flight = "bytes of global loads that an SM can have in flight in the first loop"
     size = f"{units.count(len(facts.function.instructions))} instructions, {loops} loop{'' if loops == 1 else 's'}"
     return [
         Fact(
@@ -72,7 +72,7 @@ def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
             Cell(
                 f"{code.live.peak} at {visible(where)}",
                 code.live.peak,
-                "most live at one instruction, by liveness analysis",
+                "highest number at one instruction, by liveness analysis",
             ),
         ),
         Fact("Spilled", local),
@@ -94,10 +94,10 @@ def _regions(code: ProfiledCode) -> Table:
     looped = code.facts.looped
     rows = [_region(region) for region in code.facts.regions[:LISTED]]
     headings: list[str | tuple[str, str]] = [
-        "Loop" if looped else "Code", ("Depth", "loops around it, itself included"), ("Instructions", "of one pass"), ("Mix", "by kind"),
+        "Loop" if looped else "Code", ("Depth", "nesting depth"), ("Instructions", "of one pass"), ("Mix", "by kind"),
         ("FLOP", "of one thread"), ("Global", "bytes a thread loads and stores"), ("Shared", "bytes a thread loads and stores"),
-        ("FLOP per byte", "over the global bytes as asked for, before any cache"), ("Widths", "loads and stores, bytes a thread"),
-        ("Loads in flight", "most that one thread can have outstanding"), ("Busiest", "least SM cycles of a warp's pass, by the unit with most"),
+        ("FLOP per byte", "over the requested global bytes, before any cache"), ("Widths", "loads and stores, bytes a thread"),
+        ("Loads in flight", "the most that one thread can have in flight"), ("Busiest", "fewest SM cycles of a warp's pass, for the busiest unit"),
     ]  # fmt: skip
     caption = (
         "Loops with most work, one thread and one pass"
@@ -139,7 +139,7 @@ def _region(region: Region) -> list[Cell]:
         number(
             region.flops_per_global_byte,
             "",
-            "it moves no bytes of global memory, or moves them in bulk",
+            "it moves no global memory, or only by bulk copies",
         ),
         text(widths or "–"),
         text(flight),

@@ -96,8 +96,8 @@ def _facts(
     removes = entry.info.removes
     if not removes:
         words = {
-            "regression": "nothing: kept to show a regression",
-            "planted": "nothing: a defect is planted",
+            "regression": "nothing, it shows a regression",
+            "planted": "nothing, it has a planted defect",
         }
         none = missing("the header names no bottleneck that this step removes")
         return (*facts, Fact("Removes", text(words[entry.kind]) if entry.kind in words else none))
@@ -106,12 +106,12 @@ def _facts(
     facts.append(Fact(aim, cause_cell(removes)))
     if step is None or step.expected is None:
         why = (
-            f"the profile of {before.label} alone does not show {cause(removes)}"
+            f"the profile of {before.label} does not show {cause(removes)}"
             if step
             else "one of the two rungs was not profiled at this size"
         )
         return (*facts, Fact("Predicted speedup", missing(why)))
-    how = f"from the profile of {visible(before.label)} alone, if this cause alone went; found at rank {step.rank}"
+    how = f"from the profile of {visible(before.label)}, for this cause alone; the finding has rank {step.rank}"
     facts.append(
         Fact(
             "Predicted speedup",
@@ -121,9 +121,7 @@ def _facts(
     if got:
         off = abs((1 - 1 / step.expected) - (1 - 1 / got)) * 100
         points = f"{units.significant(off, 2)} points"
-        how = (
-            "difference of the predicted and the achieved time saved, in points of the time before"
-        )
+        how = "difference of predicted and achieved time saved, in points of the earlier time"
         slower = missing("the step is slower, so no saving was achieved")
         facts.append(Fact("Prediction off by", Cell(points, off, how) if got >= 1 else slower))
     return tuple(facts)
@@ -135,13 +133,13 @@ def _achieved(speedup: float | None, clock: str) -> Cell:
     how = (
         "unprofiled medians"
         if clock == "timed"
-        else "times under the profiler, all launches together: one of the two was not timed"
+        else "profiled times of all launches, because one of the two was not timed"
     )
     words = units.ratio(speedup) if speedup >= 1 else units.faster(speedup)
     return Cell(
         f"{words} ({clock})",
         speedup,
-        f"{how}, this rung against the one before",
+        f"{how}, this rung compared with the one before",
         tone="bad" if speedup < 1 - NOISE else "",
     )
 
@@ -166,7 +164,7 @@ def _moved(before: Entry, entry: Entry) -> Table | None:
     return (
         plain_table(
             "moved",
-            "What moved",
+            "What changed",
             ["Figure", visible(before.label), visible(entry.label), "Change"],
             rows,
             numeric=(1, 2, 3),
@@ -203,9 +201,9 @@ def _change(old: float, new: float) -> Cell:
     if old == new:
         return Cell("=", 1.0, "unchanged", tone="muted")
     if not old:
-        return Cell("new", None, "there was none before")
+        return Cell("new", None, "none before")
     if not new:
-        return Cell("gone", 0.0, "there is none now")
+        return Cell("gone", 0.0, "none now")
     return number(new / old, "ratio")
 
 

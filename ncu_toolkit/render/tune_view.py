@@ -61,10 +61,11 @@ def summary(search: Search) -> list[str]:
     ranked, own = search.ranked(), search.own
     if ranked and own is not None:
         lines.append(
-            f"best: {ranked[0].label}, {units.ratio(own.median_us / ranked[0].median_us)} as fast as the header's own ({own.label})"
+            f"best: {ranked[0].label}, {units.ratio(own.median_us / ranked[0].median_us)} the speed of the header's own "
+            f"({own.label})"
         )
     if not search.finished:
-        lines.append("not finished: the same command goes on where this stopped")
+        lines.append("not finished; run the same command to continue")
     return lines
 
 
@@ -184,8 +185,8 @@ def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
         "updatemenus": [{"buttons": buttons, "active": len(data) - 1, "x": 0, "xanchor": "left", "y": 1.16}] if len(chosen) > 1 else [],
     }  # fmt: skip
     summary = (
-        f"Each cell is the best of all settings of {visible(rung)} with those two values, beside the baseline on {visible(searches[0].gpu)}; "
-        "empty cells could not be timed. Drawn are the two parameters that matter most at a size."
+        f"Each cell is the best of all settings of {visible(rung)} with those two values, relative to the baseline on "
+        f"{visible(searches[0].gpu)}. Empty cells could not be timed. The axes are the two parameters that matter most."
     )
     columns = [
         "Size",

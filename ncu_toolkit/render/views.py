@@ -385,7 +385,7 @@ def why_missing(reading: Reading) -> str:
     if reading.presence is Presence.NOT_AVAILABLE:
         return f"{label} is not available on this architecture"
     if reading.presence is Presence.UNDEFINED:
-        return f"{label} was collected, but the profiler gave no finite number (a ratio over zero)"
+        return f"{label} was collected, but its denominator is zero"
     return f"{label} was not collected in this report"
 
 

@@ -60,7 +60,7 @@ def verify(path: Path) -> Verdict:
     for source, value in expected:
         if value.lower() != actual:
             return Verdict(
-                problem=f"is not what was recorded: its SHA-256 differs from the one in {source}"
+                problem=f"differs from what was recorded: its SHA-256 is not the one in {source}"
             )
     return Verdict(" and ".join(source for source, _ in expected))
 
@@ -79,12 +79,12 @@ def _side_file(path: Path) -> tuple[str, str] | None:
     except FileNotFoundError:
         return None
     except (OSError, InputProblem) as error:
-        raise ValueError(f"has a sum beside it that cannot be read: {_reason(error)}") from None
+        raise ValueError(f"has a checksum file that cannot be read: {_reason(error)}") from None
     for line in text.splitlines():
         found = _SUM.match(line)
         if found and Path(found.group(2)).name == path.name:
             return side.name, found.group(1)
-    raise ValueError(f"has a sum beside it, {side.name}, that does not name it")
+    raise ValueError(f"has a checksum file, {side.name}, that does not name it")
 
 
 def _manifest(path: Path) -> tuple[str, str] | None:
@@ -99,7 +99,7 @@ def _manifest(path: Path) -> tuple[str, str] | None:
         if data and not data.startswith(_OURS) and not _OURS.startswith(data):
             return None  # another program's
         raise ValueError(
-            f"may have a sum in run.json, which cannot be read: {_reason(error)}"
+            f"may have a checksum in run.json, which cannot be read: {_reason(error)}"
         ) from None
     if not isinstance(found, dict) or found.get("schema") != "ncu-toolkit/run":
         return None
@@ -109,7 +109,7 @@ def _manifest(path: Path) -> tuple[str, str] | None:
         return None
     value = sums.get(path.name) if isinstance(sums, dict) else None
     if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise ValueError("has a sum in run.json that is no SHA-256")
+        raise ValueError("has a checksum in run.json that is not a SHA-256")
     return "run.json", value
 
 

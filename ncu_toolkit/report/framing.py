@@ -145,7 +145,7 @@ def parse(data: bytes) -> Framing:
                     groups[group].append((message, size))
                     cursor = message + size
             if cursor != end:
-                raise Malformed(f"{end - cursor} bytes of the block belong to nothing it declares")
+                raise Malformed(f"{end - cursor} bytes of the block are undeclared")
             blocks.append(Block(at, header, tuple(groups[0]), tuple(groups[1])))
             at = end
     except Malformed as error:

@@ -115,7 +115,7 @@ def _missing(frame: Framing, version: str, unused: bool) -> str:
     if frame.problem:
         return ""  # The damage is reported as such.
     if not version:
-        return "it does not say which ncu wrote it, as every whole report does: it was cut off between two launches"
+        return "it names no ncu version, as every whole report does: it was cut off between two launches"
     if unused:
         return "it ends with the code of a kernel that no launch ran: it was cut off between two launches"
     return ""
@@ -129,7 +129,7 @@ def _code(sources: tuple[int, ...], present: set[int]) -> Iterator[Check]:
         yield Check(
             "code is in the file",
             (),
-            "it names machine code, and the file does not have that code" if lost else "",
+            "it names machine code that the file does not contain" if lost else "",
         )
 
 

@@ -69,10 +69,7 @@ def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
         return ""
     total = f" of at least {skipped + launches}" if skipped and one_process else ""
     noun = "launch" if launches == 1 and not total else "launches"
-    return (
-        f"Profiled {launches}{total} {noun}: {', '.join(parts)}. "
-        "The report does not say how much of the program's GPU time that is."
-    )
+    return f"Profiled {launches}{total} {noun}: {', '.join(parts)}. The report does not show their share of the program's GPU time."
 
 
 def is_collective(kernel: str) -> bool:
@@ -82,8 +79,8 @@ def is_collective(kernel: str) -> bool:
 
 #: Remedy for a collective that was not finished.
 COLLECTIVE: Final = (
-    "a collective waits for other GPUs, and kernel replay runs it alone: leave it out by name, "
-    "or profile a range (ncu --replay-mode app-range)"
+    "a collective waits for other GPUs, but kernel replay runs it alone. Exclude it by name, or profile a range (ncu "
+    "--replay-mode app-range)"
 )
 
 

@@ -177,17 +177,22 @@ def _status(
     grid: tuple[int, int, int],
 ) -> str:
     if not names:
-        return "incomplete: the report holds no metrics for this launch: profiling was stopped"
+        return (
+            "incomplete: the report has no metrics for this launch, because profiling was stopped"
+        )
     whole = _workload(action)
     if whole:
         return (
-            f"incomplete: {whole} was profiled as one, so there is no kernel to judge; profile "
-            "its kernels one by one (--replay-mode kernel, --graph-profiling node)"
+            f"incomplete: {whole} was profiled as one, so single kernels cannot be diagnosed. Profile them one by one (--replay-mode "
+            "kernel, --graph-profiling node)"
         )
     if registry.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
-        return "incomplete: the launch was not finished when profiling ended (no grid size, no duration): a crash, a time-out or an interrupt"
+        return (
+            "incomplete: profiling ended before this launch did (no grid size, no duration), after a crash, a time-out or an "
+            "interrupt"
+        )
     if readings["duration"].presence is Presence.UNDEFINED:
-        return "incomplete: its duration is not a number, as after a launch that failed under the profiler"
+        return "incomplete: its duration is not a number, which happens after a launch that failed under the profiler"
     if readings["duration"].value == 0:
         return "incomplete: its duration is 0"
     return "complete"

@@ -313,7 +313,7 @@ def _checks(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> 
             (executed, threads),
             next(
                 (
-                    f"{threads} is {n} at +0x{row.address:x}, where {executed} is {warps}: more threads than its warps have"
+                    f"{threads} is {n} at +0x{row.address:x}, where {executed} is {warps}: its warps have fewer threads"
                     for row, warps, n in both
                     if n > _LANES * warps
                 ),

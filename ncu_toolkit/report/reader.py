@@ -216,7 +216,7 @@ def examine(
     each launch.
 
     Raises:
-        InputProblem: the checksum beside it differs, it is damaged, or holds no launches; not with
+        InputProblem: the checksum beside it differs, it is damaged, or has no launches; not with
             allow_partial.
     """
     found = checksums.verify(path)
@@ -232,7 +232,7 @@ def examine(
         )
     if not frame.declared_launches and not frame.problem and not allow_partial:
         raise InputProblem(
-            f"'{path}' holds no launches",
+            f"'{path}' has no launches",
             "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel",
         )
     version = ncu_version_in(data)

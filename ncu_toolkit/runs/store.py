@@ -71,7 +71,7 @@ def _read_document(path: Path, kind: str) -> Any:
         data = files.read_json(path)
     except FileNotFoundError:
         raise InputProblem(
-            f"no file '{path}'", "The run's folder is incomplete; make the run again"
+            f"no file '{path}'", "The run's folder is incomplete. Make the run again"
         ) from None
     except OSError as error:
         raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
@@ -150,7 +150,7 @@ def load_manifest(folder: Path) -> Run:
         if not _file_name(name):
             raise InputProblem(
                 f"'{path}' names a report outside its folder: '{visible(name, 200)}'",
-                "The manifest was edited; make the run again",
+                "The manifest was edited. Make the run again",
             )
     return run
 
@@ -175,8 +175,8 @@ def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
     for i, timing in enumerate(timings):
         if not timing.times_us or not all(0 < time < math.inf for time in timing.times_us):
             raise InputProblem(
-                f"'{path}' holds no times or impossible ones at [{i}]",
-                "It was edited; make the run again",
+                f"'{path}' has missing or impossible times at [{i}]",
+                "It was edited. Make the run again",
             )
     return timings
 
@@ -353,7 +353,7 @@ def _with_needs(
     except UsageProblem as error:
         raise InputProblem(
             f"'{folder / MANIFEST}': {error.message}",
-            "The manifest was edited; make the run again",
+            "The manifest was edited. Make the run again",
         ) from None
     return tuple(needs.apply(profile, given) for profile in profiles)
 

@@ -104,7 +104,7 @@ def disassemble(cubin: Path) -> tuple[Function, ...]:
             replace_file(cached, zlib.compress(text.encode(), 1))
     functions = parse_disassembly(text)
     if not functions:
-        raise InputProblem(f"{cubin.name} holds no code", "Give a cubin with at least one kernel")
+        raise InputProblem(f"{cubin.name} has no code", "Give a cubin with at least one kernel")
     return functions
 
 
@@ -119,10 +119,10 @@ def _run_nvdisasm(tool: Tool, cubin: Path) -> str:
             f"nvdisasm did not run on {cubin.name}: {error}", "Check the CUDA toolkit"
         ) from error
     if answer.returncode != 0:
-        reason = (answer.stderr.strip().splitlines() or ["it gave no reason"])[0]
+        reason = (answer.stderr.strip().splitlines() or ["no reason given"])[0]
         raise InputProblem(
             f"{cubin.name} cannot be disassembled: {reason}",
-            f"nvdisasm here is {tool.version}; the file may be newer, or no cubin",
+            f"nvdisasm here is {tool.version}. The file may be newer, or not a cubin",
         )
     return answer.stdout
 

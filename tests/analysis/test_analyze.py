@@ -416,7 +416,7 @@ def test_errors_are_said_where_text_goes_to_a_file(folder: Path, tmp_path: Path)
     [
         (["--timeout", "inf"], "inf"),
         (["--timeout", "1e300"], "1e+300"),
-        (["--timeout", "nan"], "no number of seconds"),
+        (["--timeout", "nan"], "not a number of seconds"),
         (["--standalone", "--format", "json"], "cannot be combined with --format json"),
     ],
 )
@@ -440,7 +440,7 @@ def test_an_empty_path_is_not_the_folder_one_works_in(
     ):
         code, _, err = run(*command)
         assert code == EXIT_USAGE
-        assert "an empty path names nothing" in err
+        assert "the path is empty" in err
 
 
 def test_progress_counts_the_files_of_a_folder(
@@ -590,7 +590,7 @@ def test_a_crash_or_a_hang_costs_one_task() -> None:
     assert [done[i].value for i in (0, 2, 6)] == ["fine", "print", "fine"]
     messages = [str(done[i].error) for i in (1, 3, 4, 5)]
     assert "task 1 ended with signal 11 (SIGSEGV)" in messages[0]
-    assert "task 3 was not done within 4 s" in messages[1]
+    assert "task 3 did not finish within 4 s" in messages[1]
     assert "ValueError: odd" in messages[2]
     assert isinstance(done[5].error, UsageProblem)
 

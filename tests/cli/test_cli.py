@@ -146,7 +146,7 @@ BAD: list[tuple[str, str, int]] = [
     ("profile --kernel naive --param BLOCK", "--param 'BLOCK' is not NAME=INTEGER", EXIT_USAGE),
     (
         "profile --kernel naive,coalesced --param BLOCK=16",
-        "--param goes with exactly one --kernel",
+        "--param needs exactly one --kernel",
         EXIT_USAGE,
     ),
     ("profile --kernel naive --timeout 0", "timeout", EXIT_USAGE),
@@ -317,7 +317,7 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(
     assert ended.code == EXIT_INPUT
     told = " ".join(ended.out.split())
     assert "left out 20260101-000000-bad" in told
-    assert says in told or "is not what was recorded" in told
+    assert says in told or "differs from what was recorded" in told
     assert "1 run could not be read and is not in the report: 20260101-000000-bad" in ended.error
     assert Path("here/index.html").is_file(), "all others are shown"
 
@@ -709,7 +709,7 @@ def test_the_log_for_a_bug_report(
     assert "Log: bug.log" in ended.err
     text = Path("bug.log").read_text()
     for expected in (
-        "This log may hold",
+        "This log may contain",
         "ncu-toolkit ",
         "ncu-report",
         f"run: {sys.executable} -c pass",

@@ -12,6 +12,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.cli import COMMANDS, cli
+from ncu_toolkit.ladder.header import split
 
 PACKAGE = recorded.ROOT / "ncu_toolkit"
 DOCUMENTS = (
@@ -25,7 +26,12 @@ DOCUMENTS = (
 BANNED = re.compile(
     r"\b(?:h[eo]ld(?:s|ing)?\s+(?:\S+\s+){0,6}?against|to\s+blame\s+for|stand(?:s|ing)?\s+beside|said\s+of"
     r"|is\s+said\s+to|as\s+good\s+as|by\s+the\s+advice|whoever|(?-i:Say)\s+what|anybody's"
-    r"|what\s+(?:\S+\s+){1,8}?brings)\b",
+    r"|what\s+(?:\S+\s+){1,8}?brings|time\s+goes\s+by|(?:cannot|does\s+not|do\s+not)\s+(?:say|tell)"
+    r"|cannot\s+be\s+told|as\s+far\s+as\s+a\s+profile\s+tells|of\s+what\s+\S+\s+can\s+deliver"
+    r"|nothing\s+is\s+known|go(?:es)?\s+with\s+(?:it|--\S+|exactly)|gone\s+as\s+well|removed\s+by\s+itself"
+    r"|where\s+there\s+(?:was|were)\s+(?:one|two|\{)|time\s+to\s+spare|settles?\s+it|to\s+learn\s+more"
+    r"|busy\s+with\s+what|but\s+with\s+what|somebody|(?:the\s+)?patch\s+of\s+results"
+    r"|no\s+\S+,?\s+which\s+is\s+what|none\s+beside|holds\s+no\b)\b",
     re.IGNORECASE,
 )
 MOST_WORDS = 25
@@ -80,6 +86,11 @@ def banned(text: str) -> list[str]:
         "instructions to blame for it",
         "what removing it brings",
         "it stands beside the work",
+        "12 % of a warp's time goes by at barriers",
+        "this report cannot say whether the bytes are needed",
+        "memory latency (1.12× by itself) is gone as well",
+        "--size and --dtype go with --kernel",
+        "the device memory has time to spare",
     ],
 )
 def test_the_list_finds_what_it_is_for(phrase: str) -> None:
@@ -103,6 +114,16 @@ def test_pages_use_no_banned_phrase() -> None:
     assert {
         path.name: found for path in paths if (found := banned(path.read_text(encoding="utf-8")))
     } == {}
+
+
+def test_headers_of_kernels_use_no_banned_phrase() -> None:
+    kernels = sorted((recorded.ROOT / "kernels").glob("*/*.cu"))
+    assert len(kernels) > 90
+    found = {}
+    for path in kernels:
+        above, _, below = split(path.read_text(encoding="utf-8"))
+        found[path.name] = banned(f"{above}\n{below}".replace("\\\n", ""))
+    assert {name: phrases for name, phrases in found.items() if phrases} == {}
 
 
 def test_summaries_of_help_are_short() -> None:

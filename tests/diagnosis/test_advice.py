@@ -41,16 +41,16 @@ def shared(opcodes: dict[str, int]) -> str:
 
 def test_narrow_loads_and_one_result_a_thread() -> None:
     text = shared({"LDS": 20_000_000, "STS": 500_000, "FFMA": 10_000_000})
-    assert "Compute a patch of results a thread (4x4, then 8x8)" in text
+    assert "Compute a tile of results per thread (4x4, then 8x8)" in text
     assert "Read and write shared memory 16 bytes at a time" in text
-    assert "Keep the operand that stays the same" in text
+    assert "Keep the operand that does not change" in text
 
 
 def test_wide_loads_and_a_patch_in_registers() -> None:
     """Four values of each operand for 16 multiply-adds: a patch of 4 x 4, read by two LDS.128."""
     text = shared({"LDS.128": 2_000_000, "STS.128": 100_000, "FFMA": 16_000_000})
     assert "16 bytes at a time" not in text
-    assert "about 4 x 4 results" in text
+    assert "about a 4x4 tile" in text
     assert "4x4, then" not in text
     assert "Keep the operand" not in text
 
@@ -58,12 +58,12 @@ def test_wide_loads_and_a_patch_in_registers() -> None:
 def test_wide_loads_and_narrow_stores() -> None:
     text = shared({"LDS.128": 2_000_000, "STS": 400_000, "FFMA": 32_000_000})
     assert "Write shared memory 16 bytes at a time" in text
-    assert "patch of 8 x 8" in text
+    assert "about a 8x8 tile" in text
 
 
 def test_no_patch_where_nothing_is_multiplied() -> None:
     text = shared({"LDS": 5_000_000, "STS": 5_000_000, "IADD3": 10_000_000})
-    assert "patch" not in text
+    assert "tile" not in text
     assert "shuffles" in text
 
 
@@ -111,8 +111,8 @@ def test_memory_latency_counts_what_is_under_way() -> None:
     )
     assert "before using the first" in one.advice[0]
     assert (
-        "2.0 loads are under way already" in two.advice[0]
-        or "2 loads are under way already" in two.advice[0]
+        "already has 2.0 loads in flight" in two.advice[0]
+        or "already has 2 loads in flight" in two.advice[0]
     )
     assert not any("before using the first" in text for text in two.advice)
     assert one.saved > two.saved, (
@@ -165,4 +165,4 @@ def test_advice_without_counters_of_instructions_names_no_line() -> None:
         "metrics": {"global_load_sectors": 51.2e6},
         "stalls": {"selected": 1.0, "wait": 1.0, "lg_throttle": 6.0},
     }
-    assert found("uncoalesced-global-access", case).advice[0].endswith("contiguous in memory.")
+    assert found("uncoalesced-global-access", case).advice[0].endswith("the contiguous dimension.")

@@ -21,7 +21,7 @@ STALLS = {
     "lg_throttle": 0.5,
 }
 ITEM = re.compile(
-    r"([\d.]+)\u2009% of a warp's time, (?:of which ([\d.]+)\u2009% goes|which stays)"
+    r"([\d.]+)\u2009% of a warp's time, (?:which shrinks by ([\d.]+)\u2009%|unchanged)"
 )
 
 
@@ -61,7 +61,7 @@ def test_items_add_up_to_what_stays(removal: Removal) -> None:
     assert sum(share for share, _ in items) == pytest.approx(100, abs=0.5), (
         "every reason is in one of the lines"
     )
-    stays = float(re.search(r"Together ([\d.]+)", " ".join(lines))[1])  # type: ignore[index]
+    stays = float(re.search(r"In total ([\d.]+)", " ".join(lines))[1])  # type: ignore[index]
     assert sum(share * (1 - gone / 100) for share, gone in items) == pytest.approx(stays, abs=0.5)
 
 
@@ -70,17 +70,15 @@ def test_each_item_says_why_it_goes() -> None:
         Removal("x", stalls={"mio_throttle": 0.4}, loads={"l1_data": 0.5}, instructions=0.75),
         l1_data_pipe_active=0.8,
     )
-    assert "the part that the change takes away" in next(
+    assert "removed by the change" in next(
         line for line in lines if line.startswith("mio throttle")
     )
     queue = next(line for line in lines if line.startswith("long scoreboard"))
-    assert "the queue before the data stage of L1 and shared memory" in queue
-    assert "with 50.0\u2009% less work there" in queue
-    assert "shrinks as the other waiting does" in next(
-        line for line in lines if line.startswith("barrier")
-    )
+    assert "the queue for the data stage of L1 and shared memory" in queue
+    assert "gets 50.0\u2009% less work" in queue
+    assert "which now waits less" in next(line for line in lines if line.startswith("barrier"))
     assert "25.0\u2009% of them go" in next(
-        line for line in lines if line.startswith("Issuing and what goes with it")
+        line for line in lines if line.startswith("Issuing and per-instruction stalls")
     )
     assert any("of work (50.0\u2009% less than now)" in line for line in lines)
 

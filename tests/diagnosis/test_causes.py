@@ -290,7 +290,7 @@ def test_a_near_roof_is_not_called_good_where_more_can_be_had() -> None:
     assert held_up.primary.bottleneck == "barrier-imbalance"
     roof = next(f for f in held_up.findings if f.bottleneck == "l1-bandwidth")
     assert not roof.good
-    assert not roof.summary.startswith("This kernel is good")
+    assert not roof.summary.startswith("At its roof")
 
 
 def test_a_feeling_yields_to_a_remedy_that_saves_nearly_as_much() -> None:

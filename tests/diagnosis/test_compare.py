@@ -45,7 +45,7 @@ def test_what_figures_do_not_explain_is_the_residual() -> None:
     parts = attribute(profile(1000.0), profile(500.0))
     assert parts[-1].name == "residual"
     assert parts[-1].microseconds == pytest.approx(-500.0)
-    assert any("not explained" in line for line in compare(profile(1000.0), profile(500.0)).text)
+    assert any("unexplained" in line for line in compare(profile(1000.0), profile(500.0)).text)
 
 
 @given(

@@ -107,8 +107,8 @@ def test_double_precision_that_is_meant_is_told_apart() -> None:
     }
     finding = diagnose(cases.build(case)).primary
     assert finding.bottleneck == "double-precision"
-    assert "not meant" not in finding.summary
-    assert "not meant" in diagnose(cases.build(cases.read("double-precision"))).primary.summary
+    assert "not intended" not in finding.summary
+    assert "not intended" in diagnose(cases.build(cases.read("double-precision"))).primary.summary
 
 
 def test_locations_name_the_culprit_not_the_consumer() -> None:

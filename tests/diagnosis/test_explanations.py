@@ -46,11 +46,11 @@ def product(fma: float, issue: float, dispatch: float) -> dict[str, Any]:
 def test_dispatch_stalls_near_the_roof_are_what_is_left() -> None:
     held = diagnose(cases.build(product(0.71, 0.76, 0.2))).primary
     assert (held.bottleneck, held.good) == ("fp32-pipe", False)
-    assert "dispatch stall" in held.summary
+    assert "Dispatch stalls" in held.summary
     assert held.speedup == pytest.approx(0.8 / 0.71, rel=0.01), (
         "up to what the best products keep up"
     )
-    assert "operand in common" in held.advice[0]
+    assert "share an operand" in held.advice[0]
     assert "stall_share:dispatch_stall" in [evidence.metric for evidence in held.evidence]
 
 
@@ -99,7 +99,7 @@ def test_a_pad_is_for_lanes_in_rows_of_their_own(
     }
     metrics = {"l1_data_pipe_active": 0.95, "issue_active": 0.1, "shared_wavefronts": 8e7}
     advice = found("shared-bank-conflict", {**case, "metrics": metrics}).advice
-    assert [("neighbouring lanes" in text, "in another row" in text) for text in advice] == [
+    assert [("neighbouring lanes" in text, "reads another row" in text) for text in advice] == [
         (not rows_first, rows_first),
         (rows_first, not rows_first),
     ]
@@ -159,8 +159,8 @@ def test_late_copies_are_shown_at_both_ends() -> None:
         (round(place.share, 2), place.sass.split()[0], place.what) for place in finding.locations
     ] == [
         (1.0, "BAR.SYNC.DEFER_BLOCKING", "samples that wait here for copies"),
-        (0.5, "LDGSTS.E.128", "copies, by executions: issued here"),
-        (0.5, "LDGSTS.E.128", "copies, by executions: issued here"),
+        (0.5, "LDGSTS.E.128", "executed copies"),
+        (0.5, "LDGSTS.E.128", "executed copies"),
     ]
     assert "cp.async" in " ".join(finding.advice)
 
@@ -225,10 +225,10 @@ def test_wide_accesses_replace_what_there_is(opcode: str, one: str, elements: st
         {**case, "opcodes": {opcode: 2_000_000, "STG.E.128": 500_000, "FFMA": 4_000_000}},
     )
     plain = opcode.removesuffix(".CONSTANT")
-    assert f"LDG.E.128 in place of {plain};" in finding.look_for
+    assert f"LDG.E.128 in place of {plain}," in finding.look_for
     assert "STG" not in finding.look_for
-    assert f"one memory instruction where there were {one}" in finding.look_for.replace(".0", "")
-    assert f"work on {elements} neighbouring" in finding.advice[1].replace(".0", "")
+    assert f"one memory instruction instead of {one}" in finding.look_for.replace(".0", "")
+    assert f"process {elements} neighbouring" in finding.advice[1].replace(".0", "")
 
 
 def test_registers_are_sampled_where_an_allocation_starts() -> None:
@@ -277,15 +277,15 @@ def pressed(queue: float, results: float, issue: float) -> Finding:
 @pytest.mark.parametrize(
     ("queue", "results", "issue", "said", "falls"),
     [
-        (0.4, 0.1, 0.3, "the queue to it is full: 40", "MIO throttle shrinks"),
+        (0.4, 0.1, 0.3, "fill the MIO queue. Warps spend 40", "fewer MIO throttle stalls"),
         (
             0.01,
             0.4,
             0.3,
-            "stop for what they load from shared memory, 40",
-            "short scoreboard shrinks",
+            "Warps spend 40",
+            "fewer short scoreboard stalls",
         ),
-        (0.01, 0.05, 0.8, "Issue slots are the limit", "fewer instructions altogether"),
+        (0.01, 0.05, 0.8, "Issue slots are the limit", "fewer instructions in total"),
     ],
 )
 def test_pressure_says_which_it_is(

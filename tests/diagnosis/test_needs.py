@@ -27,7 +27,7 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import store
 
 MOVED = 4.2e9
-ASSUMED = "is assumed; --needs "
+ASSUMED = "are needed; --needs "
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def copy(**context: Any) -> Profile:
 def test_at_the_roof_of_device_memory_only_needs_settle_what_is_good() -> None:
     unknown = diagnose(copy()).primary
     assert unknown.good
-    assert f"{ASSUMED}bytes=… settles it." in unknown.summary
+    assert f"{ASSUMED}bytes=… sets the true number." in unknown.summary
     needed = diagnose(copy(bytes=MOVED))
     assert (needed.primary.bottleneck, needed.primary.good) == ("dram-bandwidth", True)
-    assert "moves the bytes it must" in needed.primary.summary
+    assert "moves only the bytes that it must" in needed.primary.summary
     assert ASSUMED not in needed.primary.summary
     assert needed.primary.confidence == "high"
     wasteful = diagnose(copy(bytes=MOVED / 4))
     assert (wasteful.primary.bottleneck, wasteful.primary.good) == ("dram-bandwidth", False)
     assert "4.00× the bytes that the problem needs" in wasteful.primary.summary
     assert 2 < wasteful.primary.speedup <= 4
-    assert any("It needs 1.05" in note and "4.00×" in note for note in wasteful.notes)
+    assert any("This launch needs 1.05" in note and "4.00×" in note for note in wasteful.notes)
 
 
 def test_waste_counts_where_device_memory_is_merely_saturated() -> None:
@@ -117,7 +117,7 @@ def test_needs_beyond_what_the_launch_moved_are_not_used() -> None:
     found = diagnose(copy(bytes=10 * MOVED))
     assert found.primary.good
     assert ASSUMED in found.primary.summary
-    assert "Check --needs" in found.notes[0]
+    assert "Correct --needs" in found.notes[0]
 
 
 def test_operations_beyond_the_needed_are_no_good_use_of_a_pipe() -> None:
@@ -236,7 +236,7 @@ def test_needs_are_in_every_output(report: Path, tmp_path: Path) -> None:
     assert "no launch matches --needs 'zzz:flops=1'" in text
     assert "not used" not in text
     wrong = CliRunner().invoke(cli, ["analyze", str(report), "--needs", "bytes=1PB"]).stdout
-    assert "The needed 1.00 PB are not used" in " ".join(wrong.split())
+    assert "--needs is ignored: it says 1.00 PB" in " ".join(wrong.split())
     page = tmp_path / "page.html"
     done = CliRunner().invoke(cli, [*arguments, "--standalone", "-o", str(page)])
     assert page.is_file(), done.output

@@ -130,7 +130,7 @@ def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
         "opcodes": {"FFMA": 10_000_000, "ULDC": 10_000_000, "LDG.E": 100_000},
     }
     finding = found("instruction-dependency", case)
-    assert "for a constant" in finding.summary
+    assert "for constants" in finding.summary
     assert "each constant" in finding.advice[0].lower()
     assert "stall_share:imc_miss" in [evidence.metric for evidence in finding.evidence]
     short = {
@@ -143,7 +143,7 @@ def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
         },
     }  # type: ignore[dict-item]
     result = outcome("instruction-dependency", short)
-    assert not isinstance(result, Finding) or "for a constant" not in result.summary, (
+    assert not isinstance(result, Finding) or "for constants" not in result.summary, (
         "a short launch waits for its parameters"
     )
 

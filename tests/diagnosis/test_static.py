@@ -364,7 +364,7 @@ def test_a_file_that_is_no_code_is_told_as_what_it_is() -> None:
     for name, says in (
         ("c/x.ncu-rep", "is a report"),
         ("X.NCU-REP", "is a report"),
-        ("notes.txt", "no .cu or .cubin file"),
+        ("notes.txt", "not a .cu or .cubin file"),
     ):
         result = CliRunner().invoke(cli, ["static", name])
         assert isinstance(result.exception, UsageProblem)
@@ -393,7 +393,7 @@ class TestCompiled:
     def test_a_file_without_kernels_is_named(self, tmp_path: Path) -> None:
         source = tmp_path / "helpers.cu"
         source.write_text("__device__ int f(int x) { return x; }\n")
-        with pytest.raises(InputProblem, match=r"'helpers\.cu' holds no kernel"):
+        with pytest.raises(InputProblem, match=r"'helpers\.cu' has no kernel"):
             analyse_source(source, "sm_90")
 
     def test_the_matrix_product_from_first_to_last(self) -> None:
@@ -462,4 +462,4 @@ class TestCompiled:
         assert kernel["regions"][0]["limit"] in kernel["regions"][0]["cycles"]
         text = CliRunner().invoke(cli, words, catch_exceptions=False).output
         assert "Theoretical occupancy" in text
-        assert "Only a profile can tell" in text
+        assert "Only a profile shows" in text

@@ -53,7 +53,7 @@ def test_no_case_is_surer_without_stalls(name: str) -> None:
     assert not [f.bottleneck for f in found.findings if f.good and f.bottleneck != "tensor-pipe"], (
         "nothing tells useful from wasteful work"
     )
-    assert any("To learn more: ncu " in note for note in found.notes)
+    assert any("To collect them: ncu " in note for note in found.notes)
 
 
 def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
@@ -62,7 +62,7 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     primary = basic(l1_data_pipe_active=0.99, l1_request_active=0.03, lsu_pipe_active=0.03).primary
     assert primary.bottleneck == "l1-bandwidth"
     assert "33.0 passes" in primary.summary
-    assert "lie apart" in primary.summary
+    assert "scattered in global memory" in primary.summary
     assert "--section SourceCounters" in primary.advice[0]
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]
 
@@ -87,7 +87,7 @@ def test_few_warps_and_nothing_busy() -> None:
     }
     primary = basic(**few).primary
     assert (primary.bottleneck, primary.confidence) == ("low-occupancy", "low")
-    assert "does not say for what" in primary.summary
+    assert "does not show for what" in primary.summary
     assert basic(**few, dram_utilization=0.7).primary.bottleneck != "low-occupancy"
 
 
@@ -103,7 +103,7 @@ def test_a_full_constant_cache_serves_lanes_one_by_one() -> None:
 def test_a_busy_level_of_memory_may_be_busy_with_anything() -> None:
     primary = basic(l2_utilization=0.95).primary
     assert (primary.bottleneck, primary.confidence, primary.speedup) == ("l2-bandwidth", "low", 1.0)
-    assert "cannot say" in primary.summary
+    assert "does not show" in primary.summary
 
 
 def test_blocks_of_one_warp_fill_the_slots_before_the_sm() -> None:

@@ -21,7 +21,7 @@ import recorded
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
-from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.explain.verdict import WORDS, card
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 from ncu_toolkit.render.columns import gain_cell
@@ -170,7 +170,7 @@ NUMBER = re.compile(r"(?<![\w.×-])(\d[\d\u2009]*(?:\.\d+)?)(\u2009?%)?(?![\w])"
 #: bits of a half, what the best kernels reach, and the rate at which blocks start.
 STATED = (32.0, 16.0, fp32_pipe.BEST.value, tensor_pipe.BEST.value, time_model.BLOCK_STARTS)
 #: A part of a warp's time: some of what was measured, by the instructions that are its cause.
-OF_TIME = re.compile(r"^[^.;]*\b(time|waiting for what|in the queue)")
+OF_TIME = re.compile(r"^[^.;]*\b(time|waiting for the data|in the queue)")
 
 
 def sentence_figures(text: str) -> Iterator[tuple[float, float, str]]:
@@ -209,8 +209,15 @@ def unmeasured(finding: Finding, profile: Profile) -> list[float]:
         for value, half, rest in sentence_figures(finding.summary)
         if not any(abs(figure - value) <= half for figure in known)
         and not (OF_TIME.match(rest) and value <= sum(shares) + half)
-        and not (" of it is for loads" in rest and value <= 1)
+        and not (" of the waiting is for loads" in rest and value <= 1)
     ]
+
+
+def wordy(finding: Finding) -> list[str]:
+    """Sentences of a verdict or its advice that are too long to be read in one go."""
+    texts = (finding.summary, *finding.advice, finding.look_for)
+    sentences = (each for text in texts for each in re.split(r"(?<=[.!?])\s+", text))
+    return [each for each in sentences if len(each.split()) > WORDS]
 
 
 @RECORDINGS
@@ -218,6 +225,7 @@ def test_every_figure_of_a_verdict_is_measured(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
         for finding in diagnose(profile).findings:
             assert unmeasured(finding, profile) == [], f"{finding.summary} {finding.evidence}"
+            assert wordy(finding) == []
 
 
 def test_a_figure_that_was_not_measured_is_seen() -> None:
@@ -238,4 +246,4 @@ def test_a_direction_is_told_without_a_number() -> None:
     assert as_json(found)["predicted_speedup"] is None
     cell = gain_cell(found.primary)
     assert cell.missing
-    assert "No figure" in cell.title
+    assert "No estimate" in cell.title

@@ -53,15 +53,15 @@ def test_the_card_the_loops_and_the_code_are_on_every_output(source: Path) -> No
     assert card.where[0].text == SOURCE.splitlines()[2].strip()
     titles = [table.title for table in shown.tables]
     assert titles[0] == "Resources"
-    assert titles[-1] == "Loops with most work"
-    assert any(point.startswith("Only a profile can tell how long") for point in shown.points)
+    assert titles[-1] == "Busiest loops"
+    assert any(point.startswith("Only a profile shows the run time") for point in shown.points)
     listing, sass = shown.code
     assert [note for mark, note, _ in listing.lines if mark == "*"] == ["3"]
     assert any("LDG" in text for _, _, text in sass.lines)
     for text in (plain_text(shown), markdown(shown)):
         assert card.title in text
         assert "for (int k = 0; k < n; ++k)" in text
-        assert "Loops with most work" in text
+        assert "Busiest loops" in text
     for line in plain_text(shown, 60).splitlines():
         assert len(line) <= 60 or line.startswith("next"), line
 

@@ -67,7 +67,7 @@ def test_parts_of_the_time_add_up(launches: tuple[Profile, Profile]) -> None:
     old, new = launches
     table = differences.between(old, new).tables[0]
     assert table.title.startswith("Time: ")
-    assert list(rows(table))[-1] == "not explained by these figures"
+    assert list(rows(table))[-1] == "unexplained"
 
 
 def test_on_another_gpu_the_difference_in_time_has_no_causes(

@@ -100,7 +100,7 @@ def test_too_little_memory_is_said_before_anything_is_allocated(cupy: FakeCupy) 
 
 def test_arguments_that_the_problem_does_not_have(cupy: FakeCupy) -> None:
     with pytest.raises(
-        UsageProblem, match=r"'x' asks for array 'D', which gemm_fp32 does not have\. It has A, B"
+        UsageProblem, match=r"'x' needs array 'D', which gemm_fp32 does not have\. It has A, B"
     ):
         space().require(["A", "D"], "x")
 

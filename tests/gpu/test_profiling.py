@@ -116,7 +116,7 @@ def test_a_crash_costs_the_case_that_crashed(ncu: Ncu, folder: Path, seconds: fl
     ncu.at("b_transposed", "crash")
     made, _ = profile(folder, *RUNGS, seconds=seconds)
     assert states(made) == ["profiled", "profiled", "failed", "profiled"]
-    assert "ended while this case ran" in case_in(made, "b_transposed").message
+    assert "ended during this case" in case_in(made, "b_transposed").message
     assert [type(error) for error in made.failures] == [KernelProblem]
     assert ncu.ran == list(RUNGS)
 

@@ -153,7 +153,7 @@ def test_a_report_that_was_being_written_when_it_was_killed(ncu: Ncu) -> None:
     ncu.behave()
     code, _, err = ended(start("profile", "--resume"))
     assert code == 0, err
-    assert "profile-2.ncu-rep was cut off; its 1 whole launches are kept" in " ".join(err.split())
+    assert "profile-2.ncu-rep was cut off. Its 1 whole launches are kept" in " ".join(err.split())
     assert ncu.ran == [
         "naive",
         "coalesced",
@@ -174,7 +174,7 @@ def test_a_report_that_was_damaged_since_is_collected_again(ncu: Ncu) -> None:
     ncu.behave()
     code, _, err = ended(start("profile", "--resume"))
     assert code == 0, err
-    assert "is not what was recorded" in err
+    assert "differs from what was recorded" in err
     assert ncu.ran[3:] == list(RUNGS)
     assert (
         checksums.verify(folder / store.load_manifest(folder).report_files[0]).source == "run.json"
@@ -278,7 +278,7 @@ def test_what_does_not_go_with_resume(
     with pytest.raises(SystemExit) as refused:
         main(["profile", "--resume", "x", *given])
     assert refused.value.code == EXIT_USAGE
-    assert "does not go with --resume" in capsys.readouterr().err
+    assert "cannot be combined with --resume" in capsys.readouterr().err
 
 
 # what is refused by name, on folders made by hand

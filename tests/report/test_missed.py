@@ -21,7 +21,7 @@ from ncu_toolkit.model import Presence, Profile, Reading
 from ncu_toolkit.report import framing, messages, missed
 
 SHARED = recorded.ROOT.parent / "shared"
-NO_SHARE = "The report does not say how much of the program's GPU time that is."
+NO_SHARE = "The report does not show their share of the program's GPU time."
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_collective_that_was_not_finished_is_named() -> None:
         return cases.build({"launch": launch})
 
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)"
-    stopped = "incomplete: the launch was not finished when profiling ended"
+    stopped = "incomplete: profiling ended before this launch did"
     (sentence,) = judged(profile(kernel=name, status=stopped)).missed
     assert sentence.startswith("Not finished: launch 0.0 of f")
     assert "waits for other GPUs" in sentence

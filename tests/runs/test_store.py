@@ -406,7 +406,7 @@ def test_documents_of_another_shape(tmp_path: Path, data: object) -> None:
 @pytest.mark.parametrize("times", [(), (float("nan"),), (1.0, -1.0), (0.0,)])
 def test_impossible_times(tmp_path: Path, times: tuple[float, ...]) -> None:
     store.save(tmp_path, replace(RUN, timings=(replace(TIMING, times_us=times),)))
-    with pytest.raises(InputProblem, match="no times or impossible ones"):
+    with pytest.raises(InputProblem, match="missing or impossible times"):
         store.load_timings(tmp_path)
 
 

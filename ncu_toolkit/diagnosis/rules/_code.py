@@ -99,14 +99,14 @@ class KernelFacts:
 
 def memory_levels(facts: KernelFacts) -> str:
     """Left open of each level of memory."""
-    levels = "What hits in L1 and L2, and which level of memory is busy or late."
+    levels = "The hit rates of L1 and L2, and which memory level is busy or late."
     return levels if facts.has("global", "copy") else ""
 
 
 def paths(facts: KernelFacts) -> str:
     """Left open of lanes and blocks that branches can part."""
     parted = any(i.base in ("BRA", "BSSY") and i.predicate for i in facts.function.instructions)
-    return "Whether lanes and blocks take the same path and the same time." if parted else ""
+    return "Whether lanes take the same path, and blocks the same time." if parted else ""
 
 
 def dependent_loads(region: Region) -> list[SassInstruction]:
@@ -144,12 +144,12 @@ def evidence(
 
 
 def cycles(region: Region, unit: str, label: str) -> Evidence:
-    meaning = "Cycles of an SM for one pass of a warp, at least."
+    meaning = "At least this many SM cycles for one pass of a warp."
     return evidence(f"cycles:{unit}", label, region.cycles.get(unit, 0.0), "cycles", meaning)
 
 
 def memory(region: Region) -> Evidence:
-    meaning = "Cycles until a warp's requested bytes could come from device memory."
+    meaning = "Cycles that device memory takes at least to deliver a warp's requested bytes."
     return evidence("memory_cycles", "Device memory", region.memory_cycles, "cycles", meaning)
 
 

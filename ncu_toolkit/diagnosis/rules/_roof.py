@@ -13,17 +13,15 @@ from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, SUSTAINED, Remova
 from ncu_toolkit.model import Evidence, Finding
 
 #: Within a tenth of what well-written kernels keep up (time_model.SUSTAINED).
-NEAR: Final = Threshold(
-    0.9 * SUSTAINED, "nine tenths of the 80% of peak that well-written kernels keep up"
-)
+NEAR: Final = Threshold(0.9 * SUSTAINED, "90% of the 80% of peak that well-written kernels sustain")
 #: Large copies reach 0.88 of an H200's datasheet bandwidth, and keep its DRAM and L2 0.88 to 0.93
 #: busy.
 COPIES: Final = 0.9
 NEAR_BYTES: Final = Threshold(
-    0.9 * COPIES, "nine tenths of the 90% of peak that copies reach in device memory and L2 alike"
+    0.9 * COPIES, "90% of the 90% of peak that copies reach in device memory and L2"
 )
 WORKING: Final = Threshold(
-    0.9, "a unit in an SM is the limit only where SMs have work for all but a tenth of the time"
+    0.9, "a unit in an SM is the limit only if SMs have work for 90% of the time"
 )
 #: Traffic over the compulsory that still counts as compulsory: a quarter covers halo rows, partial
 #: sectors and write-backs.
@@ -33,9 +31,9 @@ COMPULSORY: Final = Threshold(
 
 
 #: How the summary of a good kernel begins.
-GOOD: Final = "This kernel is good: "
+GOOD: Final = "At its roof: "
 #: How the sentence begins that says how much is left.
-LEFT: Final = " The best of its kind"
+LEFT: Final = " The best kernels"
 #: Where another cause would save more than this, a roof is not all there is: nearness to a roof
 #: leaves no more than a tenth.
 TENTH: Final = 0.1
@@ -49,8 +47,8 @@ def outranked(finding: Finding) -> Finding:
         good=False,
         confidence="low",
         speedup=1.0,
-        arithmetic=("What is left here waits for the other finding.",),
-        summary=f"Near a roof: {summary} Another finding says what to do first.",
+        arithmetic=("The other finding says what to do first.",),
+        summary=f"Near a roof: {summary} The other finding says what to do first.",
     )
 
 
@@ -75,7 +73,7 @@ def roof(
     busy = model.busy(resource) if resource else 0.0
     if best is not None and busy and 1 - busy / best.value >= NOISE:
         left = best.value / busy
-        said = f"{LEFT} keep it {units.percent(best.value, 2)} busy, so up to {units.ratio(left)} is left."
+        said = f"{LEFT} reach {units.percent(best.value, 2)}, so up to {units.ratio(left)} is left."
         if good and 1 - 1 / left > TENTH:
             good, confidence, summary = (
                 False,
@@ -83,8 +81,10 @@ def roof(
                 f"Near a roof: {summary.removeprefix(GOOD)}",
             )
         shown = (
-            f"{capital(RESOURCES[resource][2])} is {units.percent(busy)} busy while SMs have work; "
-            f"{units.percent(best.value, 2)} is the best known ({best.source}).",
+            (
+                f"{capital(RESOURCES[resource][2])} is {units.percent(busy)} busy while SMs have work. The best known kernel reaches "
+                f"{units.percent(best.value, 2)} ({best.source})."
+            ),
             f"{units.percent(best.value)} / {units.percent(busy)} = {units.ratio(left)} at most, {units.percent(1 - 1 / left)} of the time saved.",
         )
         return Finding(
@@ -103,7 +103,7 @@ def roof(
     arithmetic = (
         prediction.arithmetic
         if prediction.speedup > 1
-        else ("The limit is this unit itself: less work for it is what shortens the time.",)
+        else ("This unit is the limit. Only less work for it shortens the time.",)
     )
     return Finding(
         bottleneck,

@@ -40,7 +40,7 @@ STALL: Final = Threshold(
 )
 WEAK_STALL: Final = Threshold(
     0.1,
-    "a tenth of a warp's time: below it, even full removal saves less than Nsight Compute's 10-point margin of balance",
+    "10% of a warp's time: below it, full removal saves less than Nsight Compute's 10-point margin of balance",
 )
 BUSY: Final = Threshold(
     0.6, "Nsight Compute's SpeedOfLight rule: below 60% a unit is not the limit"
@@ -80,7 +80,7 @@ def load_fact(model: TimeModel, resource: str, threshold: Threshold) -> Evidence
     if resource not in model.loads and resource not in model.activity:
         return None
     words = RESOURCES[resource][2]
-    meaning = f"Part of the time in which {words} could be used that its work takes at the peak rate, or that its counter has it active."
+    meaning = f"Part of the time that {words} could be busy in which its work at the peak rate, or its counter, keeps it busy."
     label = f"Load of {words}"
     return Evidence(
         f"load:{resource}",
@@ -138,7 +138,7 @@ def missing(profile: Profile, names: Iterable[str]) -> tuple[str, ...]:
 def abstain(bottleneck: str, absent: Sequence[str]) -> NoFinding:
     labels = ", ".join(_words(name) for name in absent)
     return NoFinding(
-        bottleneck, "abstained", f"Cannot be told without: {labels}.", (), tuple(absent)
+        bottleneck, "abstained", f"Skipped, because the report lacks: {labels}.", (), tuple(absent)
     )
 
 
@@ -170,14 +170,14 @@ def finding(
         why = prediction.arithmetic[-1] if prediction.arithmetic else ""
         return ruled_out(
             bottleneck,
-            f"It is there, but removing it would save {units.percent(prediction.saved)}. {why}",
+            f"It is present, but removing it would save only {units.percent(prediction.saved)}. {why}",
             *evidence,
         )
     return Finding(
         bottleneck,
         summary
         if prediction.quantified
-        else f"{summary} How much faster it would be, this report does not tell.",
+        else f"{summary} The report does not show how much faster it would be.",
         confidence,
         facts(*evidence),
         prediction.speedup if prediction.quantified else None,
@@ -289,9 +289,11 @@ def _what(reason: str) -> str:
     if reason in ("long_scoreboard", "short_scoreboard"):
         return f"samples that wait for this result ({reason.replace('_', ' ')})"
     words = (
-        "the fixed time of the instruction before" if reason == "wait" else reason.replace("_", " ")
+        "the fixed latency of the instruction before"
+        if reason == "wait"
+        else reason.replace("_", " ")
     )
-    return f"samples held up here ({words})"
+    return f"samples stalled here ({words})"
 
 
 def _locations(
@@ -344,7 +346,7 @@ FILLED: Final = Threshold(
 
 CHAIN: Final = Threshold(
     3.0,
-    "three or more launches for one result: two are often needed, as for a reduction's partial sums",
+    "three or more launches for one result: two are often needed, for example for a reduction's partial sums",
 )
 
 

@@ -69,23 +69,36 @@ BULK: Final = ("UBLKCP", "UTMALDG", "UBLKRED")
 class Words:
     none = "The kernel makes no asynchronous copies."
     landed = "Copies land in time: warps wait for them for only {waiting} of their time."
-    bandwidth = "{unit} is {busy} busy: copies wait for bandwidth, a deeper pipeline does not help."
-    unpipelined = "The kernel starts each copy right before it needs the data, so that nothing is computed meanwhile"
-    too_late = "The kernel copies data ahead of time, but not far enough"
-    found = "{how}: {waiting} of a warp's time goes by waiting where the copy should have landed."
-    look_for = "Stalls at the wait and its barrier vanish; if short scoreboard takes their place, shared memory is next."
-    code = "The loop waits for its asynchronous copies right after issuing them: {overlapped} of its arithmetic lies in between."
-    code_advice = "Issue copies a tile or more ahead, and wait only for the oldest group (cp.async.wait_group with the number of younger ones)."
-    code_look_for = "Long scoreboard or barrier stalls at DEPBAR and the barrier behind it."
-    buffers = "Give every stage its own buffer{}, and check that they do not share one allocation."
-    bulk_ahead = (
-        "Issue each bulk copy at least two tiles before its use, and wait on the mbarrier of that stage alone, for the phase of its oldest "
-        "copy."
+    bandwidth = "Copies wait for bandwidth ({unit}, {busy} busy). A deeper pipeline would not help."
+    unpipelined = (
+        "The kernel waits for each copy right after issuing it, so no arithmetic overlaps the copy"
     )
-    own_warp = "Let a warp that does nothing else issue the copies, so that they do not wait for the arithmetic."
+    too_late = "The kernel prefetches, but too few tiles ahead"
+    found = "{how}. Warps spend {waiting} of their time waiting for copies."
+    look_for = (
+        "Stalls at the wait and its barrier disappear. If short scoreboard stalls replace them, shared memory is the next "
+        "limit."
+    )
+    code = (
+        "The loop waits for its asynchronous copies right after issuing them. Only {overlapped} of its arithmetic runs in "
+        "between."
+    )
+    code_advice = (
+        "Issue copies at least one tile ahead. Wait only for the oldest group: cp.async.wait_group N, where N is the number of "
+        "younger groups."
+    )
+    code_look_for = "Long scoreboard or barrier stalls at DEPBAR and the barrier behind it."
+    buffers = "Give every stage its own buffer{}. Check that no two stages share an allocation."
+    bulk_ahead = (
+        "Issue each bulk copy at least two tiles before its use. Wait on the mbarrier of that stage, for the phase of its "
+        "oldest copy."
+    )
+    own_warp = (
+        "Dedicate one warp to issuing the copies, so that they do not wait for the arithmetic."
+    )
     ahead = (
-        "Issue each copy at least two tiles before its use, and wait only for the oldest group (cp.async.wait_group with the number of "
-        "younger groups)."
+        "Issue each copy at least two tiles before its use. Wait only for the oldest group: cp.async.wait_group N, where N is "
+        "the number of younger groups."
     )
 
 
@@ -141,7 +154,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
                              "Of the loop's arithmetic.", OVERLAP, "<"),
                     evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count",
-                             "Most that one thread has outstanding."),
+                             "The most that one thread has in flight."),
                 ),
                 Words.code_advice, Words.code_look_for, locations([i for i in region.code if i.base == "DEPBAR"], "waits for copies"),
             )  # fmt: skip
@@ -155,7 +168,7 @@ def _advice(profile: Profile) -> tuple[str, ...]:
     if ran & set(BULK):
         return (
             Words.bulk_ahead,
-            own.format(" and its own mbarriers, one for full and one for empty"),
+            own.format(" and its own two mbarriers (full and empty)"),
             Words.own_warp,
         )
     return (Words.ahead, own.format(""))
@@ -183,5 +196,5 @@ def _locations(profile: Profile) -> tuple[Location, ...]:
     waited = locate(
         profile, lambda row: float(at.get(id(row), 0)), "samples that wait here for copies", 2
     )
-    copies = locate_executed(profile, "copy", "copies, by executions: issued here", 4)
+    copies = locate_executed(profile, "copy", "executed copies", 4)
     return (*waited, *copies) if waited else locate_stall(profile, "barrier")

@@ -10,7 +10,7 @@ Thousands of threads queue for one counter: the queue to L1 fills (LG throttle),
 late (long scoreboard), or, in shared memory, lanes retry in turn (short scoreboard, MIO throttle).
 
 How to confirm
-ATOM, RED or ATOMS instructions hold the stalls; the L2 atomic units are busy, or shared atomics
+The stalls are at ATOM, RED or ATOMS instructions; the L2 atomic units are busy, or shared atomics
 repeat.
 
 What to change
@@ -74,17 +74,18 @@ class Words:
     none = "The kernel executes no atomic operations."
     few = "Warps wait for atomic operations for only {waiting} of their time."
     found = (
-        "Many threads update the same few memory locations, one after another: {waiting} of a warp's time goes by waiting for atomic "
-        "operations."
+        "Many threads update the same few addresses, so the updates run one after another. Warps spend {waiting} of their time "
+        "waiting for atomics."
     )
     advice = (
-        "Add up within the warp first (shuffles or __reduce_add_sync), then in shared memory, and update global memory once a block.",
-        "Give each block or warp a private copy of the counters, and combine the copies at the end.",
+        (
+            "Reduce within the warp first (shuffles or __reduce_add_sync), then in shared memory. Update global memory once per "
+            "block."
+        ),
+        "Give each block or warp a private copy of the counters. Combine the copies at the end.",
     )
-    look_for = (
-        "Far fewer RED or ATOM instructions; stalls at them vanish; the L2 atomic units go quiet."
-    )
-    open = "Whether atomic operations meet at the same addresses."
+    look_for = "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units."
+    open = "Whether atomic operations hit the same addresses."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -127,7 +128,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     removal = Removal(
         "with updates combined in each warp first"
         if banks < 0.5
-        else "with updates that do not meet",
+        else "with updates to different addresses",
         stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
         | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
         loads={

@@ -5,7 +5,7 @@ __syncthreads() holds every warp of the block until the last arrives. When one w
 (a reduction's last warp, a loader warp, a serial part by thread 0), the others wait for it.
 
 Why it costs time
-Waiting warps issue nothing. With few blocks on the SM there is nobody else to run.
+Waiting warps issue nothing. With few blocks on the SM, no other warp can run.
 
 How to confirm
 Barrier stalls are a large part of a warp's time, at particular BAR instructions, and what precedes
@@ -16,9 +16,9 @@ Fewer barriers (__syncwarp or shuffles within a warp), equal work before each, s
 that more of them overlap, split arrive and wait, and no serial part by one thread between barriers.
 
 When the advice is wrong
-When all warps wait for the same late load, the barrier only shows the latency: prefetch. When a
-copy's wait stands before the barrier, see async-copy-wait. Samples at WARPGROUP.DEPBAR are time of
-the tensor cores, which the profiler counts as barrier; they are left out here.
+When all warps wait for the same late load, the barrier only shows the latency: prefetch. When warps
+wait for a copy before the barrier, see async-copy-wait. Samples at WARPGROUP.DEPBAR are time of the
+tensor cores, which the profiler counts as barrier; they are left out here.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide,
@@ -58,23 +58,27 @@ WAITS: Final = {"barrier": "", "sleeping": ""}
 #: (`specificity`).
 FEW: Final = "warps_at_work"
 HALF: Final = Threshold(
-    0.5, "where more than half of the warps work, spreading the work over all cannot halve the time"
+    0.5, "if more than half of the warps work, balancing the work cannot halve the time"
 )
 
 
 class Words:
-    tensor = " {more} more is for the tensor cores (WARPGROUP.DEPBAR): warps wait for their own products, and not for each other."
-    few = "Warps wait at barriers for only {waiting} of their time.{beside}"
-    lone = " {part} of the warps run a part alone that most of the rest of the time goes into."
-    found = "Warps stand at barriers, waiting for the slowest of their block, for {waiting} of their time.{lone}"
-    even_work = "Give every warp the same work between barriers; do not let one thread or warp do a serial part while the rest waits{at}."
-    only_a_warp = (
-        "Replace block barriers by __syncwarp or shuffles where only a warp exchanges data."
+    tensor = (
+        " They spend another {more} waiting for their own tensor-core results (WARPGROUP.DEPBAR)."
     )
-    smaller_blocks = "Use smaller blocks, so that other blocks run while one waits."
-    look_for = "Barrier stalls shrink, issue slots fill."
+    few = "Warps wait at barriers for only {waiting} of their time.{beside}"
+    lone = " Only {part} of the warps execute the code where most of the remaining time is spent."
+    found = "Warps spend {waiting} of their time at barriers, waiting for the slowest warp of their block.{lone}"
+    even_work = "Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at}."
+    only_a_warp = (
+        "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data."
+    )
+    smaller_blocks = "Use smaller blocks, so that other blocks run while one block waits."
+    look_for = "Fewer barrier stalls, busier issue slots."
     open = "How long warps wait for each other at the barrier in the loop."
-    few_at_work = "Warps that go into the part where most of the time beside barriers is spent; the others skip it."
+    few_at_work = (
+        "Warps that execute the code where most of the remaining time is spent. The others skip it."
+    )
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

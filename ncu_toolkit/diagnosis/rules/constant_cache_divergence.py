@@ -2,7 +2,7 @@
 one after another.
 
 What it is
-The constant cache is made for broadcasts: one address for the whole warp. Each further address
+The constant cache is built for broadcasts: one address for the whole warp. Each further address
 among the lanes costs another request.
 
 Why it costs time
@@ -73,22 +73,23 @@ REASONS: Final = ("short_scoreboard", "mio_throttle")
 class Words:
     none = "The kernel executes no indexed constant loads."
     broadcasts = "Constant loads are broadcasts."
-    found = "Threads of a warp read different entries of a constant-memory table, which serves them one at a time: {cycles} cycles for each load."
+    found = (
+        "Lanes of a warp read different entries of a constant-memory table. The constant cache serves them one at a time: "
+        "{cycles} cycles per load."
+    )
     advice = (
         "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
         "Keep __constant__ memory for values that all lanes of a warp read together.",
     )
-    look_for = "LDC with a register index disappears; the constant cache is idle; short scoreboard and MIO throttle shrink."
-    code = "Constant memory is indexed by a register: where lanes of a warp differ in it, they are served one after another."
-    code_advice = (
-        "Index constants by what is the same for a whole warp, or put the table into shared memory."
-    )
-    code_look_for = "Many cycles for each constant load; short scoreboard at LDC."
+    look_for = "No LDC with a register index, an idle constant cache, fewer short scoreboard and MIO throttle stalls."
+    code = "A register indexes constant memory. Lanes with different indices are served one after another."
+    code_advice = "Index constants by a value that is the same for the whole warp, or move the table to shared memory."
+    code_look_for = "Many cycles per constant load, and short scoreboard stalls at LDC."
     busy = (
-        "The constant cache is {busy} busy, with few load instructions for it: lanes that read different entries of a table in constant "
-        "memory are served one at a time."
+        "The constant cache is {busy} busy although few instructions load from it. Lanes probably read different entries of a "
+        "table, which are served one at a time."
     )
-    collect = "Collect how many loads there are: {command}"
+    collect = "Collect the number of constant loads: {command}"
     busy_look_for = "Cycles for each constant load."
 
 
@@ -104,7 +105,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     left = 1 / cycles
     parts = {reason: blame(profile, reason, ("constant",)) for reason in REASONS}
     removal = Removal(
-        "with the table where lanes can read it in parallel",
+        "with the table in shared or global memory",
         stalls={reason: keep(part, left) for reason, part in parts.items()},
         loads={"constant": left},
     )

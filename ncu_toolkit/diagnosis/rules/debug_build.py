@@ -50,17 +50,20 @@ BARRIERS: Final = Threshold(0.0, "optimised code has an ERRBAR only behind a mem
 
 
 class Words:
-    optimised = "The instructions are those of an optimised build."
-    found = "The kernel was compiled for a debugger (-G), without optimisation: {share} of the executed instructions only copy registers."
+    optimised = "The code was compiled with optimisation."
+    found = (
+        "The kernel was compiled for a debugger (-G), without optimisation. {share} of the executed instructions only copy "
+        "registers."
+    )
     no_figure = (
-        "No figure: only a profile of the optimised code can tell how much faster it is.",
-        "The other findings hold for this build alone.",
+        "No estimate. Only a profile of the optimised code can show the gain.",
+        "The other findings apply only to this debug build.",
     )
     advice = (
-        "Compile without -G (in CMake a Release build, in Numba without debug=True) and profile again before anything else.",
-        "For source lines in the profile, -lineinfo is enough; it costs no time.",
+        "Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
+        "Use -lineinfo for source lines in the profile. It costs no time.",
     )
-    look_for = "MOV and ERRBAR all but vanish from the executed instructions."
+    look_for = "Hardly any MOV and ERRBAR among the executed instructions."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

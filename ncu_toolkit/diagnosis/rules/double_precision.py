@@ -10,7 +10,7 @@ The FP64 pipe, and the special-function pipe that converts between the types, ar
 the FMA pipe. Division, roots and sines in double are long software sequences.
 
 How to confirm
-DFMA, DMUL or DADD in the mix, F2F conversions next to them, the FP64 or XU pipe the busiest.
+DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as the busiest pipe.
 
 What to change
 Write 0.5f, sinf, sqrtf; compile with -Wdouble-promotion in mind; keep double for the few sums that
@@ -80,21 +80,27 @@ class Words:
     idle = "There is some double precision, but its pipes are at most {busy} busy."
     converting = "with {part} of all instructions converting between double and float"
     found = "The kernel computes in double precision, {reason}"
-    accident = "; the data are single precision, so this is probably not meant."
+    accident = ". The data are single precision, so this is probably not intended."
     accident_advice = (
-        "Write float literals and functions (0.5f, sqrtf, sinf) wherever float is enough; one double literal turns the whole expression into "
-        "double.",
-        "Keep double only where the result needs it, such as a final sum.",
+        "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
+        "Keep double only where the result needs it, for example in a final sum.",
     )
     advice = (
-        "If float is enough, use it.",
-        "If double is meant, this is the FP64 roof of this GPU; for matrix products use its FP64 tensor cores where it has them.",
+        "Use float if it is accurate enough.",
+        (
+            "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has "
+            "them."
+        ),
     )
-    look_for = "DFMA, DMUL, DADD and F2F disappear from the hot loop; the FMA pipe takes over."
+    look_for = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
     code = "Double-precision arithmetic takes more of the {place} than any other unit's work"
     code_converting = ", with conversions to or from it."
-    code_advice = "Write float literals and functions (0.5f, sqrtf), unless double is meant."
-    code_look_for = "The FP64 pipe is the busiest; math pipe throttle or short scoreboard at DFMA."
+    code_advice = (
+        "Write float literals and functions (0.5f, sqrtf), unless the result needs double."
+    )
+    code_look_for = (
+        "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA."
+    )
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -204,7 +210,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             cycles(region, "fp64", "FP64 pipe"),
             cycles(region, "fma", "FP32 pipe"),
             evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",
-                     "Where float values are widened, a literal without f is often the reason."),
+                     "If float values are widened, the usual reason is a literal without f."),
         ),
         Words.code_advice, Words.code_look_for, locations(double, "FP64 instructions"),
     )  # fmt: skip

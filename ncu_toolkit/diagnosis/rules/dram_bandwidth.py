@@ -12,9 +12,9 @@ DRAM throughput above 80% of peak. Whether that is good depends on the bytes: co
 fewest that the problem needs.
 
 What to change
-If the traffic is compulsory: nothing in this kernel; fuse it with its neighbours, use a smaller
-type, or leave it. If it is more: reuse through tiles, coalesce, stop spilling, keep what is used
-again in L2.
+If the traffic is compulsory, fuse the kernel with its neighbours, use a smaller type, or leave it.
+If the traffic is more than compulsory, reuse through tiles, coalesce, stop spilling, keep reused
+data in L2.
 
 When the advice is wrong
 Traffic of write-backs or of a cold cache under the profiler can exceed what an unprofiled launch
@@ -69,38 +69,39 @@ USEFULNESS: Final = (
 
 class Words:
     idle = "Device memory is {counted} busy."
-    slower = "Device memory is {counted} busy, which is what loads wait for; kernels that only move data keep it busier."
+    slower = "Loads wait for device memory, which is {counted} busy. Kernels that only copy data keep it busier."
     slower_advice = (
-        "Move fewer bytes: a smaller type, what is not used left out, a fused neighbour.",
-        "Read in longer runs, and do not alternate between reading and writing more than needed.",
+        "Move fewer bytes: use a smaller type, drop unused data, or fuse a neighbouring kernel.",
+        "Read longer contiguous runs, and switch less often between reading and writing.",
     )
     fewer_bytes = "Fewer DRAM bytes for the same result."
-    unsure = "Device memory is {counted} busy, which is near the most it can deliver; whether the bytes are needed, this report cannot say."
-    collect = "Collect the memory tables and instruction counts to see whether the traffic is needed: {command}"
-    collect_look_for = "Bytes by level, and sectors for each request."
-    wasteful = "Device memory is {counted} busy, but {wasteful}: busy is not the same as useful."
+    unsure = "Device memory is {counted} busy, near its limit. The report does not show whether all these bytes are needed."
+    collect = "Collect the memory tables and instruction counts, to see whether the traffic is needed: {command}"
+    collect_look_for = "Bytes per memory level, and sectors per request."
+    wasteful = "Device memory is {counted} busy, but {wasteful}."
     wasteful_advice = (
-        "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which.",
+        (
+            "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which "
+            "applies."
+        ),
     )
-    good = "This kernel is good: it moves the bytes it must at {counted} of what device memory can deliver"
-    good_advice = (
-        "No larger cause was found. To go faster, move fewer bytes: fuse it with the kernels before and after it, or use a smaller type.",
-    )
-    good_by_lanes = "This kernel is good as far as a profile tells: device memory moves what the threads ask for, at {counted} of what it can deliver"
+    good = "At its roof: it runs at {counted} of the achievable DRAM bandwidth and moves only the bytes that it must"
+    good_advice = ("Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type.",)
+    good_by_lanes = "At its roof: it runs at {counted} of the achievable DRAM bandwidth and moves only what its threads request"
     compare = (
-        "Compare the {moved} that memory moved with the size of the arrays. Where it is more, several blocks read the same bytes: let one "
-        "block serve them all, or run those that share side by side, so that the L2 still holds what they share."
+        "Compare the {moved} that memory moved with the size of the arrays. If it is more, several blocks read the same bytes. "
+        "Let one block serve them all, or schedule the blocks that share data together, so that L2 still holds it."
     )
-    otherwise = "Otherwise move fewer bytes: fuse it with the kernels before and after it, or use a smaller type."
-    alone = "{verdict}, and nothing else limits it."
+    otherwise = (
+        "Otherwise move fewer bytes: fuse the kernel with its neighbours, or use a smaller type."
+    )
+    alone = "{verdict}."
     look_for = "DRAM throughput near 90 % of peak, bytes near {near_what}."
-    chain = (
-        "{launches} launches pass the data through memory where one could keep them in registers"
-    )
+    chain = "{launches} launches pass data through memory that one launch could keep in registers"
     more = "the traffic is {ratio} the bytes that the problem needs"
-    scattered = "{excess} of the sectors would not be needed if lanes lay side by side"
+    scattered = "{excess} of the sectors are wasted because lanes are not contiguous"
     local = "a large part of the traffic is spilled or indexed local variables"
-    asked = "memory moves {ratio} the bytes that threads ask for"
+    asked = "memory moves {ratio} the bytes that threads request"
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -114,7 +115,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     near = (
         Threshold(
             0.9 * model.peaks["dram"],
-            "nine tenths of what kernels with this part of writes, and this much left in L2, reach",
+            "90% of what kernels with the same share of writes, and as many bytes left in L2, reach",
         )
         if "dram" in model.peaks
         else NEAR_BYTES
@@ -186,7 +187,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         if excess is None:
             return found
         removal = Removal(
-            "with the needed bytes alone",
+            "with only the needed bytes",
             loads={"dram": 1 / excess},
             stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
             basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",

@@ -1,8 +1,8 @@
 """The FP32 pipe works nearly all the time: the arithmetic roof.
 
 What it is
-Multiply-adds on the FMA pipe are what the kernel is for, and the pipe (or the issue slots that feed
-it) is close to as busy as well-written kernels get it.
+The kernel mostly executes multiply-adds. The FMA pipe, or the issue slots that feed it, is nearly
+as busy as in well-written kernels.
 
 Why it costs time
 Time is then operations over the pipe's rate.
@@ -12,14 +12,15 @@ The FMA pipe above 70% of its peak, most of its instructions floating-point, and
 The vendor's own FP32 matrix product reaches 78% on an H200.
 
 What to change
-Below 80%, what stands between the multiply-adds: other instructions, and dispatch stalls, in which
-an instruction is ready but held back, as where its operands share a register bank. From there on
-fewer operations (a better algorithm), or a type that tensor cores take, are what is left.
+Below 80%, reduce the overhead between the multiply-adds: other instructions and dispatch stalls. In
+a dispatch stall an instruction is ready but held back, for example because its operands share a
+register bank. Above 80%, only fewer operations (a better algorithm) or a type that tensor cores
+support help.
 
 When the advice is wrong
 Busy with redundant work is not good: compare the operations executed with those the problem needs.
 Registers are assigned by the compiler: which operands share a bank can only be steered, by the
-shape of the patch, the order of the multiply-adds and the unrolling.
+shape of the tile, the order of the multiply-adds and the unrolling.
 
 Source
 Williams et al., "Roofline"; CUDA C++ Programming Guide, "Arithmetic Instructions"; Nsight Compute
@@ -68,48 +69,50 @@ UNITS: Final = ("fma",)
 #: 0.79, register_blocked 0.80, on an H200.
 BEST: Final = Threshold(
     SUSTAINED,
-    "what the best FP32 matrix products keep the pipe busy on an H200: the vendor's 78 to 79%, register_blocked 80%",
+    "the utilisation of the best FP32 matrix products on an H200: 78 to 79% for the vendor's, 80% for register_blocked",
 )
 
 
 class Words:
     not_busy = "The FMA pipe is {busy} busy."
-    idle = "The pipe is full where there is work, but SMs have none for {part} of the time."
+    idle = "The pipe is full while SMs have work, but they have none for {part} of the time."
     integers = "The pipe is busy with integer multiply-adds."
-    sixteen_bit = "The data are 16-bit, and the tensor cores would do this many times faster."
+    sixteen_bit = "The data are 16-bit. The tensor cores would be many times faster."
     redundant = "it executes {ratio} the operations that the problem needs"
     lanes = "only {lanes} of 32 lanes do useful work"
     wasteful = "The FP32 pipe is {busy} busy, but {waste}."
-    wasteful_advice = ("Remove the redundant operations: see the other findings.",)
-    unsure = "The FP32 pipe is {busy} busy, but how many lanes of it do useful work, this report cannot say."
-    unsure_look_for = "Active lanes for each instruction, and what the instructions are."
-    found = "The kernel is close to the arithmetic roof: issue slots are {issuing} busy and the floating-point pipe {busy}; {between}."
-    more_ffma = "a larger part of the instructions FFMA."
-    fewer = "No larger cause was found: only fewer operations, or a type that tensor cores take, would be much faster."
-    good = "This kernel is good: the floating-point pipe works {busy} of the time, near the most that well-written kernels reach."
-    below = "Below the best there is this: {between}."
-    look_for = "FFMA the bulk of the instructions, the FMA pipe near its peak."
+    wasteful_advice = ("Remove the redundant operations. The other findings say which.",)
+    unsure = "The FP32 pipe is {busy} busy. The report does not show how many lanes do useful work."
+    unsure_look_for = "Active lanes per instruction, and the instruction mix."
+    found = "The kernel is close to the FP32 roof: the pipe is {busy} busy, the issue slots {issuing}. {between}."
+    more_ffma = "FFMA is a larger share of the instructions."
+    fewer = "Only fewer operations, or a type that tensor cores support, would be much faster."
+    good = (
+        "At its roof: the FP32 pipe is {busy} busy, near the most that well-written kernels reach."
+    )
+    below = "Remove the remaining overhead to match the best kernels. {between}."
+    look_for = "Most instructions are FFMA, and the FMA pipe is near its peak."
     precision = (
-        "Precision is a choice: if the result may be as exact as products of TF32 (10 bits of mantissa) or BF16 (7 bits), summed in FP32, "
-        "the tensor cores of this GPU are {gain}. If it must be exact to FP32, this pipe is the one to fill."
+        "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 and are "
+        "{gain} on this GPU."
     )
-    others = "instructions other than floating-point arithmetic take {part} of the issue slots used"
+    others = "Instructions other than FP32 arithmetic take {part} of the used issue slots"
     held_back = (
-        "for {held_back} of a warp's time its next instruction is ready, but held back (dispatch stall), as where operands share a register "
-        "bank"
+        "Dispatch stalls take {held_back} of a warp's time: the next instruction is ready, but its operands may share a "
+        "register bank"
     )
-    between_others = "what is left is between the multiply-adds: {others}"
-    between = "what is left is between the multiply-adds"
+    between_others = "{others}"
+    between = "The rest is overhead between the multiply-adds"
     operands = (
-        "Give neighbouring multiply-adds an operand in common, so that it is read once and reused: walk the patch of results along one side "
-        "and back along the next, and try other shapes and unrollings of it, which changes how the compiler assigns registers to banks."
+        "Let neighbouring multiply-adds share an operand, so that it is read once and reused. Walk each thread's tile back and "
+        "forth. Try other tile shapes and unroll factors, which change how the compiler assigns registers to banks."
     )
     lean = (
-        "Spend fewer instructions on everything but multiply-adds: a larger patch of results a thread, wider loads, addresses stepped by "
+        "Spend fewer instructions on anything but multiply-adds: larger tiles per thread, wider loads, addresses stepped by "
         "constants."
     )
     overlap = (
-        "Let loads for the next step overlap the arithmetic of this one, down to the registers."
+        "Prefetch the operands of the next step into registers during the arithmetic of this one."
     )
 
 
@@ -167,7 +170,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.unsure.format(busy=units.percent(busy)),
             model,
             evidence,
-            (f"Collect what tells: {command(('SourceCounters', 'WarpStateStats'))}",),
+            (
+                f"Collect active lanes and the instruction mix: {command(('SourceCounters', 'WarpStateStats'))}",
+            ),
             Words.unsure_look_for,
             good=False,
             confidence="low",
@@ -175,7 +180,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     below = 1 - busy / BEST.value
     if busy < VENDOR.value or (held_back >= WEAK_STALL.value and below >= WORTH):
         removal = Removal(
-            "with nothing but the arithmetic in the way",
+            "with no overhead around the arithmetic",
             stalls=dict.fromkeys(model.stalls, min(1.0, busy / BEST.value)),
             loads={"issue": busy / issuing},
         )
@@ -189,8 +194,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             model.without(removal),
             evidence,
             (*_advice(model), *_precision(profile)),
-            f"The FMA pipe {units.percent(BEST.value, 2)} busy: "
-            + ("dispatch stalls shrink." if held_back >= WEAK_STALL.value else Words.more_ffma),
+            f"The FMA pipe reaches {units.percent(BEST.value, 2)}. "
+            + ("Fewer dispatch stalls." if held_back >= WEAK_STALL.value else Words.more_ffma),
             confidence="medium",
             locations=locate_stall(profile, "dispatch_stall")
             if held_back >= WEAK_STALL.value
@@ -233,11 +238,7 @@ def _between(model: TimeModel, busy: float) -> str:
     others = Words.others.format(part=units.percent(1 - busy / issuing)) if issuing else ""
     if held_back >= WEAK_STALL.value:
         words = Words.held_back.format(held_back=units.percent(held_back))
-        return (
-            f"{words}, and {others}"
-            if others and busy < issuing * (1 - WEAK_STALL.value)
-            else words
-        )
+        return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
     return (
         Words.between_others.format(others=others) if others and busy < issuing else Words.between
     )

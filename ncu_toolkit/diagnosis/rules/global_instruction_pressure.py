@@ -15,8 +15,7 @@ not behind it.
 
 What to change
 Fewer and wider accesses: 16 bytes a lane; combine several elements a thread; keep values in
-registers or shared memory in place of loading them again; do not load what broadcasts or constants
-could give.
+registers or shared memory instead of loading them again; replace loads by broadcasts or constants.
 
 When the advice is wrong
 Where lanes are scattered, each instruction costs many lookups: coalesce first. Where registers
@@ -67,14 +66,17 @@ them."""
 
 
 class Words:
-    few = "Warps queue for global memory for only {waiting} of their time."
-    scattered = "Each instruction touches scattered sectors, which is what fills the queue: see uncoalesced-global-access."
-    atomics = "The queue is full because atomic updates hold it up: see atomic-contention."
-    found = "Threads issue global-memory instructions faster than the memory unit takes them; {waiting} of a warp's time goes by in that queue."
-    wide = ("Move 16 bytes a lane by each instruction (float4).",)
-    keep_loaded = "Keep values that are loaded again in registers or shared memory."
-    more_work = "Let each thread do more work for each address it computes."
-    look_for = "Fewer LDG and STG for the same bytes; lg throttle shrinks."
+    few = "Warps spend only {waiting} of their time in the queue for global memory."
+    scattered = "Scattered sectors fill the queue: see uncoalesced-global-access."
+    atomics = "Atomic updates fill the queue: see atomic-contention."
+    found = (
+        "Threads issue global-memory instructions faster than the load/store unit accepts them. Warps spend {waiting} of their "
+        "time waiting to issue one."
+    )
+    wide = ("Load and store 16 bytes per lane (float4).",)
+    keep_loaded = "Keep values that are loaded repeatedly in registers or shared memory."
+    more_work = "Let each thread do more work per computed address."
+    look_for = "Fewer LDG and STG for the same bytes, and fewer LG throttle stalls."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

@@ -56,21 +56,21 @@ CODE_RANK: Final = 9
 
 
 class Words:
-    enough = "There are blocks enough to fill the GPU at least once."
-    busy = "Every SM has a block, and {unit} are {busy} busy: more warps would not help."
-    missing_warps = "warps that could run beside these are missing"
-    found = "The launch is too small for this GPU: {few}, {waves} of what it can run at once, so {idle}."
+    enough = "The grid fills the GPU at least once."
+    busy = "Every SM has a block, and a unit is near its peak ({unit}, {busy} busy). More warps would not help."
+    missing_warps = "the SMs have room for more warps"
+    found = "The grid is too small: {few} fill {waves} of the GPU, so {idle}."
     advice = (
-        "Cut the work into more and smaller blocks, at least as many as there are SMs, better a few for each.",
-        "Split a long loop (over K, or over elements) among blocks, and combine the partial results.",
-        "Where the problem itself is small: batch several into one launch, or run independent kernels side by side in streams.",
+        "Split the work into more and smaller blocks: at least one per SM, better several.",
+        "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
+        "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
     )
     look_for = (
-        "At least one wave; active SMs near 100 %; achieved occupancy near the theoretical one."
+        "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one."
     )
-    code = "The grid has {blocks} blocks for {sms} multiprocessors: the others have nothing to do."
+    code = "The grid has {blocks} blocks for {sms} SMs, so the others stay idle."
     code_advice = "Split the work into more blocks."
-    code_look_for = "Fewer SMs active than there are."
+    code_look_for = "Fewer active SMs than the GPU has."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -100,10 +100,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         f"Blocks of the launch, for {sms} SMs.",
         float(sms) if sms else None,
         "<" if sms else "",
-        "one for each SM",
+        "one per SM",
     )
-    removal = Removal("with blocks enough to fill the GPU", balance=balance, parallelism=room)
-    idle = "most of it stands idle" if waves < 0.5 else Words.missing_warps
+    removal = Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room)
+    idle = "most of the GPU is idle" if waves < 0.5 else Words.missing_warps
     few = f"{blocks} blocks for {sms} SMs" if sms else f"{blocks} blocks"
     return finding(
         ID,

@@ -17,8 +17,8 @@ Unroll less (#pragma unroll with a number), keep rare paths out of line (__noinl
 path for all warps at a time, split the kernel.
 
 When the advice is wrong
-A short launch runs its code for the first time: the stall is the cold start, and unrolling is not
-to blame.
+A short launch runs its code for the first time: the stall comes from the cold start, not from
+unrolling.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Jia et al.,
@@ -43,7 +43,7 @@ from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "instruction-cache"
-TITLE: Final = "Instruction cache"
+TITLE: Final = "Instruction-cache misses"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active",)
 NCU: Final = (("CPIStall", "no instruction"),)
@@ -62,17 +62,17 @@ REPEATS: Final = 4
 
 class Words:
     few = "Warps wait for instructions for only {waiting} of their time."
-    first_fetch = "Each warp runs through the code about once: the wait is for the first fetch, not for a loop that does not fit."
+    first_fetch = "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache."
     found = (
-        "Warps wait for their next instruction to be fetched for {waiting} of their time: the code that is hot does not fit into the "
-        "instruction cache."
+        "Warps spend {waiting} of their time waiting for instruction fetches. The hot code does not fit into the instruction "
+        "cache."
     )
     advice = (
         "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
-        "Keep rare paths out of line, and let all warps of a block take the same path at a time.",
+        "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time.",
     )
-    look_for = "The no-instruction stall shrinks; the code is smaller."
-    code = "The loop's code takes {size} bytes, more than the instruction cache next to an SM holds: every pass fetches it again."
+    look_for = "Fewer no-instruction stalls, and smaller code."
+    code = "The loop's code takes {size} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again."
     code_look_for = "The no-instruction stall is large."
 
 
@@ -101,7 +101,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     return finding(
         ID,
         Words.found.format(waiting=units.percent(waiting)),
-        model.without(Removal("with instructions at hand", stalls={"no_instruction": 0.0})),
+        model.without(Removal("with the code in the cache", stalls={"no_instruction": 0.0})),
         (measured, size if executed else None, fact(profile, "issue_active")),
         Words.advice,
         Words.look_for,

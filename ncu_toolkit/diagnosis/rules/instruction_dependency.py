@@ -8,7 +8,7 @@ the same warp, can use the cycles.
 
 Why it costs time
 With one chain of dependent operations a warp issues once in four cycles at best; with few warps a
-scheduler then idles most of the time, with no memory access to blame.
+scheduler then idles most of the time, although no memory access is pending.
 
 How to confirm
 The wait stall (fixed-latency dependency), or short scoreboard at special functions or FP64, is the
@@ -68,17 +68,17 @@ START: Final = 0.1
 
 class Words:
     few = "Warps wait for arithmetic results for only {waiting} of their time."
-    busy = "{unit} are {busy} busy: other warps fill the gaps between instructions."
-    found = "Each instruction needs the result of the one before it, so a warp waits between them: {waiting} of its time"
-    constants = ", {constants} for a constant that each of them brings in."
-    share_constants = ("Apply each constant to several elements before the next one is fetched.",)
-    accumulators = "Use four or more independent accumulators and add them up at the end."
-    independent = "Work on several independent elements in one thread, and unroll so that the compiler can interleave them."
-    more_warps = "Run more warps, where the launch or the registers allow it."
-    look_for = "The wait stall shrinks and issue slots fill at the same number of instructions."
+    busy = "Other warps fill the gaps between instructions ({unit}, {busy} busy)."
+    found = "Each instruction needs the result of the one before it. Warps spend {waiting} of their time waiting for such results"
+    constants = ", {constants} of it for constants."
+    share_constants = ("Apply each constant to several elements before fetching the next one.",)
+    accumulators = "Use four or more independent accumulators, and add them up at the end."
+    independent = "Process several independent elements per thread, and unroll, so that the compiler can interleave them."
+    more_warps = "Run more warps, if the launch and the registers allow it."
+    look_for = "Fewer wait stalls and busier issue slots for the same number of instructions."
     code = (
-        "Each pass of the loop takes a warp at least {cycles} cycles of waiting for its own arithmetic, and {warps} warps a scheduler issue "
-        "{issued} instructions in that time."
+        "Each pass of the loop takes a warp at least {cycles} cycles, because its arithmetic is a dependent chain. {warps} "
+        "warps per scheduler issue {issued} instructions in that time."
     )
     code_advice = "Keep several independent accumulators, unroll, or run more warps."
     code_look_for = "The wait stall is the largest and issue slots are idle."
@@ -145,7 +145,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         Words.code.format(cycles=region.dependency_cycles, warps=units.significant(warps / SCHEDULERS), issued=units.significant(issued)),
         (
             evidence("dependency_cycles", "Cycles a pass by dependencies", region.dependency_cycles, "cycles",
-                     "Arithmetic latency along the chain, loads taken as there at once."),
+                     "Arithmetic latency along the chain. Loads count as immediate."),
             evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction",
                      "With all resident warps.", BUSY.value, "<"),
         ),

@@ -18,8 +18,8 @@ work repeated by every thread, intrinsics in place of long sequences. Where one 
 work to a pipe with room.
 
 When the advice is wrong
-Where each instruction is needed, the kernel is at its roof, and only another algorithm is faster.
-A report does not say which instructions are needed.
+Where each instruction is needed, the kernel is at its roof, and only another algorithm is faster. A
+report does not show which instructions are needed.
 
 Source
 CUDA C++ Programming Guide, "Maximize Instruction Throughput"; Nsight Compute Kernel Profiling
@@ -43,7 +43,7 @@ OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
 COUNTERS: Final = {
     "adu_pipe_active": "the unit for divergent addresses (ADU)",
     "mio_active": "the issue to memory and special units (MIO)",
-    "sm_throughput": "a unit of the SMs that this report does not name",
+    "sm_throughput": "an SM unit that the report does not name",
 }
 WAITS: Final = {"math_pipe_throttle": "", "dispatch_stall": ""}
 #: Units of the SMs that no other rule names.
@@ -51,8 +51,8 @@ UNITS: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
 
 
 class Words:
-    busiest = "Of the issue slots and pipes the busiest is at {busy} ({words})."
-    other = "Another cause keeps {words} {busy} busy."
+    busiest = "The busiest of the issue slots and pipes is {busy} busy ({words})."
+    other = "Another cause keeps a unit busy ({words}, {busy})."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

@@ -11,7 +11,7 @@ FP32 rate.
 
 How to confirm
 More than half of the executed instructions are integer ones, and issue slots or the integer pipe
-are busy, or the chain of a division is waited for. I2F, MUFU.RCP and F2I close together mark a
+are busy, or warps wait for the chain of a division. I2F, MUFU.RCP and F2I close together mark a
 division.
 
 What to change
@@ -83,32 +83,34 @@ USEFUL: Final = (
 
 class Words:
     divide = (
-        "Replace division and modulo by shifts and masks, by a compile-time constant, or by 2-D and 3-D block and thread indices.",
-        "Where many numbers are divided by one that is known before the kernel runs, multiply by its reciprocal instead (fast division).",
+        "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
+        "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
     )
-    few = "Integer instructions on indices are less than half of what is executed."
-    divisions = "integer divisions or modulo operations among them"
-    found = "{part} of the instructions are integer arithmetic around the actual work, {how}."
-    step = "Compute the base address once before the loop and step it by a constant; use 32-bit indices where they are large enough."
+    few = "Index arithmetic is less than half of the executed instructions."
+    divisions = "including divisions or modulo operations"
+    found = "{part} of the instructions are integer overhead around the actual work, {how}."
+    step = "Compute the base address once before the loop, and step it by a constant. Use 32-bit indices if they are large enough."
     unroll = "Unroll, so that several elements share one address computation."
     look_for = (
-        "Fewer IMAD, LOP3, ISETP and SHF for the same loads; no I2F or F2I around the indices."
+        "Fewer IMAD, LOP3, ISETP and SHF for the same loads, and no I2F or F2I around the indices."
     )
     code = "{share} of the instructions in the {place} are integer arithmetic"
-    code_divisions = ", {divisions} divisions or modulo operations among them."
+    code_divisions = ", including {divisions} divisions or modulo operations."
     code_advice = (
-        "Use 2-D indices, shifts, masks or constants in place of division; step addresses by a constant; unroll, so that elements share an "
-        "address."
+        "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that elements "
+        "share an address."
     )
-    code_look_for = "Issue slots or the integer pipe are busy while memory is not."
-    work = "The kernel computes with integers, {what}, and {unit} is {busy} busy with it."
+    code_look_for = "The issue slots or the integer pipe are busy, memory is not."
+    work = "The kernel computes with integers, {what}. They keep {unit} {busy} busy."
     work_advice = (
-        "Use the pipe that has room: shifts and logic are the ALU's work, multiply-adds that of the FMA pipe.",
-        "Take instructions that do more (LOP3 for three operands, PRMT for bytes, DP4A for products of bytes), and 32-bit products in place "
-        "of 64-bit ones.",
+        "Use the pipe that has room: shifts and logic run on the ALU, multiply-adds on the FMA pipe.",
+        (
+            "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products. Prefer 32-bit to "
+            "64-bit products."
+        ),
     )
     work_look_for = "Fewer integer instructions for the same result."
-    bits = "mostly logic and shifts, as packing, hashing and converting have"
+    bits = "mostly logic and shifts, as in packing, hashing and conversion"
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -144,7 +146,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     removal = Removal(
         "with reciprocals in place of divisions"
         if reciprocal
-        else "with one integer instruction for each useful one",
+        else "with one integer instruction per useful one",
         stalls={
             "short_scoreboard": keep(
                 blame(profile, "short_scoreboard", ("special",)) if divisions else 0.0, left

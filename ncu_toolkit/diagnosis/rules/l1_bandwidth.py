@@ -12,8 +12,8 @@ The load/store pipe, the tag stage or the data stage is near its peak, and no ba
 scattered accesses or narrow loads inflate the work.
 
 What to change
-Keep more in registers (a larger patch of results a thread); use wider loads; broadcast by shuffles;
-on tensor cores feed operands from shared memory directly (wgmma).
+Keep more in registers (a larger tile of results per thread); use wider loads; broadcast by
+shuffles; on tensor cores feed operands from shared memory directly (wgmma).
 
 When the advice is wrong
 Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts
@@ -72,31 +72,33 @@ USEFULNESS: Final = (
 
 class Words:
     idle = "L1 and shared memory are at most {busy} busy."
-    no_work = "L1 is busy where there is work, but SMs have none for {part} of the time."
-    further = "A level further out is busier."
-    gathers = "it gathers whole sectors, 16 bytes a lane, from places that only its data name"
-    good = "This kernel is good: {what}, and {unit} is {busy} busy with it."
-    good_advice = (
-        "No larger cause was found: wider accesses or fewer bytes would be the next step.",
-    )
-    good_look_for = "The same unit still the busiest."
-    unsure = "{unit} is {busy} busy, but with what, this report cannot say: {candidates}"
-    collect = "Collect what tells them apart: {command}"
-    collect_look_for = (
-        "Sectors for each request, wavefronts beyond the ideal, and what warps wait for."
-    )
-    found = "{unit} is {busy} busy: the kernel asks L1 or shared memory for as much as it can give."
+    no_work = "L1 is busy while SMs have work, but they have none for {part} of the time."
+    further = "L2 or device memory is busier."
+    gathers = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
+    good = "At its roof: {unit} is {busy} busy with useful data. {what}"
+    good_advice = ("Use wider accesses, or move fewer bytes.",)
+    good_look_for = "The same unit is still the busiest."
+    unsure = "{unit} is {busy} busy. The report does not show why. {candidates}"
+    collect = "Collect the sections that show the cause: {command}"
+    collect_look_for = "Sectors per request, wavefronts beyond the ideal, and stall reasons."
+    found = "{unit} is {busy} busy, so L1 and shared memory are at their limit."
     advice = (
-        "Ask for less: keep operands in registers across several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
+        (
+            "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by "
+            "shuffles."
+        ),
     )
     look_for = "Fewer load and store instructions for the same arithmetic."
-    alike = "useful data, scattered accesses and bank conflicts all look alike here."
+    alike = "Useful data, scattered accesses and bank conflicts look alike here."
     passes = (
-        "each memory request takes {passes} passes where the widest access needs {least:g}, so lanes lie apart in global memory, share banks "
-        "of shared memory, or update one address."
+        "Each request takes {passes} passes, the widest access only {least:g}. Lanes are scattered in global memory, share "
+        "banks of shared memory, or update one address."
     )
-    several = "{passes} passes, as wide ones and mild conflicts do"
-    requests = "a request takes {few}, so there are too many requests: operands that are loaded again instead of kept in registers, or local memory."
+    several = "{passes} passes, as wide accesses and mild conflicts do"
+    requests = (
+        "A request takes {few}, so there are too many requests. Operands may be reloaded instead of kept in registers, or live "
+        "in local memory."
+    )
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -134,7 +136,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
     )
     if useful or gathered:
-        what = "each byte passes L1 once" if useful else Words.gathers
+        what = "Each byte passes L1 once." if useful else Words.gathers
         return roof(
             ID,
             Words.good.format(what=what, unit=RESOURCES[name][2], busy=units.percent(busy)),

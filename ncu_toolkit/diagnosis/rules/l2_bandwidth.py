@@ -63,32 +63,30 @@ LARGER_TILE: Final = 0.5
 USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
 
 #: What can be said of the bytes where the problem is not known: blocks may ask for the same ones.
-_MOVED: Final = "what an SM loads it loads once, in whole sectors"
+_MOVED: Final = "Each SM loads its bytes once, in whole sectors."
 
 
 class Words:
     dram_busier = "Device memory is busier."
     idle = "L2 and its link are at most {busy} busy."
-    gathers = "it gathers whole sectors from places that only its data name"
-    good = "This kernel is good: {what}, at {counted} of what {unit} can deliver."
-    good_advice = ("No larger cause was found: fuse it with its neighbours to move fewer bytes.",)
-    good_look_for = "The same bytes, and L2 still the busiest."
+    gathers = "It gathers whole sectors at data-dependent addresses."
+    good = "At its roof: {unit} runs at {counted} of its achievable rate. {what}"
+    good_advice = ("Fuse the kernel with its neighbours, to move fewer bytes.",)
+    good_look_for = "The same bytes, and L2 is still the busiest."
     unsure = (
-        "{unit} is {counted} busy, but with what, this report cannot say: useful data, scattered accesses, spilled registers and bytes that "
-        "are fetched again all look alike here."
+        "{unit} is {counted} busy. The report does not show why. Useful data, scattered accesses, register spills and repeated "
+        "fetches look alike here."
     )
-    collect = "Collect what tells them apart: {command}"
-    collect_look_for = (
-        "Sectors for each request, local memory, and bytes against those that the problem needs."
-    )
-    found = "The SMs ask L2 for more than it can deliver: {unit} is {counted} busy, with {what}."
+    collect = "Collect the sections that show the cause: {command}"
+    collect_look_for = "Sectors per request, local memory, and bytes moved over bytes needed."
+    found = "L2 bandwidth is the limit: {unit} is {counted} busy, with {what}."
     advice = (
-        "Use larger tiles, or let the blocks of a cluster share what one of them fetched.",
-        "Order the tiles so that blocks running together use the same data.",
+        "Use larger tiles, or share fetched data among the blocks of a cluster (multicast).",
+        "Order the tiles so that concurrent blocks use the same data.",
     )
     look_for = "Fewer L2 bytes for the same result."
     local = "spilled or indexed local variables among them"
-    scattered = "sectors of which lanes use a part"
+    scattered = "sectors that lanes only partly use"
     again = "bytes that are fetched more than once"
 
 
@@ -124,7 +122,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     gathered = gathers(profile) and excess <= 0.1
     if (once or gathered) and not is_chain(profile):
-        loaded = "it moves each byte once" if compulsory else _MOVED
+        loaded = "It moves each byte once." if compulsory else _MOVED
         what = loaded if once else Words.gathers
         return roof(
             ID,

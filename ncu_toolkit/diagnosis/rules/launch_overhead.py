@@ -74,34 +74,34 @@ SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a sho
 
 
 class Words:
-    long = "It runs for {duration}, many times what a launch costs."
-    filled = "Work fills {part} of the time from launch to launch."
+    long = "It runs for {duration}, much longer than a launch costs."
+    filled = "Useful work takes {part} of the time from launch to launch."
     now = "Time now: {duration} in the kernel and about {between_us} between launches: {now}."
     once = (
-        "The busiest unit needs {useful} for the work of this launch. One kernel in place of {launches} does that once, with one start and "
-        "end ({floor_us}) and one pause ({between_us}): each launch is left with ({useful} + {floor_us} + {between_us}) / {launches} = "
-        "{fused}."
+        "The busiest unit needs {useful} for the work of this launch. One fused kernel does it with one start and end "
+        "({floor_us}) and one pause ({between_us}). Each launch then costs ({useful} + {floor_us} + {between_us}) / {launches} "
+        "= {fused}."
     )
-    ends = "Of the time in the kernel, {gone} are start and end, which leaves {fused}."
+    ends = "Start and end take {gone} of the time in the kernel, which leaves {fused}."
     ratio = "{now} / {fused} = {speedup} for this cause alone, {saved} of the time saved."
-    one_of = "one of {launches} launches that together do the job"
-    each = "each starts anew and passes over the data again."
-    starting = "starting and ending it costs as much as what it computes."
+    one_of = "one of {launches} launches of one job"
+    each = "each has launch overhead and passes over the data again."
+    starting = "starting and ending it costs as much as its computation."
     advice = (
-        "Fuse it with the kernels before and after it, so that intermediate results stay in registers.",
+        "Fuse it with its neighbouring kernels, so that intermediate results stay in registers.",
         "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
     )
-    look_for = "Fewer launches for the same result, and each longer."
-    full = "Blocks are short, but the SMs stay full of them."
+    look_for = "Fewer and longer launches for the same result."
+    full = "Blocks are short, but the SMs stay full."
     short = (
-        "Blocks end almost as fast as they can be started ({rate} a cycle, of {block_starts:g} at most), so the SMs hold only {fill} of the "
-        "warps they could, and every block pays for its start and its indices again."
+        "Blocks are so short that SMs hold only {fill} of the warps they could. The GPU starts {rate} blocks a cycle, at most "
+        "{block_starts:g}."
     )
     short_advice = (
-        "Give each thread several elements: fewer blocks, each longer (a loop with the grid's stride, or a few elements a thread).",
-        "Size the grid by what the GPU holds at once, not by one element a thread.",
+        "Give each thread several elements (a grid-stride loop, or a few elements per thread). That makes fewer, longer blocks.",
+        "Size the grid by what the GPU holds at once, not by one element per thread.",
     )
-    short_look_for = "Far fewer blocks; achieved occupancy near the theoretical one."
+    short_look_for = "Far fewer blocks, and achieved occupancy near the theoretical one."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -117,7 +117,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             "Launches",
             float(launches),
             "count",
-            "Kernel launches that together do the job.",
+            "Kernel launches of one job.",
             CHAIN.value,
             ">=",
             CHAIN.source,
@@ -201,7 +201,7 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     # stays.
     late = blame(profile, "long_scoreboard", ("global",)) if model.stalls else 0.0
     removal = Removal(
-        f"with {MORE_WORK} times the work a block",
+        f"with {MORE_WORK} times the work per block",
         stalls={
             "long_scoreboard": keep(late, keep(1 - model.queued("long_scoreboard"), 1 / MORE_WORK))
         },

@@ -18,8 +18,8 @@ counter); assign rows by length (one warp for short, a block for long ones).
 
 When the advice is wrong
 When the grid is smaller than the GPU, or the last wave is partial, that is the cause, not the work
-in the blocks. What the number of blocks and the start and end of a launch explain is split off
-first; without the active cycles of the busiest SM, fewer than two waves tell nothing.
+in the blocks. The effects of the number of blocks and of the start and end of a launch are
+subtracted first. Fewer than two waves show nothing without the active cycles of the busiest SM.
 
 Source
 Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best
@@ -63,20 +63,26 @@ class Words:
     equal = "The SMs work about equally long."
     inactive = "No SM was active for long enough to compare."
     found = (
-        "Some blocks work much longer than others: warps fill only {used} of the room and time they had, and the launch waits for the "
-        "slowest."
+        "Some blocks run much longer than others, and the launch waits for the slowest. Warps fill only {used} of the available "
+        "warp slots over time."
     )
     advice = (
-        "Cut the longest pieces of work into parts, and start the longest first.",
-        "Let blocks take items from a shared counter instead of a fixed share, or give long rows a block and short ones a warp.",
+        "Split the longest pieces of work, and start them first.",
+        (
+            "Let blocks take items from a shared counter instead of a fixed share. Or give a block to each long row and a warp to "
+            "each short one."
+        ),
     )
-    look_for = "Active cycles of the busiest SM near the mean; achieved occupancy near the theoretical one."
+    look_for = "Active cycles of the busiest SM near the mean, and achieved occupancy near the theoretical one."
     not_collected = (
-        "Active cycles of the busiest SM were not collected, and with less than two waves the grid alone leaves SMs idle: nothing shows that "
-        "blocks are unequal."
+        "Active cycles of the busiest SM were not collected. With less than two waves the grid itself leaves SMs idle, so "
+        "unequal blocks cannot be shown."
     )
-    issued_first = "All SMs that have blocks work equally long, but for what the number of blocks explains: those that end early were issued first."
-    within_ends = "The busiest SM works {longer} longer than the mean, within the start and end that every launch has ({floor_us})."
+    issued_first = (
+        "All SMs with blocks work equally long, apart from the effect of the number of blocks. Blocks that end early were "
+        "issued first."
+    )
+    within_ends = "The busiest SM works {longer} longer than the mean. That is within the start and end of any launch ({floor_us})."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

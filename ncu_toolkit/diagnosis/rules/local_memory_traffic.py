@@ -63,26 +63,30 @@ CODE_RANK: Final = 1
 class Words:
     none = "The kernel does not touch local memory."
     found = (
-        "Variables that should be in registers are kept in memory: {part} of the memory sectors this kernel touches are its own spilled or "
-        "indexed local variables."
+        "Registers spill, or an array is indexed at run time: {part} of the memory sectors are the kernel's own local "
+        "variables."
     )
     advice = (
-        "If ptxas reports spills: allow more registers a thread (__launch_bounds__ with fewer blocks, or a larger maxrregcount), or give "
-        "each thread a smaller tile.",
-        "If an array is indexed at run time: unroll the loop fully so that every index is a constant, or put the array into shared memory.",
+        (
+            "If ptxas reports spills, allow more registers per thread (maxrregcount, __launch_bounds__ with fewer blocks), or use "
+            "smaller tiles per thread."
+        ),
+        "If an array is indexed at run time, unroll the loop fully so that indices are constants, or use shared memory.",
     )
-    look_for = "LDL and STL disappear from the SASS; local sectors fall to 0."
+    look_for = "No LDL and STL in the SASS, and no local sectors."
     spills = "ptxas ran out of registers and spills {spilled} bytes"
     indexed = "an array of {stack} bytes on the stack is indexed at run time, or a call saves registers there"
     either = "registers are spilled, or an array is indexed at run time"
     inside = "{count} of its loads and stores are inside loops"
     code = "Local memory is used: {why}; {where}."
     code_advice = (
-        "Where ptxas spills: allow more registers (__launch_bounds__) or give each thread less work. Where an array is indexed: unroll "
-        "fully, so that every index is a constant."
+        "If ptxas spills, allow more registers (__launch_bounds__), or give each thread less work. If an array is indexed, "
+        "unroll fully, so that every index is a constant."
     )
-    code_look_for = "Local sectors above 0; LG throttle and long scoreboard at LDL and STL."
-    addresses = "Part of the executed instructions whose results serve nothing but addresses of local memory."
+    code_look_for = (
+        "Local sectors above 0, and LG throttle and long scoreboard stalls at LDL and STL."
+    )
+    addresses = "Part of the executed instructions that only compute addresses of local memory."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

@@ -22,7 +22,7 @@ buffers), block size (more, smaller blocks, or a size that divides the SM's warp
 When the advice is wrong
 High occupancy is a means. Kernels with much independent work in each warp run best at 12-25%: if
 issue slots or a pipe are busy, leave it. Cutting registers until they spill costs more than it
-brings.
+gains.
 
 Source
 CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy"; Nsight
@@ -63,11 +63,11 @@ NCU: Final = (("TheoreticalOccupancy", ""), ("AchievedOccupancy", ""), ("SOLBott
 CODE_RANK: Final = 14
 SLOTS: Final = Threshold(
     0.8,
-    "Nsight Compute's TheoreticalOccupancy rule; larger blocks, which fill more of the SM, take no register from anyone",
+    "Nsight Compute's TheoreticalOccupancy rule; larger blocks fill more of the SM at the same registers per thread",
 )
 ISSUING: Final = Threshold(
     0.6,
-    "Nsight Compute's IssueSlotUtilization rule: from 0.6 instructions a cycle on the schedulers are not the problem",
+    "Nsight Compute's IssueSlotUtilization rule: at 0.6 instructions a cycle or more, the schedulers are not the limit",
 )
 TILE: Final = Threshold(
     64.0,
@@ -82,33 +82,30 @@ HIDDEN_BY_WARPS: Final = (
 
 class Words:
     advice: ClassVar = {
-        "block_limit_registers": "Use fewer registers a thread: a smaller tile for each thread, or __launch_bounds__ with the number of "
-        "blocks you want on an SM.",
-        "block_limit_shared": "Use less shared memory a block: smaller tiles, fewer stages, narrower types, or one larger block that "
-        "shares the tile.",
-        "block_limit_warps": "Choose a block size that divides the SM's warps evenly (128 or 256 threads rather than 768 or 1024).",
-        "block_limit_blocks": "Use larger blocks: the SM's block slots are full before its warps are.",
-        "block_limit_barriers": "Use fewer named barriers a block.",
+        "block_limit_registers": "Use fewer registers per thread: a smaller tile, or __launch_bounds__ with the number of blocks you want per SM.",
+        "block_limit_shared": ("Use less shared memory per block: smaller tiles, fewer stages, narrower types, or one larger block that shares the "
+"tile."),
+        "block_limit_warps": "Choose a block size that divides the SM's warps evenly: 128 or 256 threads rather than 768 or 1024.",
+        "block_limit_blocks": "Use larger blocks. The SM runs out of block slots before it runs out of warp slots.",
+        "block_limit_barriers": "Use fewer named barriers per block.",
     }  # fmt: skip
-    nothing_busy = (
-        "no unit is busy, so they must be waiting, though this report does not say for what."
-    )
+    nothing_busy = "No unit is busy, so warps wait. The report does not show for what."
     enough = "The launch's resources allow enough warps."
-    small_grid = "The grid does not even fill the blocks that fit: see grid-too-small."
+    small_grid = "The grid does not fill the blocks that fit: see grid-too-small."
     tile = (
-        "Registers and shared memory hold the tile of a product: more warps would mean smaller tiles, fetched more often. Independent "
-        "operations in each warp cover its waiting instead."
+        "Registers and shared memory hold the tile of a matrix product. More warps would mean smaller tiles and more traffic. "
+        "Independent operations within each warp hide its latency instead."
     )
-    busy = "{words} are {busy} busy: more warps would not help."
-    issuing = "The schedulers issue in {part} of the cycles: the warps there are suffice."
-    not_known = "{unit} are {busy} busy, and it is not known what warps wait for."
-    found = "Only {occupancy} of the warps that an SM can hold fit, because of {words}; "
-    waiting = "while they wait ({overlapped} of their time for results) nobody else can run."
+    busy = "A unit is near its peak ({words}, {busy} busy). More warps would not help."
+    issuing = "The schedulers issue in {part} of the cycles, so there are enough warps."
+    not_known = "A unit is busy ({unit}, {busy}). The report does not show what warps wait for."
+    found = "Only {occupancy} of an SM's warp slots are used, limited by {words}. "
+    waiting = "Warps wait for results {overlapped} of their time, and too few others can issue."
     collect = ("Collect the Occupancy section to see what limits the blocks.",)
-    look_for = "Theoretical and achieved occupancy rise, eligible warps rise above 1, and issue slots fill."
-    never = "No block fits on a multiprocessor: the launch will fail."
-    code = "{active} of {most} warps fit on a multiprocessor, limited by {limiters}. Enough where each warp has much independent work."
-    code_advice = "Choose another block size, so that more blocks or warps fit."
+    look_for = "Higher theoretical and achieved occupancy, more than one eligible warp, busier issue slots."
+    never = "No block fits on an SM, so the launch will fail."
+    code = "{active} of {most} warps fit on an SM, limited by {limiters}. That is enough if each warp has much independent work."
+    code_advice = "Choose another block size, so that more warps fit."
     code_look_for = "Few eligible warps and idle issue slots."
 
 
@@ -167,7 +164,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
                 "Waiting that more warps overlap",
                 overlapped,
                 "fraction",
-                "Part of a warp's time in scoreboards, fixed latencies and the like, apart from barriers and full queues.",
+                "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
             )
             if model.stalls
             else None,

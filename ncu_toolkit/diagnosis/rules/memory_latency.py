@@ -7,7 +7,7 @@ independent loads before it needs the first.
 
 Why it costs time
 By Little's law throughput is (loads in flight) / latency. With few warps, or with each load waiting
-for the one before, neither the memory nor the arithmetic is busy: everybody waits.
+for the one before, neither the memory nor the arithmetic is busy, and all warps wait.
 
 How to confirm
 Long scoreboard is the largest stall, issue slots are idle, and no level of memory is near its peak.
@@ -84,28 +84,28 @@ IN_FLIGHT: Final = 4
 
 class Words:
     few = "Warps wait for global loads for only {waiting} of their time."
-    bandwidth = "{unit} is {busy} busy: loads wait for bandwidth, not for latency."
-    scattered = "Scattered accesses keep memory busy, which is why loads are late: see uncoalesced-global-access."
-    atomics = (
-        "Loads are late because they wait in line behind atomic updates: see atomic-contention."
+    bandwidth = "Loads wait for bandwidth, not for latency ({unit}, {busy} busy)."
+    scattered = (
+        "Scattered accesses keep memory busy and delay loads: see uncoalesced-global-access."
     )
+    atomics = "Loads queue behind atomic updates: see atomic-contention."
     tile_ahead = "with the next tile fetched ahead"
-    more_loads = "with {many} loads in flight where there were {few}"
-    chain = " {chased} of it is for loads whose address comes from another load."
-    several = "Where warps wait, {few} loads are under way already: issue twice as many, or run more warps."
-    copies = "Start the asynchronous copies of the next tile before computing on this one, and wait only for the oldest."
-    next_tile = "Load the next tile while computing on this one (registers, or cp.async into a second buffer)."
-    next_round = "Load what the next round of the loop needs while computing on this one."
+    more_loads = "with {many} loads in flight instead of {few}"
+    chain = " {chased} of the waiting is for loads whose address comes from another load."
+    several = "Each warp already has {few} loads in flight. Issue twice as many, or run more warps."
+    copies = "Issue the asynchronous copies of the next tile before computing on this one. Wait only for the oldest."
+    next_tile = "Load the next tile while computing on this one (into registers, or by cp.async into a second buffer)."
+    next_round = "Load the data of the next iteration while computing on this one."
     independent = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
     break_chain = (
-        "Break the chain: compute addresses instead of loading them, follow several chains at once, or store what is needed next to the "
-        "index."
+        "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to "
+        "the index."
     )
-    found = "Threads stand still until data arrive from memory, and too few loads are under way to cover that: {waiting} of a warp's time.{chain}"
-    look_for = "Several LDG in a row before the first use; long scoreboard shrinks, issue slots and memory throughput rise."
-    code = "In the loop, a load's address comes from the load before it: each waits for the full latency of memory."
+    found = "Too few loads are in flight to hide memory latency. Warps spend {waiting} of their time waiting for loads.{chain}"
+    look_for = "Several LDG in a row before the first use, fewer long scoreboard stalls, busier issue slots and memory."
+    code = "In the loop, each load's address comes from the load before it, so every load waits for the full memory latency."
     code_advice = "Compute the address instead of loading it, or follow several chains at once."
-    code_look_for = "Long scoreboard is the largest stall while no memory level is busy."
+    code_look_for = "Long scoreboard is the largest stall, and no memory level is busy."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -190,7 +190,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         Words.code,
         (
             evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", 0, ">"),
-            evidence("loads_in_flight", "Loads in flight a thread", in_flight, "count", "Most that one thread can have outstanding in the loop."),
+            evidence("loads_in_flight", "Loads in flight a thread", in_flight, "count", "The most that one thread can have in flight in the loop."),
         ),
         Words.code_advice, Words.code_look_for, locations(dependent, "dependent loads"),
     )  # fmt: skip

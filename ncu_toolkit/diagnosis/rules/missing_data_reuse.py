@@ -3,15 +3,15 @@ kept in shared memory or registers.
 
 What it is
 Threads of a block often need the same data: each element of a matrix tile is used by a whole row of
-results. When every thread loads its own operands from global memory, each byte is asked for many
-times, and the caches answer, at their bandwidth and with their latency.
+results. When every thread loads its own operands from global memory, each byte is loaded many
+times, and the caches deliver it at their bandwidth and latency.
 
 Why it costs time
 Every repeated load takes a slot of the load/store pipe, a lookup in L1, and, where L1 does not hold
-the line, a trip to L2 or DRAM. The arithmetic waits for loads that bring nothing new.
+the line, a trip to L2 or DRAM. The arithmetic waits for redundant loads.
 
 How to confirm
-Loads ask for many times the bytes that the problem needs, accesses are coalesced, and a level of
+Loads request many times the bytes that the problem needs, accesses are coalesced, and a level of
 the memory hierarchy is busy, or the queue in front of it is full.
 
 What to change
@@ -79,7 +79,7 @@ CODE_RANK: Final = 4
 open_in_code = memory_levels
 REUSE: Final = Threshold(
     4.0,
-    "staging an element costs a store and a load, so a reuse of 2 breaks even and 4 leaves half as profit",
+    "staging an element costs a store and a load: a reuse of 2 breaks even, a reuse of 4 halves the accesses",
 )
 #: What stays of the work on the load path inside the SM: a value staged in shared memory is still
 #: loaded from there, but one of two operands can then be read 16 bytes at a time: 1 + 1/4
@@ -88,36 +88,41 @@ ON_CHIP: Final = (1 + 1 / 4) / 2
 
 
 class Words:
-    once = "Loads ask for few bytes twice."
+    once = "Few bytes are loaded more than once."
     other_blocks = (
-        "What is loaded again is loaded by other blocks: L1 of an SM serves almost none of it a second time. A tile a block would not help; "
-        "larger tiles or another order of blocks may."
+        "Other blocks load the same data: one SM's L1 serves almost none of it twice. A tile per block would not help. Larger "
+        "tiles or another block order may."
     )
-    scattered = "Lanes are scattered, which inflates the traffic: coalesce first, then count again."
-    broadcasts = "Loads give one value to all lanes: it is their number that costs, not their bytes. See global-instruction-pressure."
-    chased = "Warps wait for loads whose address another load delivers, so the latency is the limit, not the traffic."
-    few = "Data are reused from the caches, and warps wait on global memory for only {waiting} of their time."
-    idle = (
-        "No level of memory is busy (at most {busy}): latency is the limit, not repeated traffic."
-    )
-    found_by_lanes = "The same data are loaded about {asked} times over from the caches or memory instead of being kept close by; "
-    found = "L1 is asked for about {reuse} bytes, in whole sectors, for each byte that memory must deliver; "
+    scattered = "Scattered lanes inflate the traffic. Coalesce first, then measure again."
+    broadcasts = "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure."
+    chased = "Warps wait for loads whose address comes from another load, so latency is the limit, not traffic."
+    few = "The caches serve the reuse. Warps spend only {waiting} of their time waiting for global memory."
+    idle = "Latency is the limit, not traffic: every memory level is at most {busy} busy."
+    found_by_lanes = "Each byte is loaded about {asked} times instead of being kept in shared memory or registers. "
+    found = "Loads request about {reuse} bytes from L1, in whole sectors, per byte that device memory must deliver. "
     larger_tile = (
-        "Make the tile that a block shares larger, or keep what is loaded again beside it."
+        "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
     )
-    tile = "Load each tile into shared memory once a block, synchronise, and compute from there."
-    several = "Let each thread compute several results, so that one loaded value feeds several operations from a register."
+    tile = "Load each tile into shared memory once per block, synchronise, and compute from there."
+    several = "Let each thread compute several results, so that one loaded value in a register feeds several operations."
     look_for = (
-        "Global load instructions fall by the tile's width; waiting moves from long scoreboard and lg throttle to shared memory, then to "
+        "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to "
         "arithmetic."
     )
     code = (
-        "The loop asks global memory for each byte of the problem about {times} times: it does {requested} operations a byte where the "
-        "problem has {needed}."
+        "The loop loads each byte of the problem about {times} times. It does {requested} operations per byte, the problem "
+        "allows {needed}."
     )
-    code_advice = "Stage tiles in shared memory and keep a patch of results a thread in registers."
-    code_look_for = "Far more sectors from L1 and L2 than the problem has; long scoreboard at LDG."
-    asked = "Lanes times bytes over global loads, for each byte that device memory must deliver; scattered sectors do not count."
+    code_advice = (
+        "Stage tiles in shared memory, and keep a tile of results per thread in registers."
+    )
+    code_look_for = (
+        "Far more sectors from L1 and L2 than the problem needs, and long scoreboard stalls at LDG."
+    )
+    asked = (
+        "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not "
+        "count."
+    )
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -125,7 +130,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     measured = fact(
         profile,
         "load_reuse",
-        "Bytes of the sectors that loads ask L1 for, over those that device memory must deliver: loaded again, or beside what is needed.",
+        (
+            "Bytes of the sectors that loads request from L1, over the bytes that device memory must deliver. The excess is "
+            "reloaded or unused."
+        ),
         REUSE,
         ">=",
     )
@@ -185,7 +193,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             if asked is not None
             else Words.found.format(reuse=units.significant(reuse, 2))
         )
-        + f"{where} is {units.percent(used)} busy with it.",
+        + f"Such loads keep {where} {units.percent(used)} busy.",
         model.without(removal),
         (
             measured,
@@ -218,9 +226,9 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         ID, "likely",
         Words.code.format(times=units.count(times), requested=units.significant(requested), needed=units.significant(needed)),
         (
-            evidence("requested_intensity", "Operations a requested byte", requested, "",
+            evidence("requested_intensity", "Operations per requested byte", requested, "",
                      "In the loop, before any cache.", FP32_BALANCE, "<"),
-            evidence("problem_intensity", "Operations a compulsory byte", needed, "",
+            evidence("problem_intensity", "Operations per compulsory byte", needed, "",
                      "Of the problem, each input read once and each output written once."),
         ),
         Words.code_advice, Words.code_look_for, locations([i for i in region.code if i.base in GLOBAL_LOADS], "global loads"),

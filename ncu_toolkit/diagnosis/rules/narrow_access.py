@@ -90,7 +90,7 @@ AROUND: Final = 5
 #: of its own. So a cause that adds loads to each thread is the surer one (`specificity`).
 ALL_AT_ONCE: Final = "waves"
 REUSE: Final = Threshold(
-    4.0, "from here on the same bytes are asked for again and again: see missing-data-reuse"
+    4.0, "above this, the same bytes are loaded repeatedly: see missing-data-reuse"
 )
 
 
@@ -99,27 +99,23 @@ class Words:
     wide = "Loads are wider than four bytes a lane."
     few = "Warps wait on global memory for only {waiting} of their time."
     scattered = (
-        "Lanes are scattered, so neighbouring elements are not theirs to load: coalesce first."
+        "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first."
     )
-    chased = "{chased} of the waiting is for loads whose address another load delivers: they cannot be widened."
-    atomics = (
-        "Loads are late because they wait in line behind atomic updates: see atomic-contention."
-    )
-    few_warps = "A word a lane is what most kernels load; too little is under way because only {occupancy} of the warps fit: see low-occupancy."
-    short_blocks = "A word a lane is what most kernels load; too little is under way because blocks end as fast as they start: see launch-overhead."
-    reused = (
-        "The same bytes are loaded many times; loading them once saves more than loading them wide."
-    )
-    found = "Each thread moves only {width} bytes by one memory instruction where 16 are possible, so too little data is under way at a time."
+    chased = "{chased} of the waiting is for loads whose address comes from another load. These cannot be widened."
+    atomics = "Loads queue behind atomic updates: see atomic-contention."
+    few_warps = "Too few bytes are in flight because only {occupancy} of the warps fit: see low-occupancy. One word per lane is normal."
+    short_blocks = "Too few bytes are in flight because blocks are short: see launch-overhead. One word per lane is normal."
+    reused = "The same bytes are loaded many times. Loading them once saves more than wider loads."
+    found = "Each memory instruction moves only {width} bytes per thread, of 16 possible, so too few bytes are in flight."
     widen = "{verbs} where rows are 16-byte aligned, with a scalar path for the rest."
-    neighbours = "Let each thread work on {elements} neighbouring elements, or issue four independent loads before the first use."
+    neighbours = "Let each thread process {elements} neighbouring elements, or issue four independent loads before the first use."
     along_loop = (
-        "Widen along a loop that each thread runs, not by taking threads away: the grid does not fill the GPU as it is.",
+        "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
     )
-    code = "Every global load moves {mean} bytes a thread or fewer where 16 are possible."
-    code_advice = "Load and store float4 where neighbouring elements belong to one thread and are 16-byte aligned."
-    code_look_for = "Long scoreboard or LG throttle at LDG while DRAM is not near its roof."
-    look_for = "{swaps}; one memory instruction where there were {times}; DRAM throughput up."
+    code = "Every global load moves {mean} bytes per thread or fewer, of 16 possible."
+    code_advice = "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned."
+    code_look_for = "Long scoreboard or LG throttle stalls at LDG, and DRAM is not near its roof."
+    look_for = "{swaps}, one memory instruction instead of {times}, higher DRAM throughput."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

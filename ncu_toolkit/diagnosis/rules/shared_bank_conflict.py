@@ -13,7 +13,7 @@ throttle).
 
 How to confirm
 Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter
-also counts arbitration, so the per-instruction ideal is the better witness.
+also counts arbitration, so trust the per-instruction ideal.
 
 What to change
 Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes
@@ -67,18 +67,17 @@ EXCESS: Final = Threshold(
 
 
 class Words:
-    free = "Shared memory is accessed in close to as few passes as possible."
-    found = "Threads of a warp collide in shared memory: accesses take {ways} as many passes as a conflict-free layout would."
-    look_for = "Wavefronts fall to the ideal{at}; short scoreboard and MIO throttle shrink."
-    open = "Whether shared-memory accesses conflict in their banks."
+    free = "Shared memory accesses take close to the fewest passes possible."
+    found = "Lanes of a warp hit the same shared-memory banks: accesses take {ways} as many passes as without conflicts."
+    look_for = "Wavefronts at the ideal{at}, fewer short scoreboard and MIO throttle stalls."
+    open = "Whether shared-memory accesses have bank conflicts."
     lanes = (
-        "Let neighbouring lanes touch neighbouring words: change which lane takes which elements, for instance two groups of four floats far "
-        "apart for each thread in place of eight in a row, or threads that stay side by side in place of a stride."
+        "Let neighbouring lanes access neighbouring words. For example, give each thread two groups of four floats far apart "
+        "instead of eight in a row."
     )
     rows = (
-        "Where each lane is in another row of the tile: pad its rows by one element (by four floats where they are read as float4), or XOR "
-        "the column index with the row index when storing and when reading. Lanes in the same row all move by as much, which leaves their "
-        "conflicts."
+        "If each lane reads another row of the tile, pad the rows by one element (four floats for float4), or XOR column and "
+        "row index. Padding does not help lanes in the same row."
     )
 
 
@@ -87,7 +86,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     measured = fact(
         profile,
         "shared_conflict_excess",
-        "Passes through the banks that a conflict-free layout would not need.",
+        "Passes through the banks that a conflict-free layout would avoid.",
         EXCESS,
         ">",
     )

@@ -11,17 +11,17 @@ The arithmetic pipes could do four warp instructions a cycle; they wait until th
 (MIO throttle) and until operands arrive (short scoreboard).
 
 How to confirm
-MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts to blame, the load/store
-pipe the busiest unit.
+MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts, and the load/store pipe
+the busiest unit.
 
 What to change
-Fewer, wider, or more work for each load: keep an N x M patch of results in registers, so that N + M
-loads feed N x M multiply-adds; read four floats by LDS.128; keep the operand that does not change
-in a register; use shuffles where neighbours hold the value.
+Use fewer and wider loads with more work per load: keep an N x M tile of results in registers, so
+that N + M loads feed N x M multiply-adds; read four floats by LDS.128; keep the operand that does
+not change in a register; use shuffles where neighbours hold the value.
 
 When the advice is wrong
-A larger register patch costs registers and so occupancy; at 8x8 and wide loads the pipe is no
-longer the limit. Wide stores that conflict are slower than narrow ones that do not.
+A larger register tile costs registers and so occupancy; at 8x8 and wide loads the pipe is no longer
+the limit. Wide stores that conflict are slower than narrow ones that do not.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard);
@@ -94,42 +94,45 @@ class Words:
     none = "The kernel does not use shared memory."
     few = "Warps wait on shared memory for only {waiting} of their time."
     balanced = (
-        "Without its conflicts, shared memory would be less busy than the arithmetic it feeds."
+        "Without bank conflicts, shared memory would be less busy than the arithmetic it feeds."
     )
-    look_for = "Fewer LDS and STS for the same arithmetic; {falls}."
-    ratio_meaning = "From 1 on, arithmetic waits for operands."
+    look_for = "Fewer LDS and STS for the same arithmetic, {falls}."
+    ratio_meaning = "At 1 or more, arithmetic waits for operands."
     width_meaning = "Bytes a thread loads by one instruction; 16 at most."
-    code = "In the {place} the path from shared memory to the registers needs {shared} cycles a warp, arithmetic {arithmetic}."
+    code = "In the {place} loading from shared memory takes {shared} cycles per warp, the arithmetic {arithmetic}."
     code_advice = (
-        "Compute a larger patch of results a thread from registers, and load 16 bytes at a time."
+        "Compute a larger tile of results per thread in registers, and load 16 bytes at a time."
     )
-    code_look_for = "MIO throttle and short scoreboard at LDS."
-    wider = "Accesses move {width} bytes a lane: at {widest:g} bytes, {gone} of them go"
-    patch = "Doubling one side of the patch of results that a thread computes halves what it loads for each multiply-add"
-    counted = "; {fewer} fewer are counted, as with still fewer the pipes that shared memory feeds are the busier ones"
-    tensor_tile = "Let each warp compute a larger tile (64x64 and more), so that a fragment feeds several matrix instructions."
-    registers = "Keep running values in registers, and exchange values between the lanes of a warp by shuffles (__shfl_sync)."
-    small_patch = "Compute a patch of results a thread (4x4, then 8x8) from registers, so that each shared load feeds several multiply-adds."
-    larger_patch = (
-        "Registers hold about {side:.0f} x {side:.0f} results a thread, by the multiply-adds for each value loaded: double one side, up to "
-        "8x8."
+    code_look_for = "MIO throttle and short scoreboard stalls at LDS."
+    wider = "Accesses move {width} bytes per lane; at {widest:g} bytes {gone} of them go"
+    patch = "Doubling one side of each thread's tile halves the loads per multiply-add"
+    counted = "; the estimate counts {fewer} fewer, since other pipes become the limit then"
+    tensor_tile = "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
+    registers = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
+    small_patch = (
+        "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several "
+        "multiply-adds."
     )
+    larger_patch = "Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
     largest = (
-        "Each value loaded feeds as many multiply-adds as in a patch of {side:.0f} x {side:.0f}: more needs a tile for each warp whose "
-        "values lanes share by broadcast, or tensor cores."
+        "Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile by "
+        "broadcast, or use tensor cores."
     )
     wide = "{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128)."
-    keep_operand = "Keep the operand that stays the same in a register across the inner loop."
-    waiting_meaning = "Share of MIO throttle and short scoreboard that shared-memory instructions cause, from the samples and what they wait for."
-    issue = "Issue slots are the limit, and {share} of the instructions that fill them only move values between shared memory and registers."
-    queue = (
-        "Threads load from shared memory so often that the queue to it is full: {queue} of a warp's time goes by waiting for room in it, and "
-        "{results} waiting for what was loaded."
+    keep_operand = "Keep the operand that does not change in a register across the inner loop."
+    waiting_meaning = (
+        "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and "
+        "dependencies."
     )
-    late = "Threads stop for what they load from shared memory, {results} of a warp's time: too little arithmetic is between to cover it"
-    in_queue = "; {queue} more goes by in the queue."
-    fewer = "fewer instructions altogether, and a larger part of them arithmetic"
-    shrinks = "{stall} shrinks and issue slots fill"
+    issue = "Issue slots are the limit. {share} of the instructions only move values between shared memory and registers."
+    queue = (
+        "Shared-memory loads fill the MIO queue. Warps spend {queue} of their time waiting to issue one and {results} waiting "
+        "for the data."
+    )
+    late = "Warps spend {results} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
+    in_queue = ". They spend another {queue} in the queue."
+    fewer = "fewer instructions in total, and more of them arithmetic"
+    shrinks = "fewer {stall} stalls and busier issue slots"
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

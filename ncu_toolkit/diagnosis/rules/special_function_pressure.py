@@ -15,8 +15,8 @@ or MIO throttle at them.
 
 What to change
 Compute each special function once and keep it; multiply by a reciprocal instead of dividing; use
-__expf, __sinf, __fdividef or -use_fast_math where the accuracy allows; replace some by a polynomial
-on the FMA pipe; avoid conversions in the inner loop.
+__expf, __sinf, __fdividef or -use_fast_math where the accuracy allows; replace some functions by a
+polynomial on the FMA pipe; avoid conversions in the inner loop.
 
 When the advice is wrong
 Where results must be exact to the last bits, fast variants are not an option. A kernel at the DRAM
@@ -77,24 +77,26 @@ REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
 class Words:
-    few = "Warps wait at special functions for only {waiting} of their time."
+    few = "Warps spend only {waiting} of their time waiting for special functions."
     idle = "The special-function pipe is {busy} busy."
     doubles = "The pipe converts between double and single precision: see double-precision."
     computes = "roots, exponentials, sines, divisions and conversions"
-    busy = "The unit for {computes} is {busy} busy while the faster arithmetic pipes wait."
-    waiting = "{waiting} of a warp's time goes by at {computes}, which one slow unit computes."
+    busy = "The special-function pipe ({computes}) is {busy} busy, and faster arithmetic pipes wait for it."
+    waiting = (
+        "Warps spend {waiting} of their time waiting for the special-function pipe ({computes})."
+    )
     advice = (
-        "Compute each reciprocal, root or exponential once and reuse it; turn divisions by the same value into multiplications.",
-        "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) where their accuracy is enough.",
-        "Move some of the work to the FMA pipe: a short polynomial costs a few multiply-adds.",
+        "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+        "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
+        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
     )
-    look_for = "Fewer MUFU instructions; the XU pipe falls, the FMA pipe rises."
-    code = "Roots, exponentials, divisions and conversions need more cycles in the {place} than anything else, memory included."
+    look_for = "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe."
+    code = "Roots, exponentials, divisions and conversions take more cycles in the {place} than anything else, memory included."
     code_advice = (
-        "Compute each once and keep it; use the fast variants (__expf, __fdividef) where their accuracy is enough; replace some by "
-        "polynomials."
+        "Compute each once and reuse it. Use the fast variants (__expf, __fdividef) if they are accurate enough. Replace some "
+        "by polynomials."
     )
-    code_look_for = "The XU pipe is the busiest; MUFU in the mix."
+    code_look_for = "The XU pipe is the busiest, with MUFU in the mix."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

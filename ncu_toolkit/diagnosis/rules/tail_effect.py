@@ -55,14 +55,16 @@ TAIL: Final = Threshold(
 
 class Words:
     one_wave = "The grid is one wave or less."
-    full = "The last wave is nearly full, or one among many."
-    found = "The grid is {waves} times what the GPU can run at once, so a last, partly empty round of blocks keeps the rest waiting."
-    whole = "Aim at a whole number of waves: {below} or {above} times the blocks that fit, by another tile or block size."
-    smaller = "Use smaller blocks, or a persistent grid that hands out tiles, so that the SMs finish together."
-    look_for = "Waves just below a whole number; achieved occupancy near the theoretical one."
-    code = "{waves} waves take the time of {whole}: up to {lost} of it goes by in the last, partial one."
+    full = "The last wave is nearly full, or there are many waves."
+    found = "The grid is {waves} waves, so the last wave fills only part of the GPU."
+    whole = "Choose a tile or block size that gives a whole number of waves: {below} or {above} times the blocks that fit."
+    smaller = "Use smaller blocks, or a persistent kernel that takes tiles from a queue, so that the SMs finish together."
+    look_for = (
+        "Just below a whole number of waves, and achieved occupancy near the theoretical one."
+    )
+    code = "{waves} waves take as long as {whole}. The last, partial wave wastes up to {lost} of the time."
     code_advice = (
-        "Choose another tile or block size, or a persistent grid of as many blocks as fit."
+        "Choose another tile or block size, or launch a persistent grid of as many blocks as fit."
     )
 
 

@@ -63,7 +63,7 @@ NCU: Final = (("CPIStall", "math pipe throttle"),)
 CODE_RANK: Final = 3
 INTENSITY: Final = Threshold(
     16.0,
-    "operations a device-memory byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not what bounds it",
+    "operations per DRAM byte: above the FP32 machine balance of current GPUs (10 to 15), so memory is not the limit",
 )
 #: Instructions of a tensor-core version for each multiply-add of the scalar one: an m16n8k16
 #: product does the work of 64 FFMA and needs about seven more for its operands.
@@ -78,21 +78,20 @@ TENSOR_TYPES: Final = ("float16", "bfloat16")
 class Words:
     no_cores = "This GPU has no tensor cores."
     used = "The kernel uses the tensor cores."
-    no_product = "Multiply-adds are a small part of the instructions: not a matrix product."
-    types = "The operands are not of a 16-bit type, so tensor cores would change the result's precision."
-    little_reuse = "Only {ratio} operations for each byte of device memory: too little reuse for a matrix product."
-    found = (
-        "The kernel multiplies 16-bit numbers with ordinary instructions; the tensor cores, which do such products many times faster, are "
-        "idle."
+    no_product = (
+        "Multiply-adds are a small part of the instructions, so this is not a matrix product."
     )
+    types = "The operands are not 16-bit, so tensor cores would change the result's precision."
+    little_reuse = "Only {ratio} operations per DRAM byte, too little reuse for a matrix product."
+    found = "The kernel multiplies 16-bit numbers on the ordinary pipes. The tensor cores are idle, and many times faster."
     advice = (
-        "Use the tensor cores: wmma or mma.sync with 16-bit operands and float accumulators, wgmma on Hopper, or a library (cuBLAS, CUTLASS).",
+        "Use the tensor cores: wmma, mma.sync or (Hopper) wgmma with float accumulators, or a library (cuBLAS, CUTLASS).",
         "Load fragments with ldmatrix from a swizzled shared tile.",
     )
-    look_for = "HMMA (HGMMA on Hopper) in place of FFMA and HFMA2; the tensor pipe is active."
-    code = "16-bit numbers are multiplied and added in a loop on the ordinary pipes; no matrix instruction is in the code."
+    look_for = "HMMA (HGMMA on Hopper) instead of FFMA and HFMA2, and an active tensor pipe."
+    code = "A loop multiplies and adds 16-bit numbers on the ordinary pipes. The code has no matrix instruction."
     code_advice = "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library."
-    code_look_for = "The tensor pipe is idle while the FMA or FP16 pipe works."
+    code_look_for = "The tensor pipe is idle, and the FMA or FP16 pipe works."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -184,7 +183,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
                      "FFMA and HFMA2 among its instructions.", MULTIPLY_ADDS.value, ">="),
             evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
             evidence("half_conversions", "Conversions from half a pass", converted, "count",
-                     "16-bit operands widened before they are multiplied."),
+                     "16-bit operands widened before multiplication."),
         ),
         Words.code_advice, Words.code_look_for, locations(fused, "multiply-adds"),
     )  # fmt: skip

@@ -12,9 +12,9 @@ How to confirm
 The tensor pipe above 72% of peak; or, on Hopper, HMMA without HGMMA and the pipe near two thirds.
 
 What to change
-Nothing in the instructions where it is full; below 97%, what lies between tiles: the start and the
-end of each block, the stores of results. On Hopper move from mma.sync to wgmma with operands in
-shared memory, fed by TMA.
+If the pipe is full, the instructions cannot be improved. Below 97%, reduce the work between tiles:
+the start and the end of each block, the stores of results. On Hopper move from mma.sync to wgmma
+with operands in shared memory, fed by TMA.
 
 When the advice is wrong
 Padding tiles count as work: compare the operations executed with those the problem needs.
@@ -54,29 +54,30 @@ NEAR_MMA_SYNC: Final = Threshold(
 )
 BEST: Final = Threshold(
     0.97,
-    "what the best bfloat16 products keep the pipe busy on an H200: the vendor's 97 to 98%, wgmma_persistent 97%, at 8192",
+    "the utilisation of the best bfloat16 products on an H200 at 8192: 97 to 98% for the vendor's, 97% for wgmma_persistent",
 )
 WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 
 
 class Words:
     not_busy = "The tensor pipe is {busy} busy."
-    idle = "The pipe is full where there is work, but SMs have none for {part} of the time."
-    warp_level = "The tensor cores are {busy} busy with warp-level instructions, which on this GPU cannot fill them: only warpgroup instructions can."
+    idle = "The pipe is full while SMs have work, but they have none for {part} of the time."
+    warp_level = (
+        "Warp-level matrix instructions keep the tensor cores {busy} busy. On this GPU only warpgroup instructions (wgmma) can "
+        "fill them."
+    )
     warpgroup = (
         "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
     )
-    warpgroup_look_for = "HGMMA in place of HMMA, UTMALDG in place of LDGSTS, no LDSM."
+    warpgroup_look_for = "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM."
     redundant = "The tensor cores are {busy} busy, but they execute {ratio} the operations that the problem needs."
     redundant_advice = (
-        "Remove the redundant operations: tiles that hang over the edge, padding, products that are computed twice.",
+        "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
     )
     redundant_look_for = "Fewer matrix instructions for the same result."
-    fewer = (
-        "No larger cause was found: only fewer operations or a narrower type would be much faster."
-    )
-    fed = "Keep the pipe fed between tiles: a block that goes on to the next tile stores one result while it multiplies for the next."
-    good = "This kernel is good: the tensor cores work {busy} of the time, near the most that well-written kernels reach."
+    fewer = "Only fewer operations or a narrower type would be much faster."
+    fed = "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
+    good = "At its roof: the tensor cores are {busy} busy, near the most that well-written kernels reach."
     look_for = "The tensor pipe near its peak."
 
 

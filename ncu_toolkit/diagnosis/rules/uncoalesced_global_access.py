@@ -70,16 +70,13 @@ EXCESS: Final = Threshold(
 
 
 class Words:
-    close = "Global accesses touch close to as few sectors as their bytes need."
-    found = (
-        "Neighbouring threads read or write memory that lies apart: {part} of the memory sectors {which} would not be needed if they lay "
-        "side by side."
-    )
-    contiguous = "Let threadIdx.x run along the dimension that is contiguous in memory{at}."
-    transpose = "Where the algorithm needs a column walk, load rows and transpose the tile through shared memory."
-    fields = "For structures, store each field in an array of its own."
-    look_for = "Sectors per load fall towards 4 for 4-byte elements (16 for 16-byte), and lg throttle and long scoreboard shrink with them."
-    open = "Whether the lanes of a warp touch neighbouring addresses."
+    close = "Global accesses touch close to the fewest sectors that their bytes need."
+    found = "Lanes of a warp access scattered addresses: {part} of the memory sectors {which} are wasted."
+    contiguous = "Let threadIdx.x run along the contiguous dimension{at}."
+    transpose = "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
+    fields = "Store each field of a structure in its own array."
+    look_for = "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls."
+    open = "Whether the lanes of a warp access neighbouring addresses."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -87,7 +84,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     measured = fact(
         profile,
         "global_sector_excess",
-        "Sectors that better placed lanes would not need.",
+        "Sectors that coalesced lanes would not need.",
         EXCESS,
         ">",
     )
@@ -121,7 +118,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0, tags
     )
     removal = Removal(
-        "with each warp's bytes side by side",
+        "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
         loads={
             "l1_tag": tags,
@@ -174,7 +171,7 @@ def _queued(part: float) -> Evidence:
         "Sectors beyond the ideal in the queue",
         part,
         "fraction",
-        "Part of the sectors beyond the ideal, each access counted by its lg throttle samples.",
+        "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples.",
         COALESCED,
         ">",
         "accesses with up to half as many sectors again as they need count as coalesced",

@@ -1,11 +1,11 @@
 """No bottleneck of the list explains this launch, or the report holds too little to tell.
 
 What it is
-The verdict where every other rule found nothing or lacked its inputs. It says what was seen, and
-what to collect to learn more.
+This is the verdict when no rule finds a cause, or when rules lack their inputs. It shows what was
+measured, and what to collect next.
 
 Why it costs time
-Not known: that is the point. A guess would be worse.
+Not known. A guess would mislead.
 
 How to confirm
 Collect the full set of sections for this launch and diagnose again.
@@ -45,17 +45,17 @@ OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
 
 
 class Words:
-    other = "Something on the list explains this launch."
-    so_wait = "so warps wait, for memory, for each other, or because they are too few"
+    other = "A known bottleneck explains this launch."
+    so_wait = "so warps wait, for memory, for each other, or because there are too few"
     largest = "the largest stall is {stall} at {share}"
     no_stalls = "stall reasons were not collected"
-    nothing = "Nothing on the list explains this launch: "
-    too_little = "The report holds too little to name a cause: "
-    read = ("Read the hot spots: the lines with the most samples and what they wait for.",)
-    no_prediction = ("No prediction without a cause.",)
+    nothing = "No known bottleneck explains this launch: "
+    too_little = "The report holds too little data to name a cause: "
+    read = ("Read the hot spots: the lines with most samples, and their stall reasons.",)
+    no_prediction = ("No estimate without a cause.",)
     next_profile = "Stall reasons, instruction counts and memory tables in the next profile."
-    unended = "There is nothing to diagnose: this launch is {status}."
-    run_first = "Run the program by itself first and see that it ends without an error (compute-sanitizer finds illegal accesses)."
+    unended = "This launch cannot be diagnosed. It is {status}."
+    run_first = "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses."
     ended = "A launch with a grid size and a duration."
 
 
@@ -85,7 +85,7 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
         else Words.no_stalls
     )
     summary = Words.nothing if not absent else Words.too_little
-    advice = (f"Collect what is missing: {command(absent)}",) if absent else Words.read
+    advice = (f"Collect the missing sections: {command(absent)}",) if absent else Words.read
     return Finding(
         ID,
         summary + ", ".join(seen) + ".",
@@ -114,6 +114,6 @@ def incomplete(profile: Profile) -> Finding:
         (),
         None,
         ("No time was measured.",),
-        (Words.run_first, f"Then record it again: {command(())}"),
+        (Words.run_first, f"Then profile it again: {command(())}"),
         Words.ended,
     )

@@ -54,15 +54,17 @@ WITH_INSTRUCTIONS: Final = (
 
 
 class Words:
-    all = "Nearly all lanes take part in nearly all instructions."
-    small_blocks = "Blocks are smaller than a warp, which is what leaves lanes idle: use blocks of a multiple of 32 threads."
-    found = "Threads of a warp take different paths: on average only {lanes} of 32 lanes do useful work at a time."
+    all = "Nearly all lanes are active in nearly all instructions."
+    small_blocks = (
+        "Lanes are idle because blocks are smaller than a warp. Use a multiple of 32 threads."
+    )
+    found = "Lanes of a warp take different branches. On average only {lanes} of 32 lanes do useful work."
     advice = (
         "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
-        "Sort or bin items by the path they take, or compact the active ones, before the loop.",
-        "For short branches compute both sides and select.",
+        "Before the loop, sort or bin items by the path they take, or compact the active ones.",
+        "Compute both sides of short branches, and select.",
     )
-    look_for = "Active lanes near 32; fewer instructions for the same work."
+    look_for = "Active lanes near 32, and fewer instructions for the same work."
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
