@@ -9,6 +9,7 @@ import tempfile
 import pytest
 
 from ncu_toolkit.core import cache
+from ncu_toolkit.runs import history
 
 _BEFORE = pytest.StashKey[str | None]()
 
@@ -18,6 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[_BEFORE] = os.environ.get(cache.CACHE_VARIABLE)
         os.environ[cache.CACHE_VARIABLE] = tempfile.mkdtemp(prefix="ncu-toolkit-tests-")
+        os.environ[history.VARIABLE] = f"{os.environ[cache.CACHE_VARIABLE]}/history"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

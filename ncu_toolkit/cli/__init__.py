@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "watch": "Profile a kernel again after each save, and show what changed.",
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",
+    "history": "Show how times and verdicts of kernels changed from run to run.",
     "list": "Show the ladders, their rungs and ideas.",
     "bench": "Verify and time kernels, without profiling them.",
     "doctor": "Check what works on this machine, and how to fix what does not.",

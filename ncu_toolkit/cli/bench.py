@@ -15,14 +15,15 @@ from ncu_toolkit.cli._common import (
     split,
     tuned_option,
 )
+from ncu_toolkit.cli.history import keep
 from ncu_toolkit.cli.profile import title_of
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import cuda, selection
+from ncu_toolkit.gpu import cuda, program_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.runs import store
+from ncu_toolkit.runs import intake, store
 
 
 @click.command("bench")
@@ -67,6 +68,7 @@ def command(
     cases, skipped = selection.runnable_here(cases)
     cases, lines = selection.settled(cases, tuned)
     what = title_of(names, cases)
+    at = intake.here(program_run.gpu_uuid())
     folder = store.new_run_folder(reports, f"bench {what}")
     session = stages.start(folder, f"Timing of {what}")
     session.update(skipped=skipped)
@@ -97,7 +99,7 @@ def command(
         _show(session.run, folder)
     from ncu_toolkit.render.publish import publish_run
 
-    publish_run(folder, reports)
+    keep(publish_run(folder, reports), folder, at)
     session.raise_failure()
 
 

@@ -20,6 +20,7 @@ from ncu_toolkit.cli._common import (
     split,
     tuned_option,
 )
+from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, ladder_run, program_run, selection
@@ -28,7 +29,7 @@ from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import LadderOptions, RunCase
 from ncu_toolkit.report.redact import redact_folder, redact_text
-from ncu_toolkit.runs import store
+from ncu_toolkit.runs import intake, store
 
 
 @click.command("profile")
@@ -165,8 +166,9 @@ def command(
         predecessors=not alone,
     )
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
+    at = intake.here(program_run.gpu_uuid())
     profile_rungs(
-        names, cases, reports, asked, tuned, timeout, lambda made: finish(made, reports, names)
+        names, cases, reports, asked, tuned, timeout, lambda made: finish(made, reports, at, names)
     )
 
 
@@ -248,6 +250,7 @@ def _collect(session: Session, reporter: Progress, timeout: float, lock: int) ->
 def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_source: bool) -> None:
     cuda.cupy()
     folder = ladder_run.find(name, reports)
+    at = intake.here(program_run.gpu_uuid())
     with ladder_run.locked(folder) as lock:
         with Progress() as progress:
             session = ladder_run.resume(folder, progress)
@@ -256,7 +259,7 @@ def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_sourc
             # Without its page a run counts as unfinished; it is written at the end.
             (folder / ladder_run.PAGE).unlink(missing_ok=True)
             _collect(session, progress, timeout, lock)
-        finish(session, folder.parent)
+        finish(session, folder.parent, at)
 
 
 #: Parameters that go with --resume.
@@ -289,6 +292,7 @@ def _profile_program(
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
+    at = intake.here(program_run.gpu_uuid())
     screen.print(
         f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder",
         markup=False,
@@ -302,7 +306,9 @@ def _profile_program(
         needs=needs,
     )
     folder = session.folder
-    screen.print(summary(publish_run(folder, reports)))
+    run = publish_run(folder, reports)
+    screen.print(summary(run))
+    keep(run, folder, at)
     for note in session.notes:
         screen.print(f"note: {note}", markup=False)
     screen.print(f"Report: {folder / 'index.html'}", markup=False)
@@ -321,14 +327,16 @@ def title_of(names: tuple[str, ...], cases: tuple[RunCase, ...]) -> str:
     return " ".join(dict.fromkeys(case.family for case in cases))
 
 
-def finish(session: Session, reports: Path, names: tuple[str, ...] = ()) -> None:
+def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, ...] = ()) -> None:
     """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
-    and raise the session's failure."""
+    add it to the history, and raise the session's failure."""
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
 
     screen = console()
-    screen.print(summary(publish_run(session.folder, reports), cards=names))
+    run = publish_run(session.folder, reports)
+    screen.print(summary(run, cards=names))
+    keep(run, session.folder, at)
     screen.print(f"Report: {reports / 'index.html'}", markup=False)
     left = sum(case.open for case in session.run.cases)
     if left:

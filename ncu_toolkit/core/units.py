@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 THIN_SPACE: Final = "\u2009"
@@ -14,6 +15,9 @@ _LEAST_FRACTION: Final = 1e-5
 _LEAST: Final = 1e-4
 #: Units of whole things: 32 lanes, not 32.0.
 _WHOLE: Final = frozenset({"lanes", "warps"})
+_TICKS: Final = "▁▂▃▄▅▆▇█"
+#: Least part of the largest value that a sparkline's height stands for.
+_LEVEL: Final = 0.01
 _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -110,6 +114,16 @@ def ratio(value: float, digits: int = 3) -> str:
     if not math.isfinite(value):
         return NOT_AVAILABLE
     return f"{significant(value, digits)}×"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values in their order as bars from the least to the largest; empty for fewer than two.
+    Differences of less than a per cent are not stretched over the whole height."""
+    if len(values) < 2:
+        return ""
+    least, most = min(values), max(values)
+    step = max(most - least, abs(most) * _LEVEL) / (len(_TICKS) - 1)
+    return "".join(_TICKS[round((value - least) / step) if step else 0] for value in values)
 
 
 def quantity(value: float | None, unit: str) -> str:

@@ -85,6 +85,25 @@ class Listing:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A time in microseconds with its range, what to say of it, and what changed there."""
+
+    value: float
+    low: float
+    high: float
+    note: str
+    change: str = ""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Times of one kernel from run to run, oldest first."""
+
+    title: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
 class Kind:
     """Launches alike, with the card of the one that stands for them. Times are in microseconds."""
 
@@ -109,6 +128,7 @@ class Answer:
     """A name for each card, where they are two sides of one comparison."""
     points: tuple[str, ...] = ()
     """What was found of the cards together, a sentence each."""
+    trends: tuple[Trend, ...] = ()
     tables: tuple[Table, ...] = ()
     code: tuple[Listing, ...] = ()
     notes: tuple[str, ...] = ()

@@ -152,6 +152,23 @@ class Card:
         return f"headroom to the next roof ({self.roof}): {figure}"
 
 
+def short_name(name: str) -> str:
+    """A kernel's name with what stands in angle brackets elided: `gemm<float, 4>` is `gemm<…>`."""
+    shown, depth = [], 0
+    for character in name:
+        if character == "<":
+            if not depth:
+                shown.append("<…")
+            depth += 1
+        if not depth:
+            shown.append(character)
+        if character == ">" and depth:
+            depth -= 1
+            if not depth:
+                shown.append(">")
+    return name if depth else "".join(shown)
+
+
 def factor_text(factor: float) -> str:
     """Two digits, and three where two would round a gain away: `1.6×`, `1.04×`, `13×`."""
     return units.ratio(factor, 3 if factor < 1.095 else 2)

@@ -26,6 +26,7 @@ from ncu_toolkit.explain.card import (
     Wait,
     factor_text,
     range_text,
+    short_name,
     whole_percent,
 )
 from ncu_toolkit.metrics.registry import GROUPS
@@ -107,23 +108,6 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         next=_next(state, bool(absent), file or profile.origin.file),
         missing=_missing(profile, absent),
     )
-
-
-def short_name(name: str) -> str:
-    """A kernel's name with what stands in angle brackets elided: `gemm<float, 4>` is `gemm<…>`."""
-    shown, depth = [], 0
-    for character in name:
-        if character == "<":
-            if not depth:
-                shown.append("<…")
-            depth += 1
-        if not depth:
-            shown.append(character)
-        if character == ">" and depth:
-            depth -= 1
-            if not depth:
-                shown.append(">")
-    return name if depth else "".join(shown)
 
 
 def sentences(text: str) -> str:

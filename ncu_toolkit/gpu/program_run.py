@@ -3,6 +3,7 @@ are kept."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -252,6 +253,18 @@ def driver_version() -> str:
     except OSError:
         return ""
     return found.group(1) if found else ""
+
+
+def gpu_uuid() -> str:
+    """UUID of this machine's GPU; empty where there is none, or where several leave open which one
+    is used."""
+    found = set()
+    for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+        with contextlib.suppress(OSError):
+            found |= set(re.findall(r"GPU UUID:\s*(GPU-[0-9a-f-]+)", path.read_text()))
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    named = {uuid for uuid in found if chosen.startswith("GPU-") and uuid.startswith(chosen)}
+    return next(iter(named or found)) if len(named or found) == 1 else ""
 
 
 def _name(command: Sequence[str]) -> str:

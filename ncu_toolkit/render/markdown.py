@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import markdown as md
 from ncu_toolkit.core.safe import markdown_code as code
 from ncu_toolkit.explain.answer import Answer, Listing, Table
@@ -30,6 +31,9 @@ def markdown(shown: Answer) -> str:
     for at, card in enumerate(shown.cards):
         found += [*_card(card, shown.labels[at] if shown.labels else ""), ""]
     found += [f"- {md(point)}" for point in shown.points]
+    for trend in shown.trends:
+        bars = units.sparkline([point.value for point in trend.points])
+        found += [f"{md(trend.title)}: {bars}", ""] if bars and len(shown.trends) > 1 else []
     for table in shown.tables:
         found += ["", *_table(table)]
     for listing in shown.code:

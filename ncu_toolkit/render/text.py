@@ -14,7 +14,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.explain.answer import (
     CARDS,
     TONES,
@@ -24,11 +23,11 @@ from ncu_toolkit.explain.answer import (
     Kind,
     Listing,
     Table,
+    Trend,
     answer,
     table,
 )
 from ncu_toolkit.explain.card import Bar, Card, Line, Wait, whole_percent, whole_percents
-from ncu_toolkit.explain.verdict import card as card_of
 
 if TYPE_CHECKING:
     from ncu_toolkit.model import Profile
@@ -58,9 +57,9 @@ _MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
 #: What a terminal without UTF-8 shows instead: of the text itself, and of what its layout adds.
 _ASCII: Final = str.maketrans(
     {"·": "-", "×": "x", "µ": "u", "…": "...", "–": "-", "→": "->", "≥": ">=", "≤": "<=",
-     "’": "'", "±": "+-", units.THIN_SPACE: " ", "\u202f": " ", "\u00a0": " "}
+     "’": "'", "±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-~=+*#", strict=True)), units.THIN_SPACE: " ", "\u202f": " ", "\u00a0": " "}
 )  # fmt: skip
-_DRAWN: Final = str.maketrans("…·◀─│×µ\u2009", "~-<-|xu ")
+_DRAWN: Final = str.maketrans("…·◀─│×µ\u2009▁▂▃▄▅▆▇█", "~-<-|xu _.-~=+*#")
 
 
 class AnswerText:
@@ -115,12 +114,16 @@ def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator
             yield from _wrapped(Text(shown.rest, style="dim"), width)
         yield Text()
     yield from _cards(shown, width, ascii_only, links)
-    if shown.points:
+    if shown.points and shown.cards:
         yield Text()
     for point in shown.points:
         yield from _wrapped(Text(point), width)
-    for each in shown.tables:
-        yield from (Text(), *Fitted(each).lines(width))
+    if len(shown.trends) == 1:
+        yield from _trend(shown.trends[0], width)
+    for at, each in enumerate(shown.tables):
+        if at or shown.cards or shown.points or len(shown.trends) == 1:
+            yield Text()
+        yield from Fitted(each).lines(width)
     for listing in shown.code:
         yield from (Text(), *_listing(listing, width))
     if shown.notes or shown.verdict:
@@ -129,6 +132,16 @@ def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator
         yield from _wrapped(Text(note, style="yellow"), width)
     if shown.verdict:
         yield from _wrapped(Text(shown.verdict, style="bold"), width)
+
+
+def _trend(shown: Trend, width: int) -> Iterator[Text]:
+    """The first time, bars, the last time; of many runs the last that fit."""
+    times = [point.value for point in shown.points]
+    if len(times) < 2:
+        return
+    first, last = units.duration(times[0]), units.duration(times[-1])
+    bars = units.sparkline(times[-max(2, width - len(first) - len(last) - 2) :])
+    yield Text(f"{first} {bars} {last}", no_wrap=True)
 
 
 def _cards(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator[Text]:
@@ -400,6 +413,7 @@ _BADGES = ("planted", "regression", "baseline", "roof")
 def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) -> RenderableType:
     """The run as a rich renderable: its ladders at their main size with the cards of the rungs in
     `cards`, and the answer to other launches."""
+    from ncu_toolkit.explain.verdict import card as card_of
     from ncu_toolkit.render.html import book_for
     from ncu_toolkit.render.run_view import run_summary
 
@@ -476,8 +490,10 @@ def _marked(cell: views.Cell, key: str) -> str:
 def worded(cell: views.Cell, key: str) -> str:
     """A cell's text where nothing can be pointed at: a bottleneck's title for its id, and why there
     is no prediction."""
-    if key == "bottleneck" and cell.text in bottleneck_ids():
-        return title(cell.text)
+    if key == "bottleneck":
+        from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
+
+        return title(cell.text) if cell.text in bottleneck_ids() else cell.text
     if key == "predicted" and cell.missing and cell.title.startswith("at its roof"):
         return "at its roof"
     return cell.text

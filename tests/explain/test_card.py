@@ -22,8 +22,8 @@ from rich.console import Console
 import ncu_toolkit
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import Kind, answer
-from ncu_toolkit.explain.card import Bar, Card, Wait, whole_percents
-from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences, short_name
+from ncu_toolkit.explain.card import Bar, Card, Wait, short_name, whole_percents
+from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
     Diagnosis,
     Evidence,

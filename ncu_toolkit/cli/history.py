@@ -1,0 +1,191 @@
+"""`ncu-toolkit history`: how kernels changed from run to run."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncu_toolkit.cli._common import WIDTH, PathName, emit, shown_as
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.units import counted
+from ncu_toolkit.explain.answer import Answer
+from ncu_toolkit.runs import history
+
+if TYPE_CHECKING:
+    from ncu_toolkit.model.run import Run
+    from ncu_toolkit.runs.intake import Here
+
+FORMATS = ("text", "markdown", "json", "csv", "html")
+PAGE = "ncu-history.html"
+
+
+@click.command("history")
+@click.argument("words", nargs=-1, metavar="[KERNEL | import REPORT…]")
+@click.option(
+    "--sql",
+    metavar="SELECT",
+    help="Rows of one SELECT over the table launches; it can read and write nothing else.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="html writes a page with the trend of each kernel.",
+)
+@click.option(
+    "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
+)
+def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | None) -> None:
+    """Show how times and verdicts of kernels changed from run to run.
+
+    Without KERNEL all kernels: the last time, how it changed, the verdict and since when it holds.
+    With KERNEL, a name or a regular expression, every run of it. profile and bench add their runs;
+    import adds earlier ones: run folders, baselines, reports. The history lies in
+    .ncu-toolkit/history here, or where $NCU_TOOLKIT_HISTORY says. It needs DuckDB: pip install
+    'ncu-toolkit[history]'. Exits with 4 when a file of it is damaged; the rest is still shown.
+
+    \b
+    Examples:
+      ncu-toolkit history
+      ncu-toolkit history smem_tiled --format html
+      ncu-toolkit history import reports .ncu-toolkit/baselines old.ncu-rep
+      ncu-toolkit history --sql "select name, min(time_us) from launches group by name"
+    """
+    if words[:1] == ("import",):
+        if sql is not None:
+            raise UsageProblem("--sql does not go with import", "Run them one after the other")
+        _import(words[1:])
+        return
+    if len(words) > 1 or (words and sql is not None):
+        raise UsageProblem(
+            f"'{words[-1]}' is one name too many",
+            "Name one kernel, or several as a regular expression: 'naive|smem_tiled'",
+        )
+    if sql is not None:
+        with history.opened() as found:
+            _write_rows(*found.select(sql), form, output)
+    else:
+        from ncu_toolkit.runs import trends
+
+        with history.opened(trends.COLUMNS) as found:
+            _write_kernels(found, words[0] if words else "", form, output)
+    _complain(found.broken)
+
+
+def _import(texts: tuple[str, ...]) -> None:
+    from ncu_toolkit.diagnosis.engine import diagnose
+    from ncu_toolkit.runs import intake
+
+    if not texts:
+        raise UsageProblem(
+            "nothing to import", "Name run folders or reports: ncu-toolkit history import reports"
+        )
+    paths = [Path(text) for text in texts]
+    for path in paths:
+        if not str(path) or not path.exists():
+            raise InputProblem(f"there is no report or folder '{path}'")
+    done = intake.take_in(paths, diagnose)
+    known = f"; {done.known} were in the history already" if done.known else ""
+    click.echo(f"Added {counted(done.added, 'launch', 'launches')}{known}.")
+    _complain(done.broken)
+
+
+def _complain(broken: tuple[ToolkitError, ...]) -> None:
+    """Raise the first of what could not be read, with how many there are."""
+    if not broken:
+        return
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    raise InputProblem(f"{broken[0].message}{more}", broken[0].remedy)
+
+
+def _write_kernels(found: history.History, kernel: str, form: str, output: Path | None) -> None:
+    from ncu_toolkit.runs import trends
+
+    data = form in ("json", "csv")
+    if kernel:
+        runs = trends.series_of(found, kernel)
+        if data:
+            _write_data("runs", trends.plain_runs(runs), form, output)
+        else:
+            _write(trends.of_kernels(runs), form, output)
+        return
+    series = trends.all_series(found)
+    if data:
+        _write_data("kernels", trends.plain_series(series), form, output)
+    else:
+        _write(trends.of_all(series), form, output)
+
+
+def _write_rows(
+    names: tuple[str, ...], rows: list[tuple[Any, ...]], form: str, output: Path | None
+) -> None:
+    from ncu_toolkit.runs import trends
+
+    if form in ("json", "csv"):
+        plain = [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+        _write_data("rows", plain, form, output, names)
+    else:
+        _write(trends.of_rows(names, rows), form, output)
+
+
+def _plain(value: Any) -> Any:
+    """A value of DuckDB as JSON has it."""
+    import math
+
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _write_data(
+    what: str,
+    rows: list[dict[str, Any]],
+    form: str,
+    output: Path | None,
+    names: tuple[str, ...] = (),
+) -> None:
+    if form == "csv":
+        from ncu_toolkit.core.safe import csv_rows
+
+        headings = names or tuple(rows[0] if rows else ())
+        emit(csv_rows([headings, *(row.values() for row in rows)]), output)
+        return
+    from ncu_toolkit.render import json
+
+    plain = {"schema": history.SCHEMA, "version": history.VERSION, what: rows}
+    emit(json.written(plain), output)
+
+
+def _write(shown: Answer, form: str, output: Path | None) -> None:
+    if form == "html":
+        from ncu_toolkit.render.card_html import write_page
+
+        click.echo(f"Open {write_page(shown, 'History', output or Path(PAGE))}")
+    else:
+        emit(shown_as(shown, form), output, WIDTH)
+
+
+def keep(run: Run, folder: Path, at: Here) -> None:
+    """Add a run to the history, where DuckDB is installed. A history that cannot be written costs
+    the run nothing but a note."""
+    if not history.installed():
+        return
+    from ncu_toolkit.render.html import book_for
+    from ncu_toolkit.runs import intake
+
+    try:
+        history.add(intake.rows_of_run(run, folder, book_for(run).diagnosis, at))
+    except ToolkitError as error:
+        click.echo(
+            f"note: this run is not in the history: {' '.join(str(error).split())}", err=True
+        )

@@ -1,0 +1,430 @@
+"""Every measured launch as a row, kept in Parquet files and read with DuckDB (extra `history`).
+
+The store is the folder `.ncu-toolkit/history/` where one works, or $NCU_TOOLKIT_HISTORY. Each run adds
+one file whose name is the SHA-256 of its content: a reader sees whole files only and notices any
+damage. Many files are merged into one under a lock. Rows are told apart by report and launch, so
+a row that lies in two files counts once."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.report import checksums
+
+VARIABLE: Final = "NCU_TOOLKIT_HISTORY"
+SCHEMA: Final = "ncu-toolkit/history"
+#: Raised when a column changes its meaning or goes away.
+VERSION: Final = 1
+#: Files from which on they are merged into one.
+MANY: Final = 32
+_SUFFIX: Final = ".parquet"
+_LOCK: Final = ".lock"
+#: Seconds after which a temporary file belongs to a writer that was killed.
+_STALE: Final = 86_400.0
+#: How often a reader lists the files again that a merge has removed meanwhile.
+_TRIES: Final = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One launch, or one timing of a kernel that was not profiled. Empty or None where not known."""
+
+    report: str
+    """SHA-256 of the report; of the repeats for a timing. With `launch` it tells rows apart."""
+    launch: str
+    """Place in the report."""
+    run: str
+    date: str
+    """ISO 8601, UTC."""
+    tool: str
+    gpu: str
+    gpu_uuid: str
+    driver: str
+    git_commit: str
+    git_dirty: bool | None
+    name: str
+    """What its history is kept under: the rung, else the demangled name."""
+    kernel: str
+    """Demangled name."""
+    code: str
+    """Digest of the rung's source, else of the launch's SASS."""
+    size: str
+    dtype: str
+    grid: str
+    block: str
+    status: str
+    time_us: float | None
+    """Median of unprofiled repeats, by CUDA events."""
+    spread: float | None
+    """(p90 - p10) / median of those."""
+    profiled_us: float | None
+    """The launch's duration under ncu."""
+    verdict: str
+    """Id of the bottleneck."""
+    title: str
+    """The verdict in words."""
+    gain: float | None
+    confidence: str
+    occupancy_percent: float | None
+    registers: int | None
+    dram_percent: float | None
+    l2_percent: float | None
+    l1_percent: float | None
+    stall: str
+    """The reason that warps wait for most."""
+    stall_percent: float | None
+
+
+_TYPES: Final = {
+    "str": "VARCHAR", "float | None": "DOUBLE", "int | None": "INTEGER", "bool | None": "BOOLEAN"
+}  # fmt: skip
+#: Column -> its type in DuckDB.
+COLUMNS: Final = {
+    f.name: "TIMESTAMP" if f.name == "date" else _TYPES[str(f.type)] for f in fields(Row)
+}
+
+
+def root() -> Path:
+    """The folder of the history."""
+    return Path(os.environ.get(VARIABLE) or Path(".ncu-toolkit") / "history")
+
+
+def installed() -> bool:
+    """Whether DuckDB is there."""
+    try:
+        _duckdb()
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise EnvironmentProblem(
+            "the history needs DuckDB, which is not installed",
+            "pip install 'ncu-toolkit[history]'",
+        ) from None
+    return duckdb
+
+
+def _memory() -> Any:
+    """A connection to a database in memory that loads no extension and writes no temporary file."""
+    return _duckdb().connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "temp_directory": "",
+            "threads": "1",  # more take more processor time, and little less of the user's
+        },
+    )
+
+
+def add(rows: Sequence[Row]) -> None:
+    """Add a run's rows as one file, and merge files where there are many.
+
+    Raises:
+        EnvironmentProblem: DuckDB is missing, or the folder cannot be written.
+        InputProblem: a newer version wrote the history.
+    """
+    if not rows:
+        return
+    with contextlib.closing(_memory()) as base:
+        _known(base, _listed())
+        shape = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+        base.execute(f"CREATE TABLE launches ({shape})")
+        base.execute(
+            "INSERT INTO launches SELECT unnest(from_json(?, ?), recursive := true)",
+            [_rows_text(rows), json.dumps([COLUMNS])],
+        )
+        _publish(base)
+    if len(_listed()) >= MANY:
+        merge()
+
+
+def _rows_text(rows: Sequence[Row]) -> str:
+    plain = [{name: _storable(value) for name, value in asdict(row).items()} for row in rows]
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False)
+
+
+def _storable(value: Any) -> Any:
+    """Text of a report as text that UTF-8 has."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
+def _publish(base: Any) -> Path:
+    """Write the table `launches` to the store so that it is there whole or not at all."""
+    folder = root()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+        temporary = Path(name)
+        try:
+            options = f"FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, KV_METADATA {{schema: '{SCHEMA}', version: '{VERSION}'}}"
+            quoted = name.replace("'", "''")
+            try:
+                base.execute(
+                    f"COPY (SELECT * FROM launches ORDER BY date) TO '{quoted}' ({options})"
+                )
+            except _duckdb().Error as error:
+                raise _unwritable(folder, _first_line(error)) from None
+            os.fchmod(handle, 0o644)
+            os.fsync(handle)
+            target = folder / f"{checksums.digest(temporary)}{_SUFFIX}"
+            os.replace(temporary, target)
+            _sync_folder(folder)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise _unwritable(folder, error.strerror or str(error)) from None
+    return target
+
+
+def _unwritable(folder: Path, why: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"the history in '{folder}' cannot be written: {why}",
+        f"Free space, or set {VARIABLE} to a folder you may write",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def merge() -> None:
+    """Merge the files of the store into one. Files that cannot be read stay as they are; where
+    another process merges already, nothing is done.
+
+    A reader finds the rows in the old files, in the new one, or in both.
+
+    Raises:
+        EnvironmentProblem: the folder cannot be written.
+    """
+    folder = root()
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unwritable(folder, error.strerror or str(error)) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        _remove_stale(folder)
+        with contextlib.closing(_memory()) as base:
+            paths, _ = _load(base)
+            if len(paths) < 2:
+                return
+            whole = _publish(base)
+        for path in paths:
+            if path != whole:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _remove_stale(folder: Path) -> None:
+    for path in folder.glob(".new-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _STALE:
+                path.unlink()
+
+
+@dataclass(frozen=True)
+class History:
+    """An open history: the table `launches` in memory, and the files that were left out."""
+
+    base: Any
+    broken: tuple[InputProblem, ...]
+
+    @property
+    def wrong(self) -> Any:
+        """What a query raises that is wrong."""
+        return _duckdb().Error
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """A query of ours as rows by column."""
+        return _by_column(self.base.execute(query, list(values)))
+
+    def select(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Headings and rows of a user's SELECT, which can reach no file and no network, and change
+        no setting.
+
+        Raises:
+            UsageProblem: it is not one SELECT, is refused, or is wrong SQL.
+        """
+        duckdb = _duckdb()
+        remedy = "One SELECT over the table launches is allowed"
+        try:
+            for setting in ("enable_external_access = false", "lock_configuration = true"):
+                self.base.execute(f"SET {setting}")
+            statements = self.base.extract_statements(sql)
+            kinds = [statement.type for statement in statements]
+            if kinds != [duckdb.StatementType.SELECT]:
+                found = ", ".join(kind.name for kind in kinds) or "nothing"
+                raise UsageProblem(f"--sql is not one SELECT but {found}", remedy)
+            done = self.base.execute(statements[0])
+            return tuple(column[0] for column in done.description), done.fetchall()
+        except duckdb.Error as error:
+            raise UsageProblem(f"--sql: {_first_line(error)}", remedy) from None
+
+
+def _by_column(done: Any) -> list[dict[str, Any]]:
+    names = [column[0] for column in done.description]
+    return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+
+
+@contextlib.contextmanager
+def opened(columns: Sequence[str] = tuple(COLUMNS)) -> Iterator[History]:
+    """The history, to be read: all of it, or the columns that are needed.
+
+    Raises:
+        EnvironmentProblem: DuckDB is missing, or the folder cannot be read.
+        InputProblem: a newer version wrote it.
+    """
+    with contextlib.closing(_memory()) as base:
+        yield History(base, _load(base, columns)[1])
+
+
+def _listed() -> list[Path]:
+    """The store's files; none where there is no store."""
+    folder = root()
+    try:
+        return sorted(
+            folder / name
+            for name in os.listdir(folder)
+            if name.endswith(_SUFFIX) and not name.startswith(".")
+        )
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the history in '{folder}' cannot be read: {error.strerror}",
+            f"Give yourself permission, or set {VARIABLE} to another folder",
+        ) from None
+
+
+def _load(
+    base: Any, columns: Sequence[str] = tuple(COLUMNS)
+) -> tuple[list[Path], tuple[InputProblem, ...]]:
+    """Read the store into a table `launches`; the files that were read, and errors of the others."""
+    for attempt in range(_TRIES):
+        listed = _listed()
+        whole, broken = _whole(listed)
+        try:
+            whole, foreign = _ours(base, whole)
+            _fill(base, whole, columns)
+        except _duckdb().Error as error:
+            if all(path.exists() for path in listed) or attempt == _TRIES - 1:
+                raise InputProblem(f"the history in '{root()}': {_first_line(error)}") from None
+            continue
+        if all(path.exists() for path in listed):
+            return whole, (*broken, *foreign)
+    raise InputProblem(f"the history in '{root()}' changes while it is read", "Try again")
+
+
+def _fill(base: Any, paths: Sequence[Path], columns: Sequence[str]) -> None:
+    shape = ", ".join(f"{name}::{COLUMNS[name]} AS {name}" for name in columns)
+    if not paths:
+        nothing = ", ".join(f"NULL AS {name}" for name in COLUMNS)
+        base.execute(
+            f"CREATE OR REPLACE TABLE launches AS SELECT {shape} FROM (SELECT {nothing}) WHERE false"
+        )
+        return
+    files = [list(map(str, paths))]
+    twice = "SELECT 1 FROM read_parquet(?) GROUP BY report, launch HAVING count(*) > 1 LIMIT 1"
+    once = "DISTINCT ON (report, launch) " if base.execute(twice, files).fetchone() else ""
+    base.execute(
+        f"CREATE OR REPLACE TABLE launches AS SELECT {once}{shape} FROM read_parquet(?)", files
+    )
+
+
+def _whole(paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
+    """The files whose content is as it was written, and errors of the others."""
+    whole, broken = [], []
+    for path in paths:
+        try:
+            if checksums.digest(path) == path.name.removesuffix(_SUFFIX):
+                whole.append(path)
+            else:
+                broken.append(_damaged(path, "it is damaged: its checksum differs from its name"))
+        except FileNotFoundError:
+            continue  # merged meanwhile
+        except InputProblem as error:
+            broken.append(error)
+        except OSError as error:
+            broken.append(_damaged(path, error.strerror or str(error)))
+    return whole, broken
+
+
+def _damaged(path: Path, why: str) -> InputProblem:
+    return InputProblem(
+        f"'{path}' is left out of the history: {why}",
+        "Restore it or remove it; `ncu-toolkit history import` takes its run in again",
+    )
+
+
+def _ours(base: Any, paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
+    """The files that hold a history of this version, and errors of the others.
+
+    Raises:
+        InputProblem: a newer version wrote one.
+    """
+    versions = _known(base, paths)
+    foreign = [path for path in paths if path not in versions]
+    return [path for path in paths if path in versions], [
+        _damaged(path, "it holds no history") for path in foreign
+    ]
+
+
+def _known(base: Any, paths: Sequence[Path]) -> dict[Path, int]:
+    """Versions of the files that hold a history. Raises InputProblem for a newer one."""
+    found: dict[Path, dict[str, str]] = {}
+    for path in paths:
+        try:
+            rows = base.execute("SELECT key, value FROM parquet_kv_metadata(?)", [str(path)])
+            found[path] = {_text(key): _text(value) for key, value in rows.fetchall()}
+        except _duckdb().Error:
+            continue  # damaged, or merged meanwhile
+    versions = {}
+    for path, entries in found.items():
+        version = entries.get("version", "")
+        if entries.get("schema") != SCHEMA or not version.isdigit():
+            continue
+        versions[path] = int(version)
+        if int(version) > VERSION:
+            raise InputProblem(
+                f"'{path}' is of version {version} of the history; this ncu-toolkit knows version {VERSION}",
+                f"Upgrade ncu-toolkit (pip install --upgrade ncu-toolkit), or set {VARIABLE} to another folder",
+            )
+    return versions
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -1,0 +1,415 @@
+"""The history of kernels as answers and as plain data: how their times and verdicts changed from run to
+run."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import counted
+from ncu_toolkit.explain.answer import Answer, Cell, Column, Point, Table, Tone, Trend, table
+from ncu_toolkit.explain.card import NAME, factor_text, short_name
+from ncu_toolkit.runs.history import History
+
+#: Runs that a sparkline shows.
+SPARK: Final = 24
+#: Kernels in a table of all, histories of one name, and runs in a table of one where text is
+#: written; JSON and CSV hold all.
+KERNELS: Final = 40
+HISTORIES: Final = 8
+RUNS: Final = 40
+#: Rows of --sql that text shows.
+ROWS: Final = 200
+_COMMIT: Final = 9
+
+#: What of a launch is read.
+COLUMNS: Final = (
+    "name", "kernel", "size", "dtype", "gpu", "run", "date", "git_commit", "git_dirty", "status", "time_us", "spread",
+    "profiled_us", "verdict", "title", "gain", "occupancy_percent", "registers", "dram_percent", "l2_percent", "l1_percent",
+    "stall", "code",
+)  # fmt: skip
+#: A run of a kernel: the median of its launches, and the verdict of the longest. Times of CUDA
+#: events and times under ncu are never mixed: a kernel that was ever timed is followed by its
+#: timings.
+_RUNS: Final = """
+    WITH runs AS MATERIALIZED (
+        SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, run, min(date) AS date,
+               any_value(git_commit) AS git_commit, bool_or(git_dirty) AS git_dirty,
+               count(*) AS launches, median(time_us) AS timed_us, median(profiled_us) AS profiled_us,
+               median(spread) AS spread,
+               CASE WHEN count(profiled_us) > 1 THEN (max(profiled_us) - min(profiled_us)) / median(profiled_us) END AS range,
+               coalesce(arg_max(verdict, coalesce(profiled_us, 0)) FILTER (verdict <> ''), '') AS verdict,
+               arg_max(title, coalesce(profiled_us, 0)) FILTER (verdict <> '') AS title,
+               arg_max(gain, coalesce(profiled_us, 0)) FILTER (verdict <> '') AS gain,
+               median(occupancy_percent) AS occupancy_percent, max(registers) AS registers,
+               median(dram_percent) AS dram_percent, median(l2_percent) AS l2_percent, median(l1_percent) AS l1_percent,
+               arg_max(stall, coalesce(profiled_us, 0)) AS stall, any_value(code) AS code
+        FROM launches WHERE status = 'complete' AND {chosen} GROUP BY name, size, dtype, gpu, run)
+"""
+_SERIES: Final = (
+    _RUNS
+    + """,
+    last AS (
+        SELECT name, size, dtype, gpu, arg_max(verdict, date) FILTER (verdict <> '') AS verdict,
+               bool_or(timed_us IS NOT NULL) AS by_events
+        FROM runs GROUP BY ALL),
+    other AS (
+        SELECT name, size, dtype, gpu, by_events, last.verdict,
+               max(date) FILTER (runs.verdict <> '' AND runs.verdict <> last.verdict) AS until
+        FROM runs JOIN last USING (name, size, dtype, gpu) GROUP BY ALL)
+    SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, by_events, count(*) AS runs,
+           max(date) AS latest, sum(launches)::BIGINT AS launches,
+           list_reverse(arg_max(CASE WHEN by_events THEN timed_us ELSE profiled_us END, date, {spark})) AS times,
+           list_reverse(arg_max(CASE WHEN by_events THEN spread ELSE range END, date, 2)) AS spreads,
+           other.verdict, arg_max(title, date) FILTER (runs.verdict <> '') AS title, arg_max(gain, date) FILTER (runs.verdict <> '') AS gain,
+           min(date) FILTER (runs.verdict = other.verdict AND (until IS NULL OR date > until)) AS since
+    FROM runs JOIN other USING (name, size, dtype, gpu)
+    GROUP BY name, size, dtype, gpu, by_events, other.verdict ORDER BY latest DESC, name, size, dtype, gpu
+"""
+)
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """A kernel in one run: the verdict's id and words; those of the run before where they differ."""
+
+    run: str
+    date: datetime.datetime
+    git_commit: str
+    git_dirty: bool | None
+    launches: int
+    time_us: float | None
+    spread: float | None
+    profiled_us: float | None
+    verdict: str
+    title: str
+    before: str
+    title_before: str
+    gain: float | None
+    occupancy_percent: float | None
+    registers: int | None
+    dram_percent: float | None
+    l2_percent: float | None
+    l1_percent: float | None
+    stall: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A kernel on one GPU model at one size, over all runs, the last `times` of which are kept.
+
+    `by_events` tells whether times come from CUDA events or from ncu."""
+
+    name: str
+    kernel: str
+    size: str
+    dtype: str
+    gpu: str
+    runs: int
+    launches: int
+    date: datetime.datetime
+    by_events: bool
+    times: tuple[float, ...]
+    spreads: tuple[float | None, ...]
+    verdict: str
+    title: str
+    gain: float | None
+    since: datetime.datetime | None
+
+    @property
+    def last_us(self) -> float | None:
+        return self.times[-1] if self.times else None
+
+    @property
+    def change(self) -> float | None:
+        """The last time relative to the one before it; None where there are not two."""
+        if len(self.times) < 2 or not self.times[-2]:
+            return None
+        return self.times[-1] / self.times[-2] - 1
+
+    @property
+    def noise(self) -> float:
+        """The larger spread of the last two runs."""
+        return max((spread or 0.0 for spread in self.spreads), default=0.0)
+
+    @property
+    def heading(self) -> str:
+        return " · ".join(filter(None, (_short(self.name), self.size, self.dtype, self.gpu)))
+
+
+def all_series(history: History) -> list[Series]:
+    """Every kernel, the one that ran last first."""
+    return _series(history, "true", [])
+
+
+def series_of(history: History, text: str) -> list[tuple[Series, list[KernelRun]]]:
+    """The kernels whose name is `text`, else those whose name it is found in as a regular
+    expression, each with its runs, oldest first.
+
+    Raises:
+        UsageProblem: it is no regular expression. InputProblem: no kernel matches.
+    """
+    exactly = "name = $1 OR regexp_extract(kernel, '^(?:void )?([A-Za-z_0-9:]+)', 1) = $1"
+    for condition in (exactly, "regexp_matches(name, $1) OR regexp_matches(kernel, $1)"):
+        query = f"SELECT DISTINCT name FROM (SELECT DISTINCT name, kernel FROM launches WHERE status = 'complete') WHERE {condition}"
+        try:
+            names = [row["name"] for row in history.rows(query, [text])]
+        except history.wrong as error:
+            raise UsageProblem(
+                f"'{visible(text, 200)}' is neither a kernel nor a regular expression: {str(error).partition(chr(10))[0]}",
+                "`ncu-toolkit history` lists the kernels",
+            ) from None
+        if names:
+            break
+    else:
+        raise InputProblem(
+            f"no kernel in the history matches '{visible(text, 200)}'",
+            "`ncu-toolkit history` lists the kernels; `ncu-toolkit history import REPORT` adds runs",
+        )
+    chosen = "name IN (SELECT unnest($1))"
+    found = _series(history, chosen, [names])
+    clocks = {_key(each): each.by_events for each in found}
+    runs: dict[tuple[str, ...], list[KernelRun]] = {key: [] for key in clocks}
+    before = dict.fromkeys(clocks, ("", ""))
+    every = _RUNS.format(chosen=chosen) + "SELECT * FROM runs ORDER BY date, run"
+    for row in history.rows(every, [names]):
+        key = (row["name"], row["size"], row["dtype"], row["gpu"])
+        events, verdict = clocks[key], row["verdict"]
+        words = row["title"] or ""
+        old = before[key] if verdict and before[key][0] not in ("", verdict) else ("", "")
+        runs[key].append(
+            KernelRun(
+                row["run"], row["date"], row["git_commit"], row["git_dirty"], row["launches"],
+                row["timed_us" if events else "profiled_us"], row["spread" if events else "range"],
+                row["profiled_us"], verdict, words, *old, row["gain"], row["occupancy_percent"],
+                row["registers"], row["dram_percent"], row["l2_percent"], row["l1_percent"], row["stall"], row["code"],
+            )
+        )  # fmt: skip
+        if verdict:
+            before[key] = (verdict, words)
+    return [(each, runs[_key(each)]) for each in found]
+
+
+def _key(one: Series) -> tuple[str, ...]:
+    return (one.name, one.size, one.dtype, one.gpu)
+
+
+def _series(history: History, chosen: str, values: Sequence[object]) -> list[Series]:
+    rows = history.rows(_SERIES.format(chosen=chosen, spark=SPARK), values)
+    return [
+        Series(
+            row["name"], row["kernel"], row["size"], row["dtype"], row["gpu"], row["runs"], row["launches"], row["latest"],
+            row["by_events"], tuple(row["times"] or ()), tuple(row["spreads"] or ()), row["verdict"] or "",
+            row["title"] or "", row["gain"], row["since"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+# --- answers ---------------------------------------------------------------------------------
+
+
+def of_all(found: Sequence[Series], top: int = KERNELS) -> Answer:
+    """Every kernel with its last time, how it changed, and its verdict."""
+    if not found:
+        return Answer(
+            "The history is empty.",
+            points=("profile and bench add their runs; `ncu-toolkit history import REPORT` adds earlier ones.",),
+            next="ncu-toolkit history import reports",
+        )  # fmt: skip
+    first, last = min(each.date for each in found), max(each.date for each in found)
+    span = f", last run on {last:%Y-%m-%d}" if first.date() == last.date() else f", last runs from {first:%Y-%m-%d} to {last:%Y-%m-%d}"  # fmt: skip
+    gpus = {each.gpu for each in found}
+    columns: tuple[Column[Series], ...] = (
+        Column("kernel", lambda one: _short(one.name), numeric=False, code=True),
+        Column("size", lambda one: one.size, gives_way=4),
+        Column("dtype", lambda one: one.dtype, numeric=False, gives_way=2),
+        Column("GPU", lambda one: one.gpu if len(gpus) > 1 else "", numeric=False, gives_way=3),
+        Column("runs", lambda one: str(one.runs), gives_way=6),
+        Column("time", lambda one: _time(one.last_us)),
+        Column("change", lambda one: _signed(one.change), tone=_tone),
+        Column("trend", lambda one: units.sparkline(one.times), numeric=False, gives_way=7),
+        Column("verdict", lambda one: one.title, numeric=False, shortest=16),
+        Column("since", lambda one: f"{one.since:%Y-%m-%d}" if one.since else "", gives_way=5),
+        Column("gain", lambda one: _gain(one.gain), gives_way=1),
+    )
+    left = len(found) - top
+    rest = f"{counted(left, 'more kernel')}; --format csv lists all." if left > 0 else ""
+    shown = table("", columns, found[:top], _clock(found[:top]))
+    headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch', 'launches')}{span}"
+    return Answer(
+        headline, shown, rest, next=f"ncu-toolkit history {_short(found[0].name).partition('<')[0]}"
+    )
+
+
+def of_kernels(found: Sequence[tuple[Series, list[KernelRun]]]) -> Answer:
+    """The runs of each kernel, newest last, and its trend."""
+    shown = found[:HISTORIES]
+    more = len(found) - len(shown)
+    return Answer(
+        shown[0][0].heading if len(found) == 1 else f"{counted(len(found), 'kernel')} match",
+        tables=tuple(_runs_table(one, runs, len(found) > 1) for one, runs in shown),
+        trends=tuple(trend(one, runs) for one, runs in shown),
+        notes=(f"{counted(more, 'more kernel')} of this name; --format csv lists all.",) if more else (),
+    )  # fmt: skip
+
+
+def _runs_table(one: Series, runs: Sequence[KernelRun], titled: bool) -> Table:
+    shown = runs[-RUNS:]
+    columns: tuple[Column[KernelRun], ...] = (
+        Column("date", lambda run: f"{run.date:%Y-%m-%d %H:%M}", numeric=False),
+        Column("commit", _commit, numeric=False, gives_way=6),
+        Column("time", lambda run: _time(run.time_us)),
+        Column("spread", lambda run: "" if run.spread is None else units.percent(run.spread, 2), gives_way=5),
+        Column("verdict", _change_of_verdict, False, lambda run: "strong" if run.before else "", shortest=16),
+        Column("gain", lambda run: _gain(run.gain), gives_way=7),
+        Column("occupancy", lambda run: _percent(run.occupancy_percent), gives_way=4),
+        Column("registers", lambda run: "" if run.registers is None else str(run.registers), gives_way=3),
+        Column("DRAM", lambda run: _percent(run.dram_percent), gives_way=3),
+        Column("L2", lambda run: _percent(run.l2_percent), gives_way=2),
+        Column("L1", lambda run: _percent(run.l1_percent), gives_way=2),
+        Column("waiting for", lambda run: run.stall.replace("_", " "), numeric=False, gives_way=1),
+    )  # fmt: skip
+    left = len(runs) - len(shown)
+    notes = [_clock([one])]
+    if left:
+        notes.append(f"{counted(left, 'earlier run')} left out; --format csv lists all.")
+    return table(one.heading if titled else "", columns, shown, " ".join(notes))
+
+
+def _change_of_verdict(run: KernelRun) -> str:
+    return f"{run.title_before} → {run.title}" if run.before else run.title
+
+
+def trend(one: Series, runs: Iterable[KernelRun]) -> Trend:
+    """The times of a kernel as a chart, marked where the verdict changed."""
+    points = []
+    for run in runs:
+        if run.time_us is None or not math.isfinite(run.time_us):
+            continue
+        commit = _commit(run)
+        note = " · ".join(
+            filter(None, (f"{run.date:%Y-%m-%d %H:%M}", commit, units.duration(run.time_us), _change_of_verdict(run)))
+        )  # fmt: skip
+        half = run.time_us * (run.spread or 0.0) / 2
+        points.append(
+            Point(
+                run.time_us,
+                max(0.0, run.time_us - half),
+                run.time_us + half,
+                visible(note),
+                visible(run.title) if run.before else "",
+            )
+        )
+    return Trend(visible(one.heading), tuple(points))
+
+
+def of_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Answer:
+    """What --sql selected."""
+    numbers = {
+        at
+        for at in range(len(names))
+        if all(isinstance(row[at], int | float | None) for row in rows)
+    }
+    left = len(rows) - ROWS
+    columns: tuple[Column[Any], ...] = tuple(
+        Column(visible(name, NAME), str, at in numbers) for at, name in enumerate(names)
+    )
+    cells = tuple(tuple(Cell(visible(_value(v))) for v in row) for row in rows[:ROWS])
+    note = f"{counted(left, 'more row')}; --format csv lists all." if left > 0 else ""
+    return Answer(counted(len(rows), "row"), tables=(Table("", columns, cells, note),))
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(name: str) -> str:
+    """A demangled name without its arguments and with its template parameters elided."""
+    return visible(short_name(name).partition("(")[0].removeprefix("void ").strip() or name, NAME)
+
+
+def _time(microseconds: float | None) -> str:
+    return "" if microseconds is None else units.duration(microseconds)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else units.percent(value / 100, 2)
+
+
+def _signed(change: float | None) -> str:
+    if change is None:
+        return ""
+    return f"{'+' if change > 0 else ''}{units.percent(change, 2)}"
+
+
+def _tone(one: Series) -> Tone:
+    """Whether the last run is better or worse than the one before by more than their spread."""
+    change = one.change
+    if change is None or abs(change) <= one.noise:
+        return ""
+    return "bad" if change > 0 else "good"
+
+
+def _gain(factor: float | None) -> str:
+    return "" if factor is None else factor_text(factor)
+
+
+def _commit(run: KernelRun) -> str:
+    return f"{run.git_commit[:_COMMIT]}{'+' if run.git_dirty else ''}"
+
+
+def _clock(found: Sequence[Series]) -> str:
+    """Where the times come from."""
+    by_events = {each.by_events for each in found}
+    if by_events == {True}:
+        return "Times are medians of unprofiled runs."
+    if by_events == {False}:
+        return "Times are durations under ncu, with the clocks and caches that it sets."
+    return "Times are medians of unprofiled runs; for kernels that were never timed, durations under ncu."
+
+
+# --- data ------------------------------------------------------------------------------------
+
+
+def plain_series(found: Sequence[Series]) -> list[dict[str, Any]]:
+    """The kernels as plain data, for JSON and CSV. Times are in microseconds."""
+    return [
+        {
+            "name": visible(one.name), "size": one.size, "dtype": one.dtype, "gpu": one.gpu, "runs": one.runs,
+            "launches": one.launches, "last_run": one.date.isoformat(), "time_us": one.last_us, "change": one.change,
+            "clock": _clock_name(one), "verdict": one.verdict or None, "gain": one.gain,
+            "since": one.since.isoformat() if one.since else None,
+        }
+        for one in found
+    ]  # fmt: skip
+
+
+def plain_runs(found: Sequence[tuple[Series, list[KernelRun]]]) -> list[dict[str, Any]]:
+    """The runs of kernels as plain data, oldest first."""
+    return [
+        {
+            "name": visible(one.name), "size": one.size, "dtype": one.dtype, "gpu": one.gpu, "run": run.run,
+            "date": run.date.isoformat(), "git_commit": run.git_commit or None, "git_dirty": run.git_dirty,
+            "launches": run.launches, "clock": _clock_name(one), "time_us": run.time_us, "spread": run.spread,
+            "profiled_us": run.profiled_us, "verdict": run.verdict or None, "verdict_before": run.before or None,
+            "gain": run.gain, "occupancy_percent": run.occupancy_percent, "registers": run.registers,
+            "dram_percent": run.dram_percent, "l2_percent": run.l2_percent, "l1_percent": run.l1_percent,
+            "stall": run.stall or None, "code": run.code or None,
+        }
+        for one, runs in found
+        for run in runs
+    ]  # fmt: skip
+
+
+def _clock_name(one: Series) -> str:
+    return "cuda events" if one.by_events else "ncu"
