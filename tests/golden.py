@@ -32,7 +32,6 @@ from click.testing import CliRunner
 
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import cli
-from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Diagnosis, Finding
 
 FOLDER = Path(__file__).resolve().parent / "golden"
@@ -63,7 +62,7 @@ def lines(path: Path) -> Iterator[str]:
         where = f"{path.name} {profile.origin.key}"
         if profile.context is not None:
             where += f" {profile.context.rung}@{profile.context.size}"
-        yield f"{where} {profile.launch.function}: {verdict(diagnose(profile))}"
+        yield f"{where} {profile.launch.function}: {verdict(recorded.diagnosed(profile))}"
 
 
 def verdict(diagnosis: Diagnosis) -> str:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
 from ncu_toolkit.core import cache
-from ncu_toolkit.model import Profile
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.report import framing
 from ncu_toolkit.runs import store
@@ -83,7 +84,35 @@ def run_of(folder: Path) -> Run:
             os.replace(temporary, kept)
     run = pickle.loads(kept.read_bytes())
     assert isinstance(run, Run)
+    _OWNER.update(dict.fromkeys(map(id, run.profiles), folder))
     return run
+
+
+#: The recording of each profile that was read, by the profile's identity.
+_OWNER: dict[int, Path] = {}
+
+
+def diagnosed(profile: Profile) -> Diagnosis:
+    """The verdict on a profile of `run_of`, made once for all tests and workers of a run of
+    pytest; on any other profile, made now."""
+    folder = _OWNER.get(id(profile))
+    return diagnose(profile) if folder is None else _verdicts(folder)[id(profile)]
+
+
+@lru_cache
+def _verdicts(folder: Path) -> dict[int, Diagnosis]:
+    profiles = run_of(folder).profiles
+    shared = os.environ.get(cache.CACHE_VARIABLE)
+    if not shared:
+        return {id(profile): diagnose(profile) for profile in profiles}
+    kept = Path(shared) / "verdicts" / folder.parent.name / f"{folder.name}.pickle"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.is_file():
+            cache.replace_file(kept, pickle.dumps([diagnose(profile) for profile in profiles]))
+    found: list[Diagnosis] = pickle.loads(kept.read_bytes())
+    return {id(profile): each for profile, each in zip(profiles, found, strict=True)}
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""The cache folder: cubins, disassembly, tuned parameters, searches.
+"""The cache folder: cubins, disassembly, tuned parameters, searches; and what a process remembers.
 
 Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
 library's compiled modules (tests/report/test_ncu_rule.py)."""
@@ -6,12 +6,17 @@ library's compiled modules (tests/report/test_ncu_rule.py)."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem
 
 CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def cache_folder() -> Path:
@@ -38,3 +43,28 @@ def replace_file(path: Path, content: bytes) -> None:
     are made. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files.replace(path, content)
+
+
+def remembered(count: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Keep a function's answers to its last `count` calls.
+
+    Arguments that are strings are told apart by value and all others by identity: values that
+    never change but take long to hash, as a profile or its instructions. They are held, so that
+    no other object gets their identity."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        kept: dict[tuple[object, ...], tuple[tuple[object, ...], R]] = {}
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            key = tuple([arg if isinstance(arg, str) else id(arg) for arg in args])
+            found = kept.get(key)
+            if found is None:
+                found = kept[key] = args, function(*args, **kwargs)
+                if len(kept) > count:
+                    kept.pop(next(iter(kept)), None)
+            return found[1]
+
+        return call
+
+    return decorate

@@ -36,7 +36,7 @@ def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
     Args:
         keep: control characters to leave as they are (`"\\n\\t"` for source text).
     """
-    if len(text) <= longest and text.translate(_SPACES).isprintable():
+    if len(text) <= longest and (text.isprintable() or text.translate(_SPACES).isprintable()):
         return text
     cut = text[:longest]
     shown = "".join(c if c in keep or not _hidden(c) else _spelled(c) for c in cut)

@@ -57,7 +57,7 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
         ToolkitError: of the first item that failed; RuntimeError for any other error of a fork.
     """
     jobs = min(jobs, len(items) // least)
-    if jobs < 2 or not hasattr(os, "fork") or threading.active_count() > 1:
+    if jobs < 2 or not hasattr(os, "fork") or _threads() > 1:
         for item in items:
             work(item)
         return
@@ -77,6 +77,15 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
     for error in errors:
         if error is not None:
             raise error
+
+
+def _threads() -> int:
+    """Threads of this process. Those that native code started, as a library for linear algebra
+    does, are known to Linux alone; elsewhere Python's are counted."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
 
 
 def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
@@ -199,7 +208,7 @@ class WorkerPool:
         Each calls `prepare` before its first task; its errors are ignored, and a worker that dies
         of it is replaced. Does nothing where this process cannot be forked, or has other threads: a
         lock that one of them holds would stay locked in the fork."""
-        if not hasattr(os, "fork") or threading.active_count() > 1:
+        if not hasattr(os, "fork") or _threads() > 1:
             return
         for _ in range(count):
             worker = _Forked(prepare)

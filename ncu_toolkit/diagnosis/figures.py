@@ -8,10 +8,11 @@ missing metric."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
@@ -53,6 +54,12 @@ def value(profile: Profile, name: str) -> float | None:
     name that does not exist."""
     if name in registry.REGISTRY:
         return profile.value(name)
+    return _computed(profile, name)
+
+
+@remembered(1024)
+def _computed(profile: Profile, name: str) -> float | None:
+    """A figure that is not in the registry: rules and pages ask for the same ones many times."""
     computed = DERIVED[name].compute(profile) if name in DERIVED else _family(profile, name)
     return computed if computed is None or math.isfinite(computed) else None
 
@@ -138,7 +145,8 @@ def stall_shares(profile: Profile) -> dict[str, float]:
     return {reason: n / total for reason, n in samples.items()} if total >= MINIMUM_SAMPLES else {}
 
 
-def rows(profile: Profile) -> Iterator[Row]:
+@remembered(4)
+def rows(profile: Profile) -> tuple[Row, ...]:
     """Executed instructions by opcode, warp and thread level. Nothing where the mix was not
     collected."""
     lanes = (
@@ -147,11 +155,11 @@ def rows(profile: Profile) -> Iterator[Row]:
         or float(WARP)
     )
     threads = profile.mix.thread_opcodes
-    for opcode, warps in profile.mix.opcodes.items():
-        if warps:
-            yield Row(
-                opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes
-            )
+    return tuple(
+        Row(opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes)
+        for opcode, warps in profile.mix.opcodes.items()
+        if warps
+    )
 
 
 def executed(profile: Profile, kinds: Iterable[str]) -> float | None:

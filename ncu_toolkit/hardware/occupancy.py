@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from ncu_toolkit.core.errors import UsageProblem
@@ -84,6 +85,7 @@ def limits_of(cc: tuple[int, int]) -> Sm:
     return SPECS[cc]
 
 
+@lru_cache(maxsize=1 << 14)
 def occupancy(
     cc: tuple[int, int],
     block_threads: int,

@@ -12,6 +12,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
@@ -148,6 +149,7 @@ def split(text: str) -> tuple[str, str, str]:
     return text[:start], text[start:end], text[end:]
 
 
+@lru_cache(maxsize=1024)
 def code_digest(text: str) -> str:
     """A digest of a file's device code: of its tokens, without blocks, comments and white space."""
     tokens = (t for t in _TOKENS.findall(split(text)[1]) if not t.startswith(("//", "/*", "\\\n")))

@@ -143,7 +143,7 @@ class Instruction:
 
     @property
     def sample_count(self) -> int:
-        return sum(self.samples.values())
+        return sum(self.samples.values()) if self.samples else 0
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def sources_of(profiles: Sequence[Profile]) -> tuple[Source, ...]:
     texts = {
         text: None
         for profile in profiles
-        for name in {row.file for row in profile.instructions if row.file}
+        for name in sorted({row.file for row in profile.instructions if row.file})
         for text in (profile.sources.get(name, ""),)
     }
     return tuple(dict.fromkeys(map(_source, texts)))

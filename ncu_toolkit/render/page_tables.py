@@ -60,7 +60,7 @@ def stall_table(profile: Profile) -> Table | None:
     stack = dict(profile.stalls.reasons) if profile.stalls else {}
     samples = profile.samples
     reasons = sorted(
-        set(stack) | set(samples),
+        dict.fromkeys((*stack, *samples)),  # not a set: reasons that tie keep one order
         key=lambda reason: (-stack.get(reason, 0.0), -samples.get(reason, 0)),
     )
     if not reasons:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass.dataflow import Graph
 from ncu_toolkit.sass.opcodes import KINDS, LONG_PRODUCERS, SHORT_PRODUCERS, base, kind, width
@@ -49,7 +49,7 @@ class Flow:
             if kind(instruction.opcode) in (*LONG_PRODUCERS, *SHORT_PRODUCERS):
                 for register in read:
                     self.memory_readers.setdefault(register, []).append(index)
-        self.graph = Graph(instructions, self.writes)
+        self.graph = Graph(instructions, self.writers)
 
     def sources(self, index: int, register: int) -> frozenset[int]:
         """Indices of the writers whose value of `register` may be what `index` reads.
@@ -233,6 +233,7 @@ def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
     return indices[-1] if indices[-1] >= index else None
 
 
+@remembered(64)
 def waits(profile: Profile, reason: str) -> dict[str, float]:
     """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited
     for. Empty without samples.
@@ -247,60 +248,49 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
 
 
-#: Flows of the last instruction tables, by identity: each rule asks for the same few. Holding the
-#: table keeps its id unique.
-_REMEMBERED: OrderedDict[tuple[int, str], tuple[Sequence[Instruction], Mapping[int, float]]] = (
-    OrderedDict()
-)
-_REMEMBER: Final = 64
-_REMEMBER_FLOWS: Final = 4
-
-
-_FLOWS: OrderedDict[int, Flow] = OrderedDict()
-
-
+@remembered(4)
 def flow_of(instructions: Sequence[Instruction]) -> Flow:
-    """The flow of an instruction table, cached."""
-    key = id(instructions)
-    if key not in _FLOWS or _FLOWS[key].instructions is not instructions:
-        _FLOWS[key] = Flow(instructions)
-        _FLOWS.move_to_end(key)
-        while len(_FLOWS) > _REMEMBER_FLOWS:
-            _FLOWS.popitem(last=False)
-    return _FLOWS[key]
+    """The flow of an instruction table: each rule asks for that of the same few."""
+    return Flow(instructions)
 
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     """Samples of `reason` by index of the instruction responsible: the producer of a late result,
     the matrix product that a warpgroup waits for (the profiler counts that as barrier), or the
     throttled instruction itself."""
-    key = (id(profile.instructions), reason)
-    if key not in _REMEMBERED:
-        _REMEMBERED[key] = (profile.instructions, _weights_by_culprit(profile, reason))
-        while len(_REMEMBERED) > _REMEMBER:
-            _REMEMBERED.popitem(last=False)
-    return _REMEMBERED[key][1]
+    return _weights_by_culprit(profile.instructions, reason)
 
 
-def _weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
-    sampled = [(i, row.samples.get(reason, 0)) for i, row in enumerate(profile.instructions)]
-    sampled = [(i, n) for i, n in sampled if n]
+@remembered(4)
+def _sampled(rows: Sequence[Instruction]) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """Samples by stall reason and index of the instruction, zeros left out."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for i, row in enumerate(rows):
+        for reason, n in row.samples.items():
+            if n:
+                found.setdefault(reason, []).append((i, n))
+    return found
+
+
+@remembered(64)
+def _weights_by_culprit(rows: Sequence[Instruction], reason: str) -> Mapping[int, float]:
+    sampled = _sampled(rows).get(reason)
     if not sampled:
         return {}
     kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}.get(reason)
     weights: dict[int, float] = {}
-    flow = flow_of(profile.instructions) if kinds else None
+    flow = flow_of(rows) if kinds else None
     products = (
-        [i for i, row in enumerate(profile.instructions) if kind(row.opcode) == "tensor"]
+        [i for i, row in enumerate(rows) if kind(row.opcode) == "tensor"]
         if reason == "barrier"
         else []
     )
     for index, n in sampled:
         found = flow.producers(index, kinds) if flow is not None and kinds is not None else []
-        if products and base(profile.instructions[index].opcode) == "WARPGROUP":
+        if products and base(rows[index].opcode) == "WARPGROUP":
             nearest = _nearest_before(products, index)
             found = [] if nearest is None else [nearest]
-        culprits = _that_run(profile.instructions, found)
+        culprits = _that_run(rows, found)
         for culprit, part in (culprits or {index: 1.0}).items():
             weights[culprit] = weights.get(culprit, 0.0) + n * part
     return weights
@@ -328,12 +318,10 @@ def _times(row: Instruction) -> int | None:
 def consumers(profile: Profile, reason: str, wanted: Iterable[str]) -> dict[int, int]:
     """Index -> samples of a scoreboard reason where warps wait for a result of one of the kinds:
     the other end of `weights_by_culprit`."""
-    sampled = {i: row.samples.get(reason, 0) for i, row in enumerate(profile.instructions)}
     kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}[reason]
     flow, chosen = flow_of(profile.instructions), set(wanted)
     return {
         i: n
-        for i, n in sampled.items()
-        if n
-        and any(kind(profile.instructions[j].opcode) in chosen for j in flow.producers(i, kinds))
+        for i, n in _sampled(profile.instructions).get(reason, ())
+        if any(kind(profile.instructions[j].opcode) in chosen for j in flow.producers(i, kinds))
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Protocol
 
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass.opcodes import base
 from ncu_toolkit.sass.operands import parts, split
@@ -16,6 +17,7 @@ from ncu_toolkit.sass.operands import parts, split
 _INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
 JUMPS: Final = _INDIRECT | {"BRA", "JMP"}
 _ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
+_LEAVES: Final = JUMPS | _ENDS
 
 _BARRIER: Final = re.compile(r"\bB(\d+)\b")
 #: Alignment of a function in bytes (`.align 128` in nvdisasm's text).
@@ -46,12 +48,15 @@ def successors(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> li
     """Indices of the instructions that may run after each one. A call is taken to return.
 
     `targets`: where branches may go, by index."""
-    following = []
+    last = len(rows) - 1
+    following: list[tuple[int, ...]] = [(i + 1,) if i < last else () for i in range(len(rows))]
     for i, row in enumerate(rows):
-        found = [*targets.get(i, ())] if base(row.opcode) in JUMPS else []
-        if i + 1 < len(rows) and _falls_through(row):
-            found.append(i + 1)
-        following.append(tuple(dict.fromkeys(found)))
+        name = base(row.opcode)
+        if name in _LEAVES:
+            found = [*targets.get(i, ())] if name in JUMPS else []
+            if i < last and _falls_through(row):
+                found.append(i + 1)
+            following[i] = tuple(dict.fromkeys(found))
     return following
 
 
@@ -61,7 +66,7 @@ def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[
     following = successors(rows, targets)
     starts = {0}
     for i, row in enumerate(rows):
-        if base(row.opcode) in JUMPS | _ENDS:
+        if base(row.opcode) in _LEAVES:
             starts.update((i + 1, *following[i]))
     ordered = sorted(start for start in starts if start < len(rows))
     number = {start: n for n, start in enumerate(ordered)}
@@ -71,7 +76,8 @@ def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[
     )
 
 
-def targets(rows: Sequence[Instruction]) -> dict[int, tuple[int, ...]] | None:
+@remembered(4)
+def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own index. None
     where they are unknown.
 

@@ -306,12 +306,21 @@ def dependency_cycles(code: Sequence[SassInstruction]) -> int:
     arithmetic = [kind(i.opcode) not in _WAITED for i in code]
     ready: dict[int, int] = {}
     now = before = 0
+    steady: dict[int, int] = {}
     for _ in range(_ROUNDS):
         before = now
         for (written, read), fixed in zip(touched, arithmetic, strict=True):
-            now = max(now + 1, max((ready.get(register, 0) for register in read), default=0))
+            now += 1
+            for register in read:
+                if (at := ready.get(register, 0)) > now:
+                    now = at
             for register in written:
                 ready[register] = now + (_ARITHMETIC_LATENCY if fixed else 1)
+        # Passes that start alike take as long: no need to replay the rest.
+        ahead = {register: at - now for register, at in ready.items() if at > now}
+        if ahead == steady:
+            break
+        steady = ahead
     return now - before
 
 

@@ -7,7 +7,7 @@ that is called is left out of the flow: what it is given and what it returns is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
@@ -20,17 +20,14 @@ class Graph:
     """Basic blocks of one kernel and, on demand, the instructions whose write of a register may
     reach an instruction.
 
-    `writes` holds each instruction's written registers. A predicated instruction may leave a
+    `writers` holds the instructions that write each register, in order. A predicated instruction may leave a
     register as it was, so what came before it reaches as well, unless the reader runs under the
     same predicate."""
 
-    def __init__(self, rows: Sequence[Instruction], writes: Sequence[frozenset[int]]) -> None:
+    def __init__(self, rows: Sequence[Instruction], writers: Mapping[int, Sequence[int]]) -> None:
         # Writers of each register in file order: looking through the instructions themselves takes
         # quadratic time in straight code.
-        self._writers: dict[int, list[int]] = {}
-        for i, registers in enumerate(writes):
-            for register in registers:
-                self._writers.setdefault(register, []).append(i)
+        self._writers = writers
         self._guards = [parts(row.sass)[0] for row in rows]
         named = branches.targets(rows) or {}
         self.targets = {i: ends for i, ends in named.items() if base(rows[i].opcode) in JUMPS}
@@ -44,6 +41,7 @@ class Graph:
             for successor in block.successors:
                 self._before[successor].append(n)
         self._entering: dict[tuple[int, int, str], frozenset[int]] = {}
+        self._in_block: dict[int, dict[int, list[int]]] = {}
 
     def reaching(self, index: int, register: int) -> frozenset[int]:
         """Instructions whose write of `register` may be what `index` reads."""
@@ -87,20 +85,32 @@ class Graph:
                 return frozenset(found), True
         return frozenset(found), False
 
+    def _by_block(self, register: int) -> dict[int, list[int]]:
+        """The writers of a register by their blocks, the last one first."""
+        found = self._in_block.get(register)
+        if found is None:
+            found = self._in_block[register] = {}
+            for i in reversed(self._writers.get(register, ())):
+                found.setdefault(self._block_of[i], []).append(i)
+        return found
+
     def _entry(self, block: int, register: int, guard: str) -> frozenset[int]:
         key = (block, register, guard)
         if key not in self._entering:
             found: set[int] = set()
             seen: set[int] = set()
+            in_block = self._by_block(register)
             waiting = list(self._before[block])
             while waiting:
                 at = waiting.pop()
                 if at in seen:
                     continue
                 seen.add(at)
-                writers, closed = self._within(at, self._blocks[at].end - 1, register, guard)
-                found |= writers
-                if not closed:
+                for i in in_block.get(at, ()):
+                    found.add(i)
+                    if self._guards[i] in ("", guard):
+                        break
+                else:
                     waiting += self._before[at]
             self._entering[key] = frozenset(found)
         return self._entering[key]

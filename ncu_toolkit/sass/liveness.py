@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
 from ncu_toolkit.sass.branches import Line
@@ -43,23 +44,12 @@ class Liveness:
         return self.counts.index(self.peak) if self.counts else 0
 
 
+@remembered(4)
 def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     """Live registers of a report's instructions. None where their text is not in the report, or
     where a branch cannot be followed."""
-    found = _RECENT.get(id(rows))
-    if found is None or found[0] is not rows:
-        targets = branches.targets(rows)
-        found = rows, None if targets is None else of_code(rows, targets)
-        _RECENT[id(rows)] = found
-        while len(_RECENT) > _REMEMBER:
-            del _RECENT[next(iter(_RECENT))]
-    return found[1]
-
-
-#: Live registers of the last tables, by identity: several parts of one page ask for the same one.
-#: Holding the table keeps its id unique.
-_RECENT: dict[int, tuple[Sequence[Instruction], Liveness | None]] = {}
-_REMEMBER: Final = 4
+    targets = branches.targets(rows)
+    return None if targets is None else of_code(rows, targets)
 
 
 def of_code(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> Liveness:

@@ -559,7 +559,8 @@ def test_closed_streams_that_are_not_needed_do_no_harm(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (EXIT_OK, "")
     assert "gemm_fp32" in ended.stdout
     target = tmp_path / "kept.json"
-    ended = in_shell(f"NT calibrate --format json -o {target} >&- 2>&-")
+    ladder = store.recordings_root() / "h200-transpose"
+    ended = in_shell(f"NT calibrate {ladder} --format json -o {target} >&- 2>&-")
     assert ended.returncode == EXIT_OK
     json.loads(target.read_text())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import signal
@@ -18,11 +19,13 @@ import recorded
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
+THREADS = workers._threads
+
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process without other threads, whatever runs the tests."""
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(workers, "_threads", lambda: 1)
 
 
 def test_forks_do_everything_once(tmp_path: Path) -> None:
@@ -39,7 +42,7 @@ def test_forks_do_everything_once(tmp_path: Path) -> None:
 def test_what_is_not_worth_a_fork_is_done_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: int
 ) -> None:
-    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    monkeypatch.setattr(workers, "_threads", lambda: threads)
     count = 40 if threads > 1 else 7
     workers.forked(
         lambda n: (tmp_path / f"{n}-{os.getpid()}").touch(), range(count), jobs=jobs, least=4
@@ -160,9 +163,22 @@ def test_a_fork_holds_nothing_open_that_its_maker_has(tmp_path: Path) -> None:
 
 
 def test_no_forks_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    monkeypatch.setattr(workers, "_threads", lambda: 2)
     (done,) = crew(1, [""], 1, lambda: PREPARED.append("ready"))
     assert done.value[1] == ""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux shows them")
+def test_threads_that_python_does_not_know_count() -> None:
+    wait, started = threading.Lock(), threading.Lock()
+    wait.acquire()
+    started.acquire()
+    _thread.start_new_thread(lambda: (started.release(), wait.acquire()), ())
+    started.acquire()
+    try:
+        assert THREADS() > threading.active_count()
+    finally:
+        wait.release()
 
 
 def test_unused_forks_end_with_their_crew() -> None:

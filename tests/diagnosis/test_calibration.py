@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import recorded
@@ -16,7 +16,6 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import GateFailed
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.calibrate import Calibration, Guess, Outcome, Reach, Score
-from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.runs import store
 
@@ -27,7 +26,8 @@ pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is sh
 def calibration() -> Calibration:
     steps = [rung for family in load_families().values() for rung in family.rungs]
     return calibrate.calibrate(
-        calibrate.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps)
+        calibrate.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps),
+        recorded.diagnosed,
     )
 
 
@@ -69,7 +69,7 @@ def test_no_false_alarm_at_a_roof() -> None:
             context = profile.context
             if context is None or context.family != "pathology" or not profile.launch.complete:
                 continue
-            primary = diagnose(profile).primary
+            primary = recorded.diagnosed(profile).primary
             if context.rung in ("dram_bandwidth", "l2_bandwidth", "l1_bandwidth", "fp32_pipe"):
                 assert (primary.bottleneck, primary.good) == (context.rung.replace("_", "-"), True)
             if context.rung == "tensor_pipe":
@@ -88,7 +88,7 @@ def test_what_was_fixed_is_not_found_again() -> None:
         }
         for profile in recorded.run_of(folder).profiles:
             if profile.context is not None and profile.context.rung in steps:
-                primary = diagnose(profile).primary
+                primary = recorded.diagnosed(profile).primary
                 if primary.bottleneck == steps[profile.context.rung].removes:
                     assert primary.saved < 0.25 or primary.bottleneck == "launch-overhead", (
                         profile.context.rung
@@ -160,8 +160,10 @@ def test_shortfalls_are_named() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recordings that are read already, for the command."""
+    """Recordings that are read and diagnosed already, for the command."""
     monkeypatch.setattr(store, "load_run", lambda folder, *, live: recorded.run_of(folder))
+    known = partial(calibrate.calibrate, diagnosed=recorded.diagnosed)
+    monkeypatch.setattr(calibrate, "calibrate", known)
 
 
 @pytest.mark.usefixtures("quick")

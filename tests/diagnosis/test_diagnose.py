@@ -136,7 +136,7 @@ def test_no_rule_stumbles_over_a_whole_report(folder: Path) -> None:
     told = [
         ruled
         for profile in recorded.run_of(folder).profiles
-        for ruled in diagnose(profile).considered
+        for ruled in recorded.diagnosed(profile).considered
         if ruled.reason.startswith(IMPOSSIBLE)
     ]
     assert told == []
@@ -151,7 +151,9 @@ LARGEST = {"gemm_fp32": "4096"}
 def test_calibration_of_the_fp32_ladder_holds() -> None:
     assert recorded.FP32 is not None
     steps = [load_rung(path) for path in rung_files() if path.parent.name == "gemm_fp32"]
-    result = calibrate.calibrate(calibrate.pairs([recorded.run_of(recorded.FP32)], steps))
+    result = calibrate.calibrate(
+        calibrate.pairs([recorded.run_of(recorded.FP32)], steps), recorded.diagnosed
+    )
     largest = [o for o in result.outcomes if o.counts and o.pair.size == LARGEST[o.pair.family]]
     assert len(largest) >= 10
     assert sum(o.ours.rank == 1 for o in largest) >= 0.8 * len(largest)

@@ -306,7 +306,7 @@ def test_pressure_says_which_it_is(
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 def test_no_finding_states_a_comparison_that_does_not_hold(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
-        for finding in diagnose(profile).findings:
+        for finding in recorded.diagnosed(profile).findings:
             assert [fact for fact in finding.evidence if not fact.holds] == [], (
                 f"{profile.launch.function}: {finding.bottleneck}"
             )
@@ -324,7 +324,7 @@ def test_a_roof_states_the_load_that_it_was_found_by() -> None:
     stated = {
         fact.metric: fact
         for fact in next(
-            f for f in diagnose(profile).findings if f.bottleneck == "dram-bandwidth"
+            f for f in recorded.diagnosed(profile).findings if f.bottleneck == "dram-bandwidth"
         ).evidence
     }
     assert stated["load:dram"].value >= (stated["load:dram"].threshold or 1.0)

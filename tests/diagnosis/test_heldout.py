@@ -191,7 +191,7 @@ def test_ladders_on_another_gpu_are_held() -> None:
     steps = [rung for family in load_families().values() for rung in family.rungs]
     runs = [recorded.run_of(folder) for folder in LADDERS]
     assert {run.device.name for run in runs if run.device} == {"NVIDIA H100 80GB HBM3"}
-    calibration = calibrate.calibrate(calibrate.pairs(runs, steps))
+    calibration = calibrate.calibrate(calibrate.pairs(runs, steps), recorded.diagnosed)
     found = calibration.ours
     kept = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == "h100"]
     assert fit.of_ladders("h100", calibration.outcomes) == kept, "run tests/heldout/fit.py"

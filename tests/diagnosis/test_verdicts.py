@@ -83,7 +83,7 @@ def full_or_waiting(profile: Profile) -> str:
 @RECORDINGS
 def test_no_verdict_is_empty(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
-        primary = diagnose(profile).primary
+        primary = recorded.diagnosed(profile).primary
         assert primary.bottleneck != "unknown" or not full_or_waiting(profile), primary.summary
 
 
@@ -144,7 +144,7 @@ def test_no_load_is_above_its_counter(folder: Path) -> None:
 @RECORDINGS
 def test_no_gain_is_beyond_the_next_roof(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
-        found = diagnose(profile)
+        found = recorded.diagnosed(profile)
         if found.headroom is None:
             continue
         assert found.headroom.factor >= 1
@@ -223,7 +223,7 @@ def wordy(finding: Finding) -> list[str]:
 @RECORDINGS
 def test_every_figure_of_a_verdict_is_measured(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
-        for finding in diagnose(profile).findings:
+        for finding in recorded.diagnosed(profile).findings:
             assert unmeasured(finding, profile) == [], f"{finding.summary} {finding.evidence}"
             assert wordy(finding) == []
 

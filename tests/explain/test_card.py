@@ -348,7 +348,7 @@ def real() -> list[Card]:
     profiles = list(recorded.run_of(recorded.FP32).profiles[::6]) if recorded.FP32 else []
     for path in sorted(CORPUS.glob("*.ncu-rep")):
         profiles += ncu_toolkit.load(path).profiles[:2]
-    return [card(each, diagnose(each), "a.ncu-rep") for each in profiles]
+    return [card(each, recorded.diagnosed(each), "a.ncu-rep") for each in profiles]
 
 
 def test_real_cards_are_whole_and_short(real: list[Card]) -> None:
