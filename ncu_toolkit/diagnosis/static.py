@@ -20,6 +20,7 @@ from ncu_toolkit.build.nvcc import Cubin, Resources
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, Unknown
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
@@ -532,7 +533,7 @@ def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
                 Checked(
                     finding,
                     "runner-up",
-                    f"Also found, ranked behind {diagnosis.primary.bottleneck}.",
+                    f"Also found, ranked behind {title(diagnosis.primary.bottleneck)}.",
                 )
             )
         elif ruled is not None and ruled.outcome == "ruled out":

@@ -48,7 +48,7 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
         code += _listings(kernel, of, texts)
     head = f"{found.subject} for {found.target}" if found.target else found.subject
     parts = [head, f"size {found.size}" if found.size else "", found.dtype]
-    parts += [f"{name} = {value}" for name, value in found.parameters.items()]
+    parts += [f"{name}={value}" for name, value in found.parameters.items()]
     if found.nothing:
         parts.append(f"{found.nothing}.")
     return Answer(

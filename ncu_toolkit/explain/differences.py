@@ -76,7 +76,7 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
     found = [
         _time(before, after, most or _ROWS) if same_gpu else None,
         _waiting(before, after, most),
-        _figures("Figures that moved most" if most else "Bytes", moved),
+        _figures("Figures that moved most" if most else "Memory", moved),
         *([] if most else [_figures("Instructions", instructions), _launch(before, after)]),
         _lines(before, after, most),
     ]

@@ -76,7 +76,8 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     finding, launch = diagnosis.primary, profile.launch
     state = _state(profile, finding)
     shares = _shares(diagnosis.bounds, profile.duration_us)
-    bars = _bars(shares)
+    named = _title(state, finding)
+    bars = _bars(shares, named if state == "roof" else "")
     room = diagnosis.headroom if state in ("slow", "unknown") else None
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
@@ -189,15 +190,18 @@ def _shares(bounds: Mapping[str, float], duration: float | None) -> dict[str, fl
     }
 
 
-def _bars(shares: Mapping[str, float]) -> tuple[Bar, ...]:
-    """The busiest resources, busiest first; DRAM in the last place where it is not among them."""
+def _bars(shares: Mapping[str, float], roof: str = "") -> tuple[Bar, ...]:
+    """The busiest resources, busiest first; DRAM in the last place where it is not among them. The
+    limit is the one that a title such as `At the FP32 roof` names, else the busiest."""
     ranked = sorted(shares, key=lambda name: -shares[name])
     chosen = ranked[:BARS]
     if "dram" in ranked[BARS:]:
         chosen[-1] = "dram"
+    titled = [name for name in chosen if f" {_RESOURCES[name]} roof".lower() in roof.lower()]
+    limit = next(iter([*titled, *chosen]), None)
     return tuple(
-        Bar(name, _RESOURCES[name], shares[name], rank == 0 and shares[name] >= BUSY)
-        for rank, name in enumerate(chosen)
+        Bar(name, _RESOURCES[name], shares[name], name == limit and shares[name] >= BUSY)
+        for name in chosen
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
+from ncu_toolkit.explain.verdict import reason_name
 from ncu_toolkit.render import palette
 
 Figure = dict[str, Any]
@@ -159,7 +160,7 @@ def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[
         colour, pattern = palette.STALLS.get(reason, (palette.LIGHT, "."))
         data.append(
             _stack_part(
-                reason.replace("_", " "),
+                reason_name(reason),
                 labels,
                 [stack.get(reason, 0.0) for _, stack in stacks],
                 colour,

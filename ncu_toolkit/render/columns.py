@@ -15,6 +15,7 @@ from ncu_toolkit.diagnosis.compare import Launches, of_all
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.card import LEAST_GAIN
+from ncu_toolkit.explain.verdict import reason_name
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
@@ -213,7 +214,7 @@ def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
         return missing("neither the stall stack nor enough PC samples were collected")
     reason = max(waits, key=lambda r: waits[r])
     return Cell(
-        f"{reason.replace('_', ' ')} {units.percent(waits[reason], 2)}",
+        f"{reason_name(reason)} {units.percent(waits[reason], 2)}",
         reason,
         STALL_REASONS.get(reason, ""),
     )

@@ -62,16 +62,22 @@ def sentence(
 def short_sentence(book: Book, entries: list[Entry], variant: Variant, kind: str) -> str:
     """What the family shows at a size, in at most 20 words."""
     mended = pairs(book, entries)
-    size = visible(variant.size, 24)
+    size = shown_size(variant.size)
     if mended:
         most, best = max(mended, key=lambda pair: pair[0])
-        return f"{len(mended)} defects, each with its repair. The largest gain is {units.ratio(most)} ({visible(best.label)})."
+        name = visible((book.before(best) or best).label)
+        return f"{len(mended)} defects, each with its repair. Repairing {name} gains most: {units.ratio(most)}."
     steps = _longest(book, entries)
     if len(steps) < 2:
         return f"{len(entries)} kernels profiled at size {size}."
     first, top = steps[0], max(steps, key=lambda entry: rate_of(entry, kind) or 0.0)
     gain = (rate_of(top, kind) or 0.0) / (rate_of(first, kind) or 1.0)
     return f"{visible(top.label)} is {units.ratio(gain)} faster than {visible(first.label)} at size {size}."
+
+
+def shown_size(size: str) -> str:
+    """A problem's size as a sentence names it: long numbers in groups of three digits."""
+    return units.count(int(size)) if size.isdecimal() and len(size) > 5 else visible(size, 24)
 
 
 def _longest(book: Book, entries: list[Entry]) -> list[Entry]:
@@ -86,7 +92,8 @@ def against_library(book: Book, entries: list[Entry], kind: str) -> str:
         return ""
     top = max(steps, key=lambda entry: rate_of(entry, kind) or 0.0)
     rate = units.si(rate_of(top, kind) or 0.0, rate_unit(kind))
-    return ", ".join([f"best {rate}", *_of_library(book, top)])
+    share = _of_library(book, top)
+    return f"Best: {rate}, {share[0]}" if share else f"Best: {rate}"
 
 
 def _ladders(book: Book, entries: list[Entry]) -> dict[str, list[Entry]]:
@@ -134,9 +141,9 @@ def _climb(
     start, end, unit = rates[first.label], rates[top.label], rate_unit(kind)
     reach = f"From {visible(first.label)} at {units.si(start, unit)} to {visible(top.label)} at {units.si(end, unit)}"
     words = (
-        f"{reach}, {units.ratio(end / start)} faster, at size {visible(variant.size)}"
+        f"{reach}, {units.ratio(end / start)} faster, at size {shown_size(variant.size)}"
         if start
-        else f"{reach}, at size {visible(variant.size)}"
+        else f"{reach}, at size {shown_size(variant.size)}"
     )
     against = [*_of_library(book, top), *_of_roof(end, known, roof_name(problem, kind))]
     return (
@@ -152,7 +159,7 @@ def _top(book: Book, steps: list[Entry], variant: Variant, kind: str) -> str:
         f"{visible(top.label)} at {units.si(rate_of(top, kind) or 0.0, rate_unit(kind))}",
         *_of_library(book, top),
     ]
-    return f"At size {visible(variant.size)}: {', '.join(said)}."
+    return f"At size {shown_size(variant.size)}: {', '.join(said)}."
 
 
 def _of_library(book: Book, top: Entry) -> list[str]:
@@ -204,4 +211,4 @@ def _pairs_sentence(pairs: list[tuple[float, Entry]], variant: Variant) -> str:
     middle, top = units.ratio(statistics.median(gains)), units.ratio(most)
     found = f"{middle} faster in the median, {top} at most ({visible(best.label)})"
     count = "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
-    return f"{count} at size {visible(variant.size)}: mending the one planted defect makes a kernel {found}."
+    return f"{count} at size {shown_size(variant.size)}: mending the one planted defect makes a kernel {found}."

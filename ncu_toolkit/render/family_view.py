@@ -7,6 +7,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.explain.verdict import reason_name
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
@@ -305,7 +306,7 @@ def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Char
         f"Cycles per issued instruction at {label}",
         [
             "Rung",
-            *(r.replace("_", " ") for r in listed),
+            *(reason_name(r) for r in listed),
             ("all other", f"sum of reasons below {units.percent(_LISTED)} of every rung's stack"),
         ],
         rows,
@@ -313,7 +314,7 @@ def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Char
         note=f"{left} of {len(entries)} rungs were not profiled at this size." if left else "",
     )
     summary = (
-        f'Cycles per issued instruction by stall reason, for each rung at size {label}. "Selected" is the issuing cycle. The '
+        f'Cycles per issued instruction by stall reason, for each rung at size {label}. "Issuing" is the cycle that issues. The '
         "rest is waiting."
     )
     return Chart(

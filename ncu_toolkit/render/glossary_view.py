@@ -54,7 +54,8 @@ def cell_term(table: Table, column: Column, cell: Cell) -> str:
         return find(f"resource:{cell.text}")
     if table.key not in _TABLES or column.numeric:
         return ""
-    return find(cell.text) or (find(cell.title) if column is table.columns[0] else "")
+    first = column is table.columns[0]
+    return find(cell.text) or (find(str(cell.value)) or find(cell.title) if first else "")
 
 
 def kind_of(table: Table) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.explain.verdict import reason_name
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
@@ -57,7 +58,7 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     )
     named = _named(rows, findings)
     data: dict[str, Any] = {
-        "reasons": [reason.replace("_", " ") for reason in reasons],
+        "reasons": [reason_name(reason) for reason in reasons],
         "files": [visible(name) for name in files],
         "sources": sources,
         "from": starts,

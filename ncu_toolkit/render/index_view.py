@@ -128,13 +128,17 @@ _VERDICTS: Final = 5
 
 
 def verdicts(family: PartFamily) -> list[str]:
-    """The verdicts along the way, each where it first appears, first and last kept."""
+    """The verdicts along the way, each where it first appears, first and last kept; of pairs
+    those on the defects."""
+    kinds = {rung.kind for rung in family.rungs} - {"baseline"}
+    if family.gallery:
+        kinds = {"planted"}
     found = list(
-        dict.fromkeys(
-            rung.verdict for rung in family.rungs if rung.verdict and rung.kind != "baseline"
-        )
+        dict.fromkeys(rung.verdict for rung in family.rungs if rung.verdict and rung.kind in kinds)
     )
-    return found if len(found) <= _VERDICTS else [*found[: _VERDICTS - 1], found[-1]]
+    return (
+        found if family.gallery or len(found) <= _VERDICTS else [*found[: _VERDICTS - 1], found[-1]]
+    )
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,8 @@ def _lead(parts: Sequence[IndexPart], ladders: int) -> str:
         return ""
     what = f"{units.count(launches)} kernel launches on {where}"
     counted = f"{ladders} ladder{'' if ladders == 1 else 's'} of kernels. " if ladders else ""
-    return f"{counted}{what}, each with its bottleneck, gain and hottest line."
+    bars = " A bar is a rung's speed; grey bars are libraries." if ladders else ""
+    return f"{counted}{what}, each with its bottleneck, gain and hottest line.{bars}"
 
 
 def _common_facts(parts: Sequence[IndexPart]) -> tuple[Fact, ...]:

@@ -55,8 +55,9 @@ def _wire(
     carried, used = figures.value(profile, moved), figures.value(profile, busy)
     limit = bool(resources & limits)
     words = units.NOT_AVAILABLE if used is None else f"{units.percent(used, 2)} busy"
+    kind = " global" if moved == "l1_global_bytes" else ""
     return Wire(
-        units.NOT_AVAILABLE if carried is None else units.quantity(carried, "B"),
+        units.NOT_AVAILABLE if carried is None else f"{units.quantity(carried, 'B')}{kind}",
         f"{words}, limit" if limit else words,
         _THIN + (_THICK - _THIN) * min(1.0, max(0.0, used or 0.0)),
         limit,

@@ -10,6 +10,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.explain.verdict import reason_name
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
     limits_of,
@@ -74,7 +75,7 @@ def stall_table(profile: Profile) -> Table | None:
         share = cycles / total if cycles is not None and total else None
         rows.append(
             [
-                text(reason.replace("_", " "), STALL_REASONS.get(reason, "")),
+                Cell(reason_name(reason), reason.replace("_", " "), STALL_REASONS.get(reason, "")),
                 number(cycles, "cycles/inst", "not in the stall stack of this GPU"),
                 number(share, "fraction", "the stall stack was not collected", bar=share),
                 number(

@@ -21,6 +21,7 @@ from ncu_toolkit.render.columns import (
     rate_of,
     rate_unit,
 )
+from ncu_toolkit.render.family_sentence import shown_size
 from ncu_toolkit.render.folds import folds
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.memory_view import memory_view
@@ -177,10 +178,10 @@ def _which(entry: Entry, profile: Profile) -> str:
 
 def _kicker(profile: Profile, entry: Entry | None) -> str:
     if entry is None:
-        return f"Launch {profile.origin.key} of {visible(profile.origin.file)}"
+        return f"Launch {profile.origin.key} of {visible(profile.origin.file.rsplit('/', 1)[-1])}"
     problem = problem_of(entry.family)
     return visible(
-        f"{problem.title if problem else entry.family} · size {entry.variant.size} · {entry.variant.dtype}"
+        f"{problem.title if problem else entry.family} · size {shown_size(entry.variant.size)} · {entry.variant.dtype}"
     )
 
 
@@ -222,15 +223,14 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 "Rate of all launches" if which else "Rate",
                 number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED),
             ),
-            Fact(
-                "Of the baseline",
-                number(
-                    baseline / timing.median_us if baseline and timing else None,
-                    "fraction",
-                    "the baseline was not timed at this size",
-                ),
-            ),
         ]
+        library = book.baseline(entry)
+        if baseline and timing and library and library is not entry:
+            measured.append(
+                Fact(
+                    f"Of {visible(library.label)}", number(baseline / timing.median_us, "fraction")
+                )
+            )
         if timing and timing.energy_mj is not None:
             facts.append(Fact("Energy", energy_cell(timing, kind)))
         if timing and timing.throttle:

@@ -134,7 +134,7 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
             "type": "log",
             "title": {"text": "operational intensity, FLOP per byte"},
             "range": [box[0], box[1]],
-            "exponentformat": "power",
+            "exponentformat": "none",
             "dtick": 1,
             "automargin": True,
         },

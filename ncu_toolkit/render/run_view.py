@@ -4,7 +4,7 @@ achievements, and a page for each launch."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from ncu_toolkit.render.views import (
     Cell,
     Column,
     Fact,
+    FamilyView,
     LaunchRecord,
     RunView,
     Table,
@@ -74,7 +75,7 @@ def run_summary(book: Book) -> RunView:
     judged = calibration(book)
     return RunView(
         visible(run.id),
-        visible(run.title),
+        _title(book, families),
         visible(run.created),
         run.live,
         tuple(header(book)),
@@ -93,6 +94,13 @@ def run_summary(book: Book) -> RunView:
         (),
         tuple(_record(book, profile, with_page) for profile in run.profiles),
     )
+
+
+def _title(book: Book, families: Sequence[FamilyView]) -> str:
+    """What a run is called: by the ladder that it climbs, where it is one."""
+    if len(families) == 1 and not book.strangers:
+        return f"{families[0].title} on {visible(book.run.device.name)}"
+    return visible(book.run.title)
 
 
 def paged(book: Book) -> list[Profile]:
@@ -200,11 +208,7 @@ def header(book: Book) -> Iterable[Fact]:
     yield Fact("Date", text(run.created.replace("T", " ").replace("Z", " UTC")))
     yield Fact(
         "Origin",
-        text(
-            "live: measured on this machine"
-            if run.live
-            else "recorded: shipped with the package, or read from a file"
-        ),
+        text("live: measured on this machine" if run.live else "recorded earlier"),
     )
     passes = [p for profile in run.profiles if (p := profile.value("passes"))]
     if passes:
@@ -293,8 +297,6 @@ def _launches(book: Book) -> Table | None:
                     f"{slug}.html" if slug in with_page else "",
                     code=True,
                 ),
-                status,
-                number(len(members), "count"),
                 number(
                     whole if times else None,
                     "us",
@@ -309,12 +311,14 @@ def _launches(book: Book) -> Table | None:
                 ),
                 verdict_cell(book, profile),
                 _gain(book, profile),
+                number(len(members), "count"),
                 number(
                     times[len(times) // 2] if times else None,
                     "us",
                     why or "the report has no duration",
                     title=spread,
                 ),
+                status,
                 text(" × ".join(map(str, launch.grid))),
                 text(" × ".join(map(str, launch.block))),
                 figure_cell(profile, "registers_per_thread"),
@@ -325,13 +329,13 @@ def _launches(book: Book) -> Table | None:
         )
     labels = (
         ("kernel", "Kernel", ""),
-        ("status", "Status", ""),
-        ("launches", "Launches", "same kernel, grid and block"),
         ("time", "Time", "total of all launches of this kind, under ncu"),
         ("share", "Share", "of the time of all launches"),
         ("bottleneck", "Bottleneck", "of the median launch"),
         ("predicted", "Predicted", "estimated speedup if the bottleneck were removed"),
+        ("launches", "Launches", "same kernel, grid and block"),
         ("median", "Median", "of one launch, under ncu"),
+        ("status", "Status", ""),
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),

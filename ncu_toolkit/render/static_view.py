@@ -10,6 +10,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.static import Outcome, ProfiledCode, checked, code_of
 from ncu_toolkit.explain.code import UNITS
 from ncu_toolkit.model import Diagnosis, Profile
+from ncu_toolkit.render.columns import cause_cell
 from ncu_toolkit.render.views import (
     Cell,
     Fact,
@@ -159,7 +160,7 @@ def _findings(code: ProfiledCode, diagnosis: Diagnosis) -> Table | None:
         found = item.finding
         rows.append(
             [
-                text(found.bottleneck, code=True),
+                cause_cell(found.bottleneck),
                 text(found.certainty),
                 text(found.summary),
                 text(words, tone=tone),

@@ -94,7 +94,8 @@ def heat(search: Search, x: str, y: str) -> dict[str, Any]:
     return {
         "type": "heatmap", "x": [str(v) for v in xs], "y": [str(v) for v in ys], "z": values, "text": texts, "hoverinfo": "text",
         "colorscale": "Cividis", "visible": False,
-        "reversescale": not by_baseline, "colorbar": {"title": {"text": "speed relative<br>to the baseline" if by_baseline else "time, µs"}},
+        "reversescale": not by_baseline,
+        "colorbar": {"title": {"text": "speed relative<br>to the baseline" if by_baseline else "time, µs"}},
     }  # fmt: skip
 
 

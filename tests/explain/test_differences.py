@@ -51,7 +51,7 @@ def rows(table: Table) -> dict[str, tuple[str, ...]]:
 def test_every_writer_shows_what_changed(compared: Answer) -> None:
     heads = [table.title.partition(":")[0] for table in compared.tables]
     assert heads[0] == "Time"
-    assert {"Stalls", "Bytes", "Instructions"} <= set(heads)
+    assert {"Stalls", "Memory", "Instructions"} <= set(heads)
     assert compared.labels == ("old", "new")
     assert (compared.cards[0].next, bool(compared.cards[1].next)) == ("", True)
     texts = [plain_text(compared), markdown.markdown(compared), card_html.page(compared, "C")]

@@ -71,11 +71,9 @@ def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
 def test_the_largest_timed_size_is_told_too(books: list[Book]) -> None:
     timing = timing_of(books, "reduce_bulk", "1073741824")
     share = units.percent((timing.baseline_us or 0.0) / timing.median_us)
-    told = (
-        f"At size 1073741824: reduce_bulk at {units.si(timing.byte_rate, 'B/s')}, {share} of cub."
-    )
+    told = f"At size {units.count(1073741824)}: reduce_bulk at {units.si(timing.byte_rate, 'B/s')}, {share} of cub."
     before, _, rest = sentence(books, "reduction").partition(told)
-    assert "at size 268435456: " in before
+    assert f"at size {units.count(268435456)}: " in before
     assert rest == ""
 
 

@@ -133,7 +133,7 @@
 
     const tools = make("div", "hot-tools"), search = make("input"), sort = make("select"), folded = make("input"), tally = make("span", "muted"), picker = make("select");
     const labelled = (text, control, after) => { const label = make("label"); label.append(...(after ? [control, text] : [text, control])); return label; };
-    search.type = "search"; search.placeholder = "LDS.128, R12, …";
+    search.type = "search"; search.placeholder = "Find: LDS.128, R12";
     search.setAttribute("aria-label", "Find in SASS and source");
     sort.setAttribute("aria-label", "Order");
     for (const [value, text] of [["program", "program order"], ["hot", "hottest first"]]) sort.append(new Option(text, value));
@@ -141,12 +141,12 @@
     tally.setAttribute("role", "status");
     data.files.forEach((name, i) => picker.append(new Option(`${name.split("/").pop()} ${percent(fileWeight[i], whole)}`, i)));
     picker.value = file;
-    tools.append(search, sort, ...(ranked ? [labelled(" fold unsampled", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
+    tools.append(search, sort, ...(ranked ? [labelled(" hide unsampled", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
     const grid = make("div", "hot-grid"), detail = make("div", "hot-detail muted", "Choose a line to see its stall reasons.");
     detail.setAttribute("aria-live", "polite");
-    const pane = (name, title, list) => { const box = make("div", "hot-pane"), head = make("h4", "", name); head.title = title; box.append(head, list.node); return box; };
-    if (file >= 0) grid.append(pane("Source", "Share of samples, and line", source)); else grid.classList.add("alone");
-    grid.append(pane("SASS", `Share of ${ranked ? "samples" : "executions"}, index, warp-level executions${live ? ", live registers" : ""}${named.size ? "; a mark where the diagnosis points" : ""}`, sass));
+    const pane = (name, title, list) => { const box = make("div", "hot-pane"), head = make("h4", "", name); if (title) head.title = title; box.append(head, list.node); return box; };
+    if (file >= 0) grid.append(pane(`Source: ${ranked ? "samples" : "executions"}, line`, "", source)); else grid.classList.add("alone");
+    grid.append(pane(`SASS: ${ranked ? "samples" : "share"}, index, executions${live ? ", live registers" : ""}`, named.size ? "A mark shows where the diagnosis points." : "", sass));
     host.append(tools, grid, detail);
 
     const sourceOf = (i) => (data.file[i] >= 0 ? textOf(data.file[i], data.line[i]) || "" : "");

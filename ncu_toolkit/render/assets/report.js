@@ -55,7 +55,7 @@
     for (const shape of layout.shapes || []) shape.line = Object.assign({ color: fg }, shape.line);
     for (const note of layout.annotations || []) note.font = Object.assign({ color: muted }, note.font);
     // Plotly paints the chosen button almost white in every theme, so buttons keep dark text on light ground in both.
-    for (const menu of layout.updatemenus || []) Object.assign(menu, { bgcolor: "#d5d9de", bordercolor: rule, font: { color: "#14181d", size: 11 } });
+    for (const menu of layout.updatemenus || []) Object.assign(menu, { bgcolor: "#d5d9de", bordercolor: rule, font: { color: "#14181d", size: 11 } }, narrow && menu.type === "buttons" ? { x: 1, xanchor: "right" } : {});
     if (layout.legend && layout.showlegend) {
       // Plotly lays the legend out in columns as wide as its widest entry, within the width of the plot proper.
       const longest = Math.max(...copy.data.map((trace) => (trace.name || "").length));
@@ -68,6 +68,7 @@
     for (const trace of copy.data) {
       if (trace.error_x) trace.error_x.color = fg;
       if (trace.textfont) trace.textfont.color = muted;
+      if (trace.colorbar) { trace.colorbar.tickfont = { color: muted, size: 11 }; Object.assign(trace.colorbar.title, { font: { family: layout.font.family, size: 11, color: muted } }); }
       if (trace.line && !trace.line.color) trace.line.color = muted;
       // Labels are placed for a plot as wide as the page: on a narrower one they would cover each other.
       if (width < 960 && trace.mode === "markers+text") trace.mode = "markers";
@@ -88,7 +89,7 @@
     plot.dataset.given = given;
     stretch();
     drawn.add(plot);
-    const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
+    const options = { displaylogo: false, displayModeBar: false, doubleClick: "reset" };
     const react = () => window.Plotly.react(plot, figure.data, figure.layout, options);
     react().then(() => {
       const legend = plot.querySelector("g.legend rect.bg"), tall = legend ? BELOW + Number(legend.getAttribute("height")) : 0;
@@ -113,6 +114,9 @@
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
   }, { rootMargin: "600px" });
   const redraw = () => drawn.forEach(draw);
+  // Plotly's own resizing keeps the margins of the old width, for which a narrow chart has no room.
+  let resized = 0;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(redraw, 120); });
 
   // Theme.
   const toggle = document.getElementById("theme");
@@ -135,7 +139,7 @@
       panel.toggleAttribute("data-off", other !== input);
     }
     const panel = document.getElementById(input.value);
-    all(".plot", panel).forEach((plot) => (drawn.has(plot) && window.Plotly ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
+    all(".plot", panel).forEach((plot) => (drawn.has(plot) ? draw(plot) : seen.observe(plot)));
     return panel;
   }
 
@@ -317,7 +321,7 @@
     leaves.forEach((other) => other.toggleAttribute("data-off", other !== leaf));
     if (target && target !== leaf) target.scrollIntoView();
     else if (target) scrollTo(0, 0);
-    all(".plot", leaf).forEach((plot) => (drawn.has(plot) && window.Plotly ? window.Plotly.Plots.resize(plot) : seen.observe(plot)));
+    all(".plot", leaf).forEach((plot) => (drawn.has(plot) ? draw(plot) : seen.observe(plot)));
     document.dispatchEvent(new CustomEvent("leaf"));
   }
   if (leaves.length) { turn(); addEventListener("hashchange", turn); }
