@@ -114,7 +114,7 @@ def read(folder: Path, half: str) -> list[Recorded]:
 Said = tuple[list[frozenset[str]], float, tuple[float, float] | None]
 
 
-def _ours(pair: Recorded) -> Said:
+def ours(pair: Recorded) -> Said:
     diagnosis = pair.sides["before"].diagnosis
     first = diagnosis.primary
     interval = None
@@ -154,7 +154,7 @@ def _thresholds(pair: Recorded) -> Said:
 
 
 RIVALS: Final[dict[str, Callable[[Recorded], Said]]] = {
-    "ncu-toolkit": _ours,
+    "ncu-toolkit": ours,
     "Nsight Compute's rules": _ncu,
     "two thresholds": _thresholds,
 }
@@ -243,16 +243,16 @@ def update(page: Path, tables: str) -> None:
 
 def document(pairs: Sequence[Recorded], *, every: bool) -> str:
     """The table in Markdown; with `every`, each case as well."""
-    ours = cases(pairs, _ours)
+    mine = cases(pairs, ours)
     lines = [
         "| who | pairs | first | first two | skill | Spearman | in the 80% interval | median error (points) | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
         *(row(who, cases(pairs, says)) for who, says in RIVALS.items()),
-        row("best constant", constant(ours)),
-        row("ncu-toolkit, without alternates", [_strict(pairs, case) for case in ours]),
+        row("best constant", constant(mine)),
+        row("ncu-toolkit, without alternates", [_strict(pairs, case) for case in mine]),
     ]
-    languages = sorted({case.language for case in ours})
-    lines += [row(f"ncu-toolkit, {language}", [c for c in ours if c.language == language]) for language in languages]  # fmt: skip
+    languages = sorted({case.language for case in mine})
+    lines += [row(f"ncu-toolkit, {language}", [c for c in mine if c.language == language]) for language in languages]  # fmt: skip
     there, alarmed = alarms(pairs)
     void = [pair.name for pair in pairs if pair.achieved < VOID]
     lines += [
@@ -266,7 +266,7 @@ def document(pairs: Sequence[Recorded], *, every: bool) -> str:
             "| pair | label | verdict | predicted | achieved |",
             "|---|---|---|---:|---:|",
         ]
-        for case in ours:
+        for case in mine:
             said = ", ".join(next(iter(ids)) for ids in case.named[:2])
             lines.append(
                 f"| {case.name} | {', '.join(sorted(case.wanted))} | {said} (rank {case.rank or '–'}) | "

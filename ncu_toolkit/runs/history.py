@@ -395,7 +395,7 @@ def _ours(base: Any, paths: Sequence[Path]) -> tuple[list[Path], list[InputProbl
     versions = _known(base, paths)
     foreign = [path for path in paths if path not in versions]
     return [path for path in paths if path in versions], [
-        _damaged(path, "it holds no history") for path in foreign
+        _damaged(path, "it is not a file of the history") for path in foreign
     ]
 
 

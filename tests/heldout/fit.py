@@ -3,8 +3,9 @@
     python tests/heldout/fit.py            write ncu_toolkit/data/intervals.json and the cases behind it
     python tests/heldout/fit.py --show     from the cases as they were written, without a diagnosis
 
-Cases are the ladders' steps on both GPUs and the held-out sets, where the verdict names the cause
-and gives a figure. They need two minutes; run it after a change of a rule that moves gains."""
+Cases are the ladders' steps on both GPUs, the held-out sets and the field benchmark's development
+half, where the verdict names the cause
+and gives a figure. They need three minutes; run it after a change of a rule that moves gains."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
 import recorded
 from heldout import score
 
+from benchmarks.field import RECORDINGS, scoring
 from ncu_toolkit.diagnosis import calibrate, intervals
 from ncu_toolkit.diagnosis.calibrate import Outcome
 from ncu_toolkit.diagnosis.intervals import Coverage, Residual
@@ -89,6 +91,21 @@ def of_set(recording: score.Recording) -> list[Residual]:
     return found
 
 
+def of_field(folder: Path) -> list[Residual]:
+    """The cases of the field benchmark's development half on one GPU, a set for each language."""
+    pairs = {pair.name: pair for pair in scoring.read(folder, "development")}
+    found = []
+    for case in scoring.cases(pairs.values(), scoring.ours):
+        if case.rank == 1:
+            diagnosis = pairs[case.name].sides["before"].diagnosis
+            source = f"field/{case.language}"
+            made = residual(
+                source, folder.name, case.name, diagnosis, case.predicted, case.achieved
+            )
+            found += [made] if made else []
+    return found
+
+
 def read() -> list[Residual]:
     """The cases as they were written."""
     with CASES.open(encoding="utf-8", newline="") as file:
@@ -117,6 +134,7 @@ def fitted(cases: Sequence[Residual]) -> str:
     return json.dumps({"level": intervals.LEVEL, **asdict(intervals.fit(cases))}, indent=1) + "\n"
 
 
+KINDS: Final = {"ladders": "ladders", "heldout": "held-out sets", "field": "field benchmark"}
 #: What intervals could go by beside the predicted gain.
 GROUPS: Final[dict[str, Callable[[Residual], str]]] = {
     "all cases alike": lambda each: "",
@@ -148,7 +166,7 @@ def parts(cases: Sequence[Residual]) -> list[tuple[str, ...]]:
     confidence, and small and large gains."""
     found = intervals.left_out(cases)
     ways: dict[str, Callable[[Residual], str]] = {
-        "kind": lambda each: "ladders" if each.source.startswith("ladders/") else "held-out sets",
+        "kind": lambda each: KINDS[each.source.partition("/")[0]],
         "set": lambda each: each.source,
         "confidence": lambda each: f"{each.confidence} confidence",
         "gain": lambda each: (
@@ -173,6 +191,7 @@ def main(arguments: Sequence[str]) -> None:
             pairs = calibrate.pairs(map(recorded.run_of, folders), steps)
             cases += of_ladders(report, calibrate.calibrate(pairs).outcomes)
         cases += [each for recording in score.RECORDINGS for each in of_set(recording)]
+        cases += [each for folder in sorted(RECORDINGS.iterdir()) for each in of_field(folder)]
         write(cases)
         FITTED.write_text(fitted(cases), encoding="utf-8")
     cases = read()

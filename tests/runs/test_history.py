@@ -189,7 +189,7 @@ def test_parquet_of_others_is_left_out(folder: Path) -> None:
     written_as(folder, "1", "somebody/else")
     with history.opened() as found:
         assert found.rows("FROM launches") == []
-        assert "it holds no history" in found.broken[0].message
+        assert "it is not a file of the history" in found.broken[0].message
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
