@@ -108,6 +108,10 @@ def fingerprint(watched: Watched) -> str:
     files = [*watched.files(), *(sources(watched.folders) if watched.interpreted else ())]
     if watched.command and shutil.which(watched.command[0]) is None:
         raise UsageProblem(f"'{watched.command[0]}' is gone", "It is profiled once it is back")
+    return _digest(files)
+
+
+def _digest(files: Iterable[Path]) -> str:
     state = hashlib.sha256()
     for path in dict.fromkeys(files):
         try:
@@ -193,17 +197,23 @@ def loop(
         profile: profiles the kernel under study; returns the run's folder.
         state: what a round runs; the same as before means that there is nothing to profile.
     """
-    known = ""
+    known = built = ""
     before: Path | None = None
 
     def one() -> None:
-        nonlocal known, before
+        nonlocal known, built, before
         if watched.build:
-            succeeded, lines = build(watched.build)
-            if not succeeded:
-                view.output(lines)
-                view.line(f"the build failed: {shlex.join(watched.build)}")
-                return
+            # Taken before the build, so that an edit during it is a change.
+            text = _digest([*sources(watched.folders), *watched.inputs])
+            if text == built and state(watched) == known:
+                return  # The build wrote its product: nvcc never writes the same bytes twice.
+            if text != built:
+                succeeded, lines = build(watched.build)
+                built = text if succeeded else ""
+                if not succeeded:
+                    view.output(lines)
+                    view.line(f"the build failed: {shlex.join(watched.build)}")
+                    return
         now = state(watched)
         if now == known:
             view.line("unchanged: what runs is the same as before")

@@ -141,6 +141,20 @@ def test_a_build_that_fails_is_not_profiled(
     assert "'./no-such-make' cannot be started" in rounds[0]
 
 
+def test_what_a_build_writes_starts_no_round(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A compiler's output differs each time: without this, each round was followed by another."""
+    (folder / "make").write_text("#!/bin/sh\necho $$ >> built\n")
+    (folder / "make").chmod(0o755)
+    edits: list[Edit] = [lambda: None, lambda: (folder / "app.py").write_text("x = 7\n")]
+    code, rounds = watched(monkeypatch, capsys, edits, "--build", "./make", *APP, "built")
+    assert code == 0
+    assert rounds[1] == ""
+    assert "no difference" in rounds[2]
+    assert len((folder / "built").read_text().splitlines()) == 2
+
+
 def test_a_file_that_changes_while_it_is_profiled_does_not_count() -> None:
     class Shown:
         def __init__(self) -> None:
