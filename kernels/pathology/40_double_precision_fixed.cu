@@ -1,7 +1,7 @@
 /*+++
 title = "The same constants with an f suffix"
 idea = """\
-Four added f suffixes. The chain runs in single precision, which is accurate enough for float data."""
+Four added f suffixes. The chain runs in single precision, accurate enough for float data."""
 kind = "step"
 compared_with = "double_precision"
 removes = "double-precision"

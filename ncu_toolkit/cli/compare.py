@@ -89,7 +89,9 @@ def command(
       ncu-toolkit compare --baseline main reports/NEW --comment -o comment.md"""
     parsed = [gate.parse_gate(text) for text in gates]
     if comment and form not in ("text", "comment"):
-        raise UsageProblem(f"--comment and --format {form} exclude each other", "Leave one of them out")
+        raise UsageProblem(
+            f"--comment and --format {form} exclude each other", "Leave one of them out"
+        )
     if (new is None) == (baseline is None):
         raise UsageProblem(
             "there is nothing to compare it with" if new is None else "there are three sides",

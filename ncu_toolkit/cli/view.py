@@ -99,11 +99,11 @@ def _serve(folder: Path, page: Path) -> None:
     """Offer the pages until Ctrl-C."""
     with Server(folder) as server:
         port = server.server_address[1]
-        click.echo(f"Open {server.address(page)}")
-        click.echo("On the other machine, first forward the port:")
-        click.echo(f"  ssh -N -L {port}:127.0.0.1:{port} {socket.gethostname()}")
-        click.echo("Ctrl-C stops the server.")
         try:
+            click.echo(f"Open {server.address(page)}")
+            click.echo("From another machine, first forward the port there:")
+            click.echo(f"  ssh -N -L {port}:127.0.0.1:{port} {socket.gethostname()}")
+            click.echo("Ctrl-C ends it.")
             server.serve_forever()
         except KeyboardInterrupt:
             click.echo("Stopped.")

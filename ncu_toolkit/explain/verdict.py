@@ -278,11 +278,12 @@ def _hottest(profile: Profile, finding: Finding) -> Line | None:
     of = "the samples" if sampled else "the executed instructions"
     found = _line(profile, row.file, row.line, row.sass, sums[top] / total, of)
     load = _awaited_load(profile, row, finding) if sampled and _is_about_memory(finding) else None
-    if load is None:
-        return found
-    if (load.file, load.line) != (row.file, row.line) or not row.file:
+    shown = row if load is None else load
+    if load is not None and ((load.file, load.line) != (row.file, row.line) or not row.file):
         of = f"{of}, waiting at {found.short}"
-    return _line(profile, load.file, load.line, load.sass, found.share, of)
+    elif row.file:
+        of = f"{of}, whole line"
+    return _line(profile, shown.file, shown.line, shown.sass, found.share, of)
 
 
 def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:

@@ -312,7 +312,7 @@ def test_a_file_cut_at_a_block_is_not_compared_nor_kept(
     for arguments in (("compare", str(reports[0]), str(cut)), ("baseline", "save", "x", str(cut))):
         code, _, err = run(*arguments)
         assert code == EXIT_INPUT
-        assert err.startswith(f"error: '{cut}' is incomplete: it does not say which ncu wrote it")
+        assert err.startswith(f"error: '{cut}' is incomplete: it names no ncu version")
     assert run("baseline", "save", "x", str(cut), "--allow-incomplete")[0] == 0
 
 

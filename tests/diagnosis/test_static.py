@@ -346,7 +346,7 @@ def test_findings_of_one_certainty_have_an_order() -> None:
 def test_a_library_has_nothing_to_analyse() -> None:
     analysis = analyse_rung(find_rung("cublas"), "sm_90")
     assert analysis.kernels == ()
-    assert "nothing to analyse" in analysis.nothing
+    assert "runs a library" in analysis.nothing
 
 
 def test_bad_requests() -> None:
@@ -441,7 +441,7 @@ class TestCompiled:
 
     def test_no_cubin(self, tmp_path: Path) -> None:
         (tmp_path / "x.cubin").write_text("text")
-        with pytest.raises(InputProblem, match=r"x\.cubin is no cubin"):
+        with pytest.raises(InputProblem, match=r"x\.cubin is not a cubin"):
             analyse_cubin(tmp_path / "x.cubin")
         with pytest.raises(UsageProblem, match="there is no file"):
             analyse_cubin(tmp_path / "y.cubin")

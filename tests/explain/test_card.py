@@ -106,7 +106,7 @@ def test_the_hottest_line_stands_with_its_text() -> None:
     line = value.where[0]
     assert line.place.startswith("vectorized.cu:")
     assert line.text in render_fixture.SOURCE
-    assert line.of == "the samples"
+    assert line.of == "the samples, whole line"
     assert 0 < line.share <= 1
     for text in every_writer(value):
         assert line.place.split(":")[0] in text

@@ -201,7 +201,7 @@ def test_a_report_that_was_cut_off_keeps_its_whole_launches(ncu: Ncu, folder: Pa
         "profile-2.ncu-rep",
     ]
     assert ncu.ran == ["naive", "coalesced", "coalesced"], "only what was lost is done again"
-    assert any("was cut off; its 1 whole launches are kept" in line for line in reporter.lines)
+    assert any("was cut off. Its 1 whole launches are kept" in line for line in reporter.lines)
     assert (folder / f"profile.ncu-rep{ladder_run.CUT}").is_file()
     made.save()
     assert len(store.load_run(folder, live=True).profiles) == 2

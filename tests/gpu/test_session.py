@@ -270,7 +270,7 @@ def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(
     assert [item.rung for item in made.run.timings] == ["naive"]
     assert made.context_lost
     assert "illegal memory access" in case_in(made, "coalesced", "5").message
-    assert any("broke the GPU's context" in line for line in reporter.lines)
+    assert any("broke this process's CUDA context" in line for line in reporter.lines)
 
 
 def test_other_errors_are_not_taken_for_the_gpus(cupy: FakeCupy, tmp_path: Path) -> None:

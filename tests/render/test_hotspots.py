@@ -97,7 +97,7 @@ def test_where_registers_peak_in_a_recording() -> None:
     live = spots.data["live"]
     assert len(live) == len(profile.instructions)
     assert max(live) <= profile.launch.registers
-    assert f"{max(live)} of {profile.launch.registers}" in spots.hints[0]
+    assert f"{max(live)} of the {profile.launch.registers}" in spots.hints[0]
     assert "255" in spots.hints[0]
     at = [column.label for column in spots.hottest.columns].index("Live")
     assert all(0 < float(cells[at].value) <= max(live) for cells in spots.hottest.rows)  # type: ignore[arg-type]

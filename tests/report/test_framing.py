@@ -153,7 +153,7 @@ def test_no_more_is_read_than_is_accepted(
     path.write_bytes(lzma.compress(data, preset=0) if packed else data)
     assert framing.read_bytes(path) == data
     monkeypatch.setenv(files.LIMIT_VARIABLE, str(1 << 20))
-    with pytest.raises(InputProblem, match="holds more than 1048576 bytes") as refused:
+    with pytest.raises(InputProblem, match="has more than 1048576 bytes") as refused:
         framing.read_bytes(path)
     assert files.LIMIT_VARIABLE in refused.value.remedy
     monkeypatch.setenv(files.LIMIT_VARIABLE, "1G")

@@ -518,7 +518,7 @@ def test_sums_are_read_from_files_alone(small: Path, tmp_path: Path, name: str) 
     assert f"{name}' is not a regular file" in checksums.verify(tmp_path / "r.ncu-rep").problem
     (tmp_path / name).unlink()
     (tmp_path / "r.ncu-rep.sha256").write_bytes(bytes(2 << 20))
-    assert "holds more than 1048576 bytes" in checksums.verify(tmp_path / "r.ncu-rep").problem
+    assert "has more than 1048576 bytes" in checksums.verify(tmp_path / "r.ncu-rep").problem
 
 
 def test_a_sum_beside_a_name_that_is_no_text(small: Path, tmp_path: Path) -> None:

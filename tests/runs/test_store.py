@@ -423,7 +423,7 @@ def test_gzip_is_unpacked_no_further_than_is_accepted(
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(4 << 20)))
     assert files.read_gzip(tmp_path / "a.gz") == bytes(4 << 20)
     monkeypatch.setenv(files.LIMIT_VARIABLE, str(1 << 20))
-    with pytest.raises(InputProblem, match="holds more than 1048576 bytes"):
+    with pytest.raises(InputProblem, match="has more than 1048576 bytes"):
         files.read_gzip(tmp_path / "a.gz")
     os.mkfifo(tmp_path / "fifo.gz")
     with pytest.raises(InputProblem, match="not a regular file"):

@@ -99,7 +99,7 @@ class Words:
     look_for = "Fewer LDS and STS for the same arithmetic, {falls}."
     ratio_meaning = "At 1 or more, arithmetic waits for operands."
     width_meaning = "Bytes a thread loads by one instruction; 16 at most."
-    code = "In the {place} loading from shared memory takes {shared} cycles per warp, the arithmetic {arithmetic}."
+    code = "In the {place}, loads from shared memory take {shared} cycles per warp and the arithmetic takes {arithmetic}."
     code_advice = (
         "Compute a larger tile of results per thread in registers, and load 16 bytes at a time."
     )
