@@ -133,13 +133,13 @@ def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) 
     assert sum(len(table.rows) for table in tables) == len(whole.outcomes)
     cases, ranked = (
         sum(int(found[1]) for t in tables if (found := re.search(words, t.note)))
-        for words in (r"Judged are (\d+)", r"(\d+) of them for")
+        for words in (r"^(\d+) of \d+ steps are scored", r"(\d+) of them are scored by rank")
     )
     assert (cases, ranked) == (whole.ours.cases, whole.ours.ranked)
     hits = [
         found
         for table in tables
-        if (found := re.search(r"the verdict for (\d+) of (\d+)", table.note))
+        if (found := re.search(r"ranks first in (\d+) of (\d+) cases", table.note))
     ]
     assert sum(int(found[1]) for found in hits) == whole.ours.first
     assert sum(int(found[2]) for found in hits) == whole.ours.ranked
