@@ -274,7 +274,7 @@ def test_a_doubled_figure_is_named_and_the_verdict_stands(small: Path, tmp_path:
     for finding in new.findings:
         used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
         if used & {"dram_read_bytes", "dram_write_bytes"}:
-            assert "contradicts itself: dram__bytes" in finding.summary
+            assert "is contradictory: dram__bytes" in finding.summary
             assert finding.confidence != "high"
             lowered = True
         elif finding.bottleneck in kept:
@@ -456,7 +456,7 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
     data[at] ^= 1
     path.write_bytes(data)
     with pytest.raises(
-        InputProblem, match=r"its SHA-256 differs from the one in r\.ncu-rep\.sha256"
+        InputProblem, match=r"its SHA-256 is not the one in r\.ncu-rep\.sha256"
     ):
         reader.load_report(path)
     assert "SHA-256" in reader.load_report(path, allow_partial=True).damage
