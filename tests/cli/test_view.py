@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +171,8 @@ def test_serving_ends_with_ctrl_c_and_leaves_nothing(
     assert said[0].startswith("Open http://127.0.0.1:")
     port = said[0].split(":")[2].split("/")[0]
     assert f"ssh -N -L {port}:127.0.0.1:{port} " in said[2]
+    with urllib.request.urlopen(said[0].removeprefix("Open ").strip()) as page:
+        assert page.status == 200  # it serves: nothing is half printed any more
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (EXIT_OK, "Stopped.\n", "")
