@@ -455,9 +455,7 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
     at = data.index(b"One thread com")  # source text: nothing in the file itself protects it
     data[at] ^= 1
     path.write_bytes(data)
-    with pytest.raises(
-        InputProblem, match=r"its SHA-256 is not the one in r\.ncu-rep\.sha256"
-    ):
+    with pytest.raises(InputProblem, match=r"its SHA-256 is not the one in r\.ncu-rep\.sha256"):
         reader.load_report(path)
     assert "SHA-256" in reader.load_report(path, allow_partial=True).damage
     side.write_text("not a sum\n")
