@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -185,9 +186,16 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Wait until a JavaScript expression is true."""
+        """Wait until a JavaScript expression is true, on this page or the one it leads to."""
         deadline = time.monotonic() + self.timeout
-        while not self.evaluate(f"Boolean({expression})"):
+        while True:
+            try:
+                if self.evaluate(f"Boolean({expression})"):
+                    return
+            except RuntimeError as problem:
+                # the page was left while it was asked
+                if not re.search(r"navigated|context", str(problem)):
+                    raise
             if time.monotonic() > deadline:
                 raise TimeoutError(f"never true: {expression}")
             time.sleep(0.02)

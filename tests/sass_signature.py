@@ -13,8 +13,8 @@ from ncu_toolkit.sass.disassembly import Function
 def check_signature(
     expected: SassExpectation, functions: Sequence[Function], registers: Mapping[str, int]
 ) -> list[str]:
-    """What of a rung's static signature does not hold, in words that say what was found; empty
-    where all holds.
+    """Where a rung's code differs from its static signature, a sentence each with what was found;
+    empty where nothing differs.
 
     Args:
         expected: the header's [expect.sass].

@@ -88,14 +88,12 @@ class ExternalPair:
     """A pair of programs that are built and run by themselves.
 
     `build` and `run` give the commands of a variant, as lists of words. In each word `{src}` is
-    the folder of the source, `{out}` the folder for what is built (also the working directory),
-    `{nvcc}` the compiler and `{arch}` the GPU's (`sm_90`). `source` names what fetch.py fetches
-    (`fetch.folder(source)`); empty for files beside the pair's own file. `agree` takes what the two
-    programs printed and says why they disagree, empty where they agree."""
+    the folder of the pair, `{out}` the folder for what is built (also the working directory),
+    `{nvcc}` the compiler, `{arch}` the GPU's (`sm_90`) and `{cutlass}` the package that holds
+    CUTLASS. `agree` takes what the two programs printed and says why they disagree, empty where they agree."""
 
     name: str
     work: str
-    source: str
     build: Mapping[str, tuple[tuple[str, ...], ...]]
     run: Mapping[str, tuple[str, ...]]
     profile: Launch | Mapping[str, Launch]

@@ -1,7 +1,7 @@
 """Pairs that are one .cu file each, with both sides behind `-DVARIANT=0|1`.
 
-The first lines of a file say what there is to know of it: what it computes, `// tolerance: T`, and
-`// before: FLAGS` or `// after: FLAGS` where the sides are compiled differently. Its kernel is
+A file opens with comments: what it computes, `// tolerance: T`, and `// before: FLAGS` or
+`// after: FLAGS` where the sides are compiled differently. Its kernel is
 named as the file; see pairs/cuda/field.cuh for what a program prints.
 """
 
@@ -38,7 +38,6 @@ def _pair(path: Path, flags: Sequence[str], kernel: str) -> ExternalPair:
     return ExternalPair(
         name=f"{path.parent.name}_{path.stem}",
         work=head["work"],
-        source="",
         build=build,
         run={variant: (f"{{out}}/{variant}",) for variant in VARIANTS},
         profile=Launch(f"^{kernel or path.stem}$", THIRD),

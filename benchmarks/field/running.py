@@ -6,7 +6,6 @@ import atexit
 import csv
 import fcntl
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -24,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -239,15 +239,23 @@ def _arch() -> str:
     return f"sm_{major}{minor}"
 
 
+def _cutlass() -> str:
+    package = find_spec("cutlass_library")
+    if package is None or not package.submodule_search_locations:
+        raise EnvironmentProblem(
+            "the CUTLASS pairs need headers that are not installed", "pip install nvidia-cutlass"
+        )
+    return str(package.submodule_search_locations[0])
+
+
 def _words(pair: ExternalPair, words: Sequence[str], out: Path) -> list[str]:
     folder = FOLDER / "pairs" / pair.language
-    if pair.source:
-        folder = importlib.import_module("benchmarks.field.fetch").folder(pair.source)
     known = {
         "{src}": lambda: str(folder),
         "{out}": lambda: str(out),
         "{nvcc}": lambda: shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc",
         "{arch}": _arch,
+        "{cutlass}": _cutlass,
     }
     return [re.sub("|".join(known), lambda found: known[found.group()](), word) for word in words]
 
@@ -438,7 +446,7 @@ def digest(name: str) -> str:
     if language(name) in EXTERNAL:
         pair = find(name)
         assert isinstance(pair, ExternalPair)
-        commands = repr((pair.source, pair.build, pair.run, pair.profile, pair.environment))
+        commands = repr((pair.build, pair.run, pair.profile, pair.environment))
         own = {path for path in folder.rglob("*.cu") if f"/{path.name}" in commands}
         files = sorted(own.union(folder.rglob("*.cuh")))
     text = commands.encode() + b"".join(path.read_bytes() for path in files)

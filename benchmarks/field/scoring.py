@@ -127,14 +127,7 @@ def ours(pair: Recorded) -> Said:
 
 def _ncu(pair: Recorded) -> Said:
     profile = pair.sides["before"].profile
-    messages = sorted(
-        (
-            rule
-            for rule in (profile.rules if profile is not None else ())
-            if rule.speedup is not None and rule.scope.lower() == "global"
-        ),
-        key=lambda rule: -(rule.speedup or 0.0),
-    )
+    messages = calibrate.ncu_estimates(profile) if profile is not None else []
     saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
     return [frozenset(calibrate.ncu_means(message)) for message in messages], saved, None
 

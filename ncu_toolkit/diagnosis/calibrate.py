@@ -415,16 +415,21 @@ def ncu_means(message: RuleMessage) -> tuple[str, ...]:
     return tuple(meant[max(meant, key=len)]) if meant else ()
 
 
+def ncu_estimates(profile: Profile) -> list[RuleMessage]:
+    """Messages of Nsight Compute's rules that estimate a saving of the whole launch, the largest
+    first; `speedup` is a percentage of its time."""
+    return sorted(
+        (m for m in profile.rules if m.speedup is not None and m.scope.lower() == "global"),
+        key=lambda m: -(m.speedup or 0.0),
+    )
+
+
 def ncu_guess(pair: Pair) -> Guess | None:
-    """Nsight Compute's: its messages with a GLOBAL estimate, highest first; its estimate is a
-    percentage of time saved."""
+    """Nsight Compute's, from its estimates for the slow kernel's longest launch."""
     longest = max(pair.profiles, key=lambda profile: profile.duration_us or 0.0)
     if not longest.rules:
         return None
-    ranked = sorted(
-        (m for m in longest.rules if m.speedup is not None and m.scope.lower() == "global"),
-        key=lambda m: -(m.speedup or 0.0),
-    )
+    ranked = ncu_estimates(longest)
     named = [ncu_means(message) for message in ranked]
     words = tuple(
         f"{message.rule}: {message.title}" if message.title else message.rule for message in ranked

@@ -8,7 +8,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.diagnosis.calibrate import Calibration, Outcome, calibrate, pairs
+from ncu_toolkit.diagnosis.calibrate import Calibration, Outcome, calibrate, ncu_estimates, pairs
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render import charts
 from ncu_toolkit.render.book import Book, Entry
@@ -180,10 +180,10 @@ def _judged(found: Calibration) -> str:
 
 
 def _ncu_top(profile: Profile) -> Cell:
-    estimates = [rule for rule in profile.rules if rule.speedup and rule.scope.lower() == "global"]
-    if not estimates:
+    estimates = ncu_estimates(profile)
+    if not estimates or not estimates[0].speedup:
         return missing("this profile lacks the metrics for Nsight Compute's own estimates")
-    top = max(estimates, key=lambda rule: rule.speedup or 0.0)
+    top = estimates[0]
     return Cell(
         f"{visible(top.title or top.rule, 60)} {units.percent((top.speedup or 0.0) / 100)}",
         (top.speedup or 0.0) / 100,

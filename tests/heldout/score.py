@@ -214,11 +214,7 @@ def their_cases(
 
 
 def _estimates(launch: LaunchResult) -> list[RuleMessage]:
-    rules = launch.profile.rules if launch.profile is not None else ()
-    return sorted(
-        (rule for rule in rules if rule.speedup is not None and rule.scope.lower() == "global"),
-        key=lambda rule: -(rule.speedup or 0.0),
-    )
+    return calibrate.ncu_estimates(launch.profile) if launch.profile is not None else []
 
 
 def _case(

@@ -63,7 +63,7 @@ def test_results_agree_within_rounding_only() -> None:
 
 def program(name: str, *after: str) -> field.ExternalPair:
     run = {"before": ("echo", "1"), "after": after}
-    return field.ExternalPair(name, "work", "", {"before": (), "after": ()}, run, field.Launch("k"))
+    return field.ExternalPair(name, "work", {"before": (), "after": ()}, run, field.Launch("k"))
 
 
 def test_programs_that_print_something_else_do_not_agree() -> None:
