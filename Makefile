@@ -115,5 +115,5 @@ lock: $(STAMP)  ## Rewrite requirements-dev.lock: one version of each package fo
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra docs --extra toolchain --no-emit-index-url --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## Remove the environment, caches and build products; reports/ and what lies in it stay.
-	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,7 @@
-"""Tests neither use what an earlier run left on this machine nor leave anything behind."""
+"""Tests leave nothing outside this checkout.
+
+What they compile and read is cached in .cache/, by content: workers share it, and so do runs.
+`make clean` deletes it."""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import tempfile
 
 import pytest
+import recorded
 
 from ncu_toolkit.core import cache
 from ncu_toolkit.runs import history
@@ -15,16 +19,16 @@ _BEFORE = pytest.StashKey[str | None]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One cache folder for a whole run: what one worker compiles, the others use."""
     if not hasattr(config, "workerinput"):
         config.stash[_BEFORE] = os.environ.get(cache.CACHE_VARIABLE)
-        os.environ[cache.CACHE_VARIABLE] = tempfile.mkdtemp(prefix="ncu-toolkit-tests-")
-        os.environ[history.VARIABLE] = f"{os.environ[cache.CACHE_VARIABLE]}/history"
+        os.environ[cache.CACHE_VARIABLE] = str(recorded.CACHE)
+        os.environ[history.VARIABLE] = tempfile.mkdtemp(prefix="ncu-toolkit-tests-")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _BEFORE not in config.stash:
         return
-    shutil.rmtree(os.environ.pop(cache.CACHE_VARIABLE), ignore_errors=True)
+    del os.environ[cache.CACHE_VARIABLE]
+    shutil.rmtree(os.environ.pop(history.VARIABLE), ignore_errors=True)
     if (before := config.stash[_BEFORE]) is not None:
         os.environ[cache.CACHE_VARIABLE] = before

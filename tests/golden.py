@@ -44,7 +44,11 @@ def sets() -> dict[str, list[Path]]:
     """What each golden file holds: run folders and reports by the file's name."""
     found = {
         "recordings": [*recorded.FOLDERS, *sorted((HELDOUT / "ladders").iterdir())],
-        "heldout": sorted(HELDOUT.glob("*/*.ncu-rep.xz")),
+        **{
+            f"heldout-{folder.name}": sorted(folder.glob("*.ncu-rep.xz"))
+            for folder in sorted(HELDOUT.iterdir())
+            if folder.is_dir()
+        },
         "origins": sorted(ORIGINS.glob("*.ncu-rep.xz")),
         "corpus": sorted([*SHARED.glob("corpus/*.ncu-rep"), *SHARED.glob("refused/*.ncu-rep")]),
     }

@@ -1,8 +1,8 @@
-"""The shipped recordings as runs, for tests. Parsing them takes many seconds, so the result is kept
-between tests, workers and runs of pytest.
+"""The shipped recordings as runs, with their verdicts, and reports with theirs, for tests. Reading
+them takes minutes, so workers and runs of pytest share the results.
 
-The copy is used only while the recording and every module that takes part in reading it are byte
-for byte what they were."""
+A result is used only while the files that it was read from, and the modules that read them, are
+byte for byte what they were."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import ast
 import fcntl
 import hashlib
 import lzma
-import os
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
 from ncu_toolkit.core import cache
@@ -25,8 +25,9 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.report import framing
 from ncu_toolkit.runs import store
 
+R = TypeVar("R")
 ROOT = Path(__file__).resolve().parent.parent
-CACHE = ROOT / ".cache" / "recorded"
+CACHE = ROOT / ".cache"
 READERS = ("report.reader", "model.run", "model.codec", "runs.store")
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
@@ -65,25 +66,49 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 @lru_cache
-def _digest(folder: Path) -> str:
-    return digest([*folder.iterdir(), *modules(*READERS)])
+def _judges() -> str:
+    """A digest of all code and data that a verdict may depend on. Rules are discovered, not
+    imported, so imports do not tell."""
+    package = ROOT / "ncu_toolkit"
+    above = {"render", "gpu", "cli", "api", "recordings"}
+    return digest(
+        path
+        for kind in ("py", "json")
+        for path in package.rglob(f"*.{kind}")
+        if above.isdisjoint(path.relative_to(package).parts)
+    )
+
+
+@lru_cache
+def _readers() -> str:
+    return digest(modules(*READERS))
+
+
+def shared(name: str, read_from: Iterable[Path], code: str, make: Callable[[], R]) -> R:
+    """What `make` returns, pickled in the cache under a name. One worker makes it, the others wait
+    for its copy; a copy of other files or of other code is deleted."""
+    key = digest(read_from) + code
+    kept = CACHE / "recorded" / f"{name}-{key}.pickle"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with (kept.parent / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.is_file():
+            for old in kept.parent.glob(f"{name}-{'?' * len(key)}.pickle"):
+                old.unlink()
+            cache.replace_file(kept, pickle.dumps(make()))
+    found: R = pickle.loads(kept.read_bytes())
+    return found
 
 
 @lru_cache
 def run_of(folder: Path) -> Run:
     """A recording's run."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    kept = CACHE / f"{folder.name}-{_digest(folder)}.pickle"
-    with (CACHE / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker parses, the others wait for its copy
-        if not kept.is_file():
-            for old in CACHE.glob(f"{folder.name}-*.pickle"):
-                old.unlink()
-            temporary = kept.with_suffix(".making")
-            temporary.write_bytes(pickle.dumps(store.load_run(folder, live=False)))
-            os.replace(temporary, kept)
-    run = pickle.loads(kept.read_bytes())
-    assert isinstance(run, Run)
+    run = shared(
+        f"run-{folder.name}",
+        folder.iterdir(),
+        _readers(),
+        lambda: store.load_run(folder, live=False),
+    )
     _OWNER.update(dict.fromkeys(map(id, run.profiles), folder))
     return run
 
@@ -102,16 +127,12 @@ def diagnosed(profile: Profile) -> Diagnosis:
 @lru_cache
 def _verdicts(folder: Path) -> dict[int, Diagnosis]:
     profiles = run_of(folder).profiles
-    shared = os.environ.get(cache.CACHE_VARIABLE)
-    if not shared:
-        return {id(profile): diagnose(profile) for profile in profiles}
-    kept = Path(shared) / "verdicts" / folder.parent.name / f"{folder.name}.pickle"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.is_file():
-            cache.replace_file(kept, pickle.dumps([diagnose(profile) for profile in profiles]))
-    found: list[Diagnosis] = pickle.loads(kept.read_bytes())
+    found = shared(
+        f"verdicts-{folder.name}",
+        folder.iterdir(),
+        _judges(),
+        lambda: list(map(diagnose, profiles)),
+    )
     return {id(profile): each for profile, each in zip(profiles, found, strict=True)}
 
 
@@ -119,27 +140,24 @@ def _verdicts(folder: Path) -> dict[int, Diagnosis]:
 def launches(report: Path) -> tuple[LaunchResult, ...]:
     """A report's launches with their verdicts; of each profile what Nsight Compute's own rules say.
 
-    Several tests ask about the same reports: workers of one run of pytest share the answer.
-
     Raises:
         ToolkitError: the report cannot be read, or differs from its checksum.
     """
-    run = os.environ.get(cache.CACHE_VARIABLE)
-    kept = Path(run or "") / "launches" / report.parent.name / f"{report.name}.pickle"
-    if run and kept.is_file():
-        found: tuple[LaunchResult, ...] = pickle.loads(kept.read_bytes())
-        return found
-    analysis = analyze([report], Options(allow_partial=True, profiles=True), jobs=1)
-    for file in analysis.files:
-        if file.error is not None:
-            raise file.error
-    found = tuple(
-        replace(each, profile=each.profile and replace(each.profile, instructions=(), sources={}))
-        for each in analysis.launches
-    )
-    if run:
-        cache.replace_file(kept, pickle.dumps(found))
-    return found
+
+    def read() -> tuple[LaunchResult, ...]:
+        analysis = analyze([report], Options(allow_partial=True, profiles=True), jobs=1)
+        for file in analysis.files:
+            if file.error is not None:
+                raise file.error
+        return tuple(
+            replace(
+                each, profile=each.profile and replace(each.profile, instructions=(), sources={})
+            )
+            for each in analysis.launches
+        )
+
+    beside = [path for path in report.parent.glob(f"{report.name}*") if path.is_file()]
+    return shared(f"launches-{report.parent.name}-{report.name}", beside, _judges(), read)
 
 
 @lru_cache

@@ -11,10 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
 from ncu_toolkit import __version__
-from ncu_toolkit.cli import _complete, _log
+from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
 from ncu_toolkit.core.errors import (
     EXIT_BUG,
@@ -28,6 +27,7 @@ from ncu_toolkit.core.errors import (
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
+    from click.shell_completion import CompletionItem
 
 #: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
 COMMANDS: Final = {
@@ -70,6 +70,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        from ncu_toolkit.cli import _complete
+
         module = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
@@ -85,6 +87,8 @@ class Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
         return [
             CompletionItem(name, help=text)
             for name, text in COMMANDS.items()

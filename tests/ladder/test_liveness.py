@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -160,24 +159,28 @@ def have(*tools: str) -> bool:
         return False
 
 
-def oracle(cubin: Path) -> dict[str, dict[int, int]]:
-    """nvdisasm's count of live general registers by function and address."""
-    command = [
-        str(toolchain.find_tool("nvdisasm").path),
-        "-c",
-        "--life-range-mode",
-        "count",
-        str(cubin),
-    ]
+_COUNTED = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/.*// \|\s*(\d*)\s*\|")
+_SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)')
+
+
+def code_and_oracle(rung: Rung) -> list[tuple[Function, dict[int, int]]]:
+    """A rung's functions, and nvdisasm's count of live general registers by address.
+
+    Both come from one listing, since nvdisasm takes half a second to start."""
+    problem = problem_for(rung.family)
+    cubin = nvcc.compile_rung(rung, "sm_90", None, problem.macros(problem.dtype(None)))
+    nvdisasm = str(toolchain.find_tool("nvdisasm").path)
+    command = [nvdisasm, "-c", "--life-range-mode", "count", str(cubin.path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: dict[str, dict[int, int]] = {}
+    counts: dict[str, dict[int, int]] = {}
     name = ""
     for row in text.splitlines():
-        if section := re.match(r'^\s*\.section\s+"?\.text\.([^",]+)', row):
+        if section := _SECTION.match(row):
             name = section[1]
-        elif counted := re.match(r"^\s+/\*([0-9a-f]{4,})\*/.*// \|\s*(\d*)\s*\|", row):
-            found.setdefault(name, {})[int(counted[1], 16)] = int(counted[2] or 0)
-    return found
+        elif counted := _COUNTED.match(row):
+            counts.setdefault(name, {})[int(counted[1], 16)] = int(counted[2] or 0)
+    listing = re.sub(r"// .*", "", text)
+    return [(each, counts[each.name]) for each in disassembly.parse_disassembly(listing)]
 
 
 RUNGS = [rung for family in load_families().values() for rung in family.rungs if not rung.library]
@@ -210,10 +213,3 @@ def test_agrees_with_nvdisasm_on_every_rung() -> None:
     assert equal >= EQUAL * total, equal / total
     assert len(peaks) <= 1, peaks
     assert all(abs(a - b) <= 1 for _, a, b in peaks), peaks
-
-
-def code_and_oracle(rung: Rung) -> list[tuple[Function, dict[int, int]]]:
-    problem = problem_for(rung.family)
-    cubin = nvcc.compile_rung(rung, "sm_90", None, problem.macros(problem.dtype(None)))
-    expected = oracle(cubin.path)
-    return [(function, expected[function.name]) for function in disassembly.disassemble(cubin.path)]

@@ -3,6 +3,8 @@ narrow screens, printing, hostile text inert."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -405,8 +407,14 @@ WORDS = """(() => {
 MEASURES = """(() => {
   const page = document.querySelector('.leaf:not([data-off])') || document.querySelector('main');
   const low = q => { const e = page.querySelector(q); return e ? e.getBoundingClientRect().bottom + scrollY : 0; };
-  const wide = [...page.querySelectorAll('*:not(.list *, .plot *, svg *, pre *)')].filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1
-    && !e.closest('.list, .plot, .scroll, .quiet, .nc-where, svg, pre') && e.checkVisibility());
+  const wide = [], walk = parent => {
+    for (const e of parent.children) {
+      if (e.matches('.list, .plot, .scroll, .quiet, .nc-where, svg, pre') || !e.checkVisibility()) continue;
+      if (e.clientWidth && e.scrollWidth > e.clientWidth + 1) wide.push(e);
+      walk(e);
+    }
+  };
+  walk(page);
   return {
     height: document.documentElement.scrollHeight, width: document.documentElement.scrollWidth,
     title: low('.nc-title'), gain: low('.nc-gain'), where: low('.nc-where'), advice: low('.nc-do li, .nc-do'),
@@ -417,12 +425,23 @@ MEASURES = """(() => {
 })()"""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recorded_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of every recording, and of one launch as `analyze --standalone` writes it."""
+    """The pages of every recording, and of one launch as `analyze --standalone` writes it. One
+    worker writes them for all."""
     require_chromium()
-    folder = tmp_path_factory.mktemp("recorded")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "recorded-pages"
+    with (folder.parent / "recorded-pages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "index.html").is_file():
+            _write_recorded_pages(folder)
+    return folder
+
+
+def _write_recorded_pages(folder: Path) -> None:
     report = folder / "one.ncu-rep"
+    folder.mkdir(exist_ok=True)
     report.write_bytes(recorded.first_launches(1))
     write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
     runs = [(source.name, recorded.run_of(source)) for source in recorded.FOLDERS]
@@ -430,18 +449,22 @@ def recorded_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for (name, run), book in zip(runs, books, strict=True):
         write_run(run, folder / name, book=book)
     write_index(folder, runs, books=books)
-    return folder
 
 
-def test_every_page_answers_on_its_first_screen(browser: Browser, recorded_pages: Path) -> None:
+@pytest.mark.parametrize("name", ["alone.html", *(folder.name for folder in recorded.FOLDERS)])
+def test_every_page_answers_on_its_first_screen(
+    browser: Browser, recorded_pages: Path, name: str
+) -> None:
     """Verdict, gain, hottest line and first advice are in view, and no other figure is. Folded, a
     page is a screen or three; nothing is clipped, and all text has contrast AA."""
-    pages = sorted(p for p in recorded_pages.glob("*/*.html") if p.name != "index.html")
-    assert len(pages) == sum(len(recorded.run_of(each).profiles) for each in recorded.FOLDERS)
-    for at, path in enumerate([*pages, recorded_pages / "alone.html"]):
+    alone = name == "alone.html"
+    pages = sorted(p for p in (recorded_pages / name).glob("*.html") if p.name != "index.html")
+    if not alone:
+        folder = next(each for each in recorded.FOLDERS if each.name == name)
+        assert len(pages) == len(recorded.run_of(folder).profiles)
+    for at, path in enumerate([recorded_pages / name] if alone else pages):
         browser.open(path, width=1440, height=900, scheme=("light", "dark")[at % 2])
         browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-        alone = path.name == "alone.html"
         for width, height in ((1440, 900), (375, 667)):
             browser.resize(width, height)
             found = browser.evaluate(MEASURES)
