@@ -29,7 +29,7 @@ FIELD ?= field
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost field field-score test-gpu sanitize docs site clean
+.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench-toolkit: $(STAMP)  ## Launches per second and memory a launch for reports 
 
 bench-cost: $(GPU_STAMP)  ## Measure passes, time and report size of our set beside ncu's own, and reading beside ncu --import; needs a GPU and ncu.
 	$(RUN) benchmarks/cost.py --output docs/data/cost.json --budget $(BUDGET)
+
+bench-loop: $(GPU_STAMP)  ## Measure what compare calls a regression (200 planted slowdowns, 200 of the same kernel) and the rounds of watch; needs a GPU and ncu.
+	$(RUN) benchmarks/loop.py --output docs/data/loop.json
 
 field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmark into FIELD; what is there already is kept.
 	$(RUN) -m benchmarks.field record --out $(FIELD) --jobs $(JOBS)

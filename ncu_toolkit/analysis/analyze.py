@@ -48,6 +48,9 @@ class Options:
     """Keep every registry metric's value."""
     profiles: bool = False
     """Keep whole profiles, for pages."""
+    packed: bool = False
+    """Of profiles keep the instructions and the source pickled (`LaunchResult.tables`): they are
+    nine tenths of the memory, and a comparison shows those of two launches."""
     needs: tuple[Needs, ...] = ()
 
 
@@ -76,6 +79,8 @@ class LaunchResult:
     needed_flops: float | None = None
     unread: tuple[str, ...] = ()
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
+    tables: bytes = b""
+    """What the profile lacks with `Options.packed`; `with_tables` puts it back."""
 
     @property
     def complete(self) -> bool:
@@ -407,6 +412,32 @@ def read_packed(
 ) -> Packed:
     """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever
     wants them."""
+    before = _stamp(path)
+    found, error = None, None
+    try:
+        found = _read_packed(path, options, jobs, timeout)
+    except ToolkitError as refused:
+        error = refused
+    if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
+        raise InputProblem(
+            f"'{path}' changed while it was read", "Run it again once the file is written"
+        )
+    if error is not None:
+        raise error
+    assert found is not None
+    return found
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """What changes with a file; None where there is none."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return None
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:
     from ncu_toolkit.report import framing, messages, reader
 
     data = framing.read_bytes(Path(path))
@@ -421,10 +452,7 @@ def read_packed(
             wanted=_wanted(options),
             allow_partial=options.allow_partial,
         )
-        return Packed(
-            _file(path, report),
-            (pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL),),
-        )
+        return Packed(_file(path, report), (_pickled(launches),))
     codes = messages.codes(data, frame)
     if len(spans) == 1:
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
@@ -487,7 +515,12 @@ def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tup
         _judge_into(launches, path, options),
         wanted=_wanted(options),
     )
-    return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL), seen
+    return _pickled(launches), seen
+
+
+def _pickled(launches: Sequence[LaunchResult]) -> bytes:
+    with workers.without_collector():
+        return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL)
 
 
 def _judge_into(
@@ -545,6 +578,10 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         if options.profiles
         else None
     )
+    tables = b""
+    if whole is not None and options.packed:
+        tables = pickle.dumps((profile.instructions, profile.sources), pickle.HIGHEST_PROTOCOL)
+        whole = replace(whole, instructions=(), sources={})
     return LaunchResult(
         file=path,
         key=origin.key,
@@ -566,4 +603,12 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         needed_bytes=context.compulsory_bytes if context else None,
         needed_flops=context.flops if context else None,
         unread=unread(profile),
+        tables=tables,
     )
+
+
+def with_tables(profile: Profile, tables: bytes) -> Profile:
+    """The whole profile of a launch whose tables were kept pickled (`Options.packed`)."""
+    with workers.without_collector():
+        instructions, sources = pickle.loads(tables)
+    return replace(profile, instructions=instructions, sources=sources)

@@ -12,13 +12,14 @@ import math
 import random
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import Analysis, Group
+from ncu_toolkit.analysis.analyze import Analysis, Group, with_tables
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.ladder import expressions
@@ -39,6 +40,10 @@ SIGNIFICANT: Final = 0.01
 #: sample, as many as resolve a p of 0.01 to about a third of it.
 _COUNTED: Final = 80
 _SAMPLED: Final = 1000
+#: What compilers put at the end of a kernel's name: a number, a hash, Triton's marks (0d1d2).
+_GENERATED: Final = re.compile(r"(?:[_.](?:\d+|(?=[a-f]*\d)[0-9a-f]{8,}|0(?:[cde]+\d*)+))+$")
+#: Kernels that an error names.
+_NAMES_SHOWN: Final = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class Side:
     status: str = "complete"
     card: Card | None = None
     """Of the launch of median duration."""
+    tables: tuple[bytes, ...] = ()
+    """What each profile lacks where they were read with `Options.packed`."""
+    place: tuple[int, ...] = ()
+    """Of the first launch in its report."""
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
@@ -63,15 +72,24 @@ class Side:
 
     @cached_property
     def representative(self) -> Profile | None:
-        """The profile of median duration."""
-        ordered = sorted(self.profiles, key=lambda profile: profile.duration_us or 0.0)
-        return ordered[(len(ordered) - 1) // 2] if ordered else None
+        """The whole profile of median duration."""
+        ordered = sorted(
+            range(len(self.profiles)), key=lambda at: self.profiles[at].duration_us or 0.0
+        )
+        return self._whole(ordered[(len(ordered) - 1) // 2]) if ordered else None
+
+    def _whole(self, at: int) -> Profile:
+        profile = self.profiles[at]
+        return with_tables(profile, self.tables[at]) if self.tables else profile
 
     def values(self, figure: str) -> tuple[float, ...]:
         """A figure's value in each repeat that has it."""
         if figure in (TIME, "duration"):
             return self.times_us
-        found = (figures.value(profile, figure) for profile in self.profiles)
+        if figure in REGISTRY:
+            found = [profile.value(figure) for profile in self.profiles]
+        else:
+            found = [figures.value(self._whole(at), figure) for at in range(len(self.profiles))]
         return tuple(value for value in found if value is not None and math.isfinite(value))
 
 
@@ -285,6 +303,7 @@ def sides_of(analysis: Analysis) -> Sides:
 def _side(group: Group) -> Side:
     launch = group.median
     profiles = tuple(each.profile for each in group.launches if each.profile is not None)
+    tables = tuple(each.tables for each in group.launches if each.tables)
     durations = (each.duration_us for each in group.launches)
     return Side(
         launch.function,
@@ -295,6 +314,8 @@ def _side(group: Group) -> Side:
         launch.diagnosis.primary.bottleneck,
         launch.status,
         launch.card,
+        tables,
+        min(tuple(map(int, each.key.split("."))) for each in group.launches),
     )
 
 
@@ -312,26 +333,94 @@ def pair_up(
     old: Mapping[tuple[object, ...], Side],
     new: Mapping[tuple[object, ...], Side],
     renamed: bool = False,
+    named: Sequence[tuple[str, str]] = (),
 ) -> tuple[list[Pair], list[str], list[str]]:
-    """Pairs of the same kernel and shape; then of the same name where each side has one left. Also
-    the names that are on one side only. `renamed` pairs two kernels of different names where they
-    are all that the two sides hold."""
-    pairs = [_pair(old[key], new[key]) for key in old if key in new]
-    left_old = [side for key, side in old.items() if key not in new]
-    left_new = [side for key, side in new.items() if key not in old]
-    for name in dict.fromkeys(side.name for side in left_old):
-        mine, theirs = (
-            [side for side in left_old if side.name == name],
-            [side for side in left_new if side.name == name],
+    """Pairs of launches, and the names that are on one side only.
+
+    First what `named` pairs, as (old, new); then the same kernel, grid and block; then the same
+    name, by grid or block, else in the order of the reports where as many are left on both sides;
+    then names that differ in a hash or a number at the end, where there is one of each. `renamed`
+    pairs two kernels of different names where they are all that the two sides hold.
+
+    Raises:
+        InputProblem: a side has no kernel of a name in `named`.
+    """
+    mine, theirs = dict(old), dict(new)
+    pairs: list[Pair] = []
+
+    def join(ones: Sequence[tuple[object, ...]], others: Sequence[tuple[object, ...]]) -> None:
+        for one, other in zip(ones, others, strict=True):
+            pairs.append(_pair(mine.pop(one), theirs.pop(other)))
+
+    for one, other in named:
+        found = [_named(*each) for each in ((one, mine, "old"), (other, theirs, "new"))]
+        join(*_matched(found[0], found[1], mine, theirs))
+    both = [key for key in mine if key in theirs]
+    join(both, both)
+    for label in (str, _stem):
+        others = _by_name(theirs, label)
+        for name, here in _by_name(mine, label).items():
+            there = others.get(name, [])
+            if label is str or len(here) == len(there) == 1:
+                join(*_matched(here, there, mine, theirs))
+    if renamed and not pairs and len(mine) == len(theirs) == 1:
+        join([*mine], [*theirs])
+    left_old, left_new = ([side.name for side in left.values()] for left in (mine, theirs))
+    return pairs, left_old, left_new
+
+
+_Keys = list[tuple[object, ...]]
+
+
+def _by_name(
+    sides: Mapping[tuple[object, ...], Side], label: Callable[[str], str]
+) -> dict[str, _Keys]:
+    found: dict[str, _Keys] = {}
+    for key, side in sides.items():
+        found.setdefault(label(side.name), []).append(key)
+    return found
+
+
+def _named(name: str, sides: Mapping[tuple[object, ...], Side], which: str) -> _Keys:
+    """The keys of a kernel, by its name with or without arguments."""
+    found = [key for key, side in sides.items() if name in (side.name, key[0])]
+    if not found:
+        there = list(dict.fromkeys(visible(side.name, 60) for side in sides.values()))
+        more = f" and {len(there) - _NAMES_SHOWN} more" if len(there) > _NAMES_SHOWN else ""
+        raise InputProblem(
+            f"--pair: there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
+            f"It has {', '.join(there[:_NAMES_SHOWN])}{more}" if there else "It has no kernel left",
         )
-        if len(mine) == len(theirs) == 1:
-            pairs.append(_pair(mine[0], theirs[0]))
-            left_old.remove(mine[0])
-            left_new.remove(theirs[0])
-    if renamed and not pairs and len(left_old) == len(left_new) == 1:
-        pair = _pair(left_old.pop(), left_new.pop())
-        pairs.append(replace(pair, name=f"{pair.old.name} → {pair.new.name}"))
-    return pairs, [side.name for side in left_old], [side.name for side in left_new]
+    return found
+
+
+def _matched(
+    here: _Keys,
+    there: _Keys,
+    old: Mapping[tuple[object, ...], Side],
+    new: Mapping[tuple[object, ...], Side],
+) -> tuple[_Keys, _Keys]:
+    """Launches of a kernel in pairs: of the same grid and block, of one of them where that leaves no
+    doubt, then in the order of the reports where as many are left."""
+    found: tuple[_Keys, _Keys] = ([], [])
+    here, there = list(here), list(there)
+    for part in (slice(1, 3), slice(1, 2), slice(2, 3)):
+        for one in tuple(here):
+            same = [[key for key in keys if key[part] == one[part]] for keys in (here, there)]
+            if one[part] and len(same[0]) == len(same[1]) == 1:
+                for keys, key, taken in zip((here, there), (one, same[1][0]), found, strict=True):
+                    keys.remove(key)
+                    taken.append(key)
+    if len(here) == len(there):
+        found[0].extend(sorted(here, key=lambda key: old[key].place))
+        found[1].extend(sorted(there, key=lambda key: new[key].place))
+    return found
+
+
+def _stem(name: str) -> str:
+    """A name without the hash, the number or the marks of its arguments that a compiler puts at its
+    end, as Triton and XLA do."""
+    return _GENERATED.sub("", name) or name
 
 
 def _pair(old: Side, new: Side) -> Pair:
@@ -343,7 +432,8 @@ def _pair(old: Side, new: Side) -> Pair:
         problem = f"the {which} launch is {side.status}"
     elif not old.times_us or not new.times_us:
         problem = f"the {'old' if not old.times_us else 'new'} launch has no time"
-    return Pair(new.name, old, new, problem, gpus)
+    name = new.name if old.name == new.name else f"{old.name} → {new.name}"
+    return Pair(name, old, new, problem, gpus)
 
 
 @cache
@@ -448,12 +538,17 @@ def compare(
     new: Mapping[tuple[object, ...], Side],
     timings: tuple[Mapping[tuple[object, ...], Side], Mapping[tuple[object, ...], Side]] = ({}, {}),
     gates: Sequence[Gate] = (),
+    named: Sequence[tuple[str, str]] = (),
 ) -> Comparison:
-    """Pair everything and evaluate every gate for each pair that can be compared.
+    """Pair everything, first what `named` pairs (`pair_up`), and evaluate every gate for each pair that can be compared.
 
     Where both sides hold unprofiled timings, gates that name the time use those alone:
-    a time under the profiler is no time."""
-    pairs, only_old, only_new = pair_up(old, new, renamed=not gates)
+    a time under the profiler is no time.
+
+    Raises:
+        InputProblem: as `pair_up`.
+    """
+    pairs, only_old, only_new = pair_up(old, new, renamed=not gates, named=named)
     timed, lost, found = pair_up(*timings)
     failures: list[Failure] = []
     undecided: list[str] = []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Options
+from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
 from ncu_toolkit.cli._common import WIDTH, PathName, Seconds, emit, shown_as
 from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
 from ncu_toolkit.core.units import counted
@@ -25,7 +26,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
 @click.option(
     "--baseline",
     metavar="NAME",
-    help="Compare with this baseline, whatever files have its name; then the only argument is NEW.",
+    help="Compare NEW, then the only argument, with this baseline, even if there is a file of that name.",
 )
 @click.option(
     "--kernel",
@@ -35,11 +36,18 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     help="Only launches whose demangled name matches REGEX.",
 )
 @click.option(
+    "--pair",
+    "named",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
+)
+@click.option(
     "--fail-on",
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Exit with 1 if this is true for a kernel: 'time>5%', 'registers_per_thread>128'. Repeat it.",
+    help="Exit with 1 if this is true of any kernel: 'time>5%', 'registers_per_thread>128'. Repeat it.",
 )
 @click.option(
     "--format",
@@ -47,7 +55,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="html writes a page with both cards side by side; comment is what a pull request shows; sarif puts regressions on source lines.",
+    help="html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions on source lines.",
 )
 @click.option("--comment", is_flag=True, help="The same as --format comment.")
 @click.option(
@@ -66,28 +74,33 @@ def command(
     new: str | None,
     baseline: str | None,
     kernel: str,
+    named: tuple[str, ...],
     gates: tuple[str, ...],
     form: str,
     comment: bool,
     output: Path | None,
     timeout: float,
 ) -> None:
-    """Compare two reports: files, folders of them, folders of runs, or names of baselines.
+    """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline.
 
-    Shows the cards of the kernel whose time moved most, and what changed: time by cause, stalls,
-    bytes, instructions, source. Launches are paired by kernel, grid and block. Repeated launches
-    are compared by their medians, and their spread is taken into account. Exits with 1 when a
-    --fail-on is true, and with 4 when the two cannot be compared: incomplete files or launches, no
-    kernel in common, a missing figure. Reports of different GPUs are compared in shares and ratios
-    only, without --fail-on. Launches whose figures contradict each other are compared, and a line
-    names them.
+    Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
+    changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
+    grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
+    their medians, and a change within their noise does not count.
+
+    Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
+    file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
+    shares and ratios only, and --fail-on then exits with 4. A launch whose figures contradict each
+    other is compared, and a line names it.
 
     \b
     Examples:
       ncu-toolkit compare old.ncu-rep new.ncu-rep
+      ncu-toolkit compare old.ncu-rep new.ncu-rep --pair matmul=matmul_v2
       ncu-toolkit compare --baseline main reports/NEW --fail-on 'time>2%'
       ncu-toolkit compare --baseline main reports/NEW --comment -o comment.md"""
     parsed = [gate.parse_gate(text) for text in gates]
+    chosen = [_names(text) for text in named]
     if comment and form not in ("text", "comment"):
         raise UsageProblem(
             f"--comment and --format {form} exclude each other", "Leave one of them out"
@@ -100,10 +113,8 @@ def command(
     if baseline is not None:
         old, new = str(baselines.find(baseline)), old
     assert new is not None
-    (old_sides, old_timings), (new_sides, new_timings) = (
-        _read(text, kernel, timeout) for text in (old, new)
-    )
-    found = gate.compare(old_sides, new_sides, (old_timings, new_timings), parsed)
+    sides, timings = _read((old, new), kernel, timeout)
+    found = gate.compare(*sides, timings, parsed, chosen)
     write(found, "comment" if comment else form, output)
     if found.failures:
         names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
@@ -113,7 +124,7 @@ def command(
     if not found.pairs:
         raise InputProblem(
             f"'{old}' and '{new}' have no kernel in common",
-            "Kernels are paired by name. Check --kernel",
+            "Kernels are paired by name. Name two with --pair OLD=NEW, or check --kernel",
         )
     if not found.comparable:
         reason = (
@@ -128,6 +139,15 @@ def command(
             f"{what}: {reason}",
             "Compare reports of the same GPU and sections; --kernel leaves launches out",
         )
+
+
+def _names(text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not (old and equals and new):
+        raise UsageProblem(
+            f"--pair '{text}' is not OLD=NEW", "Write it like --pair matmul=matmul_v2"
+        )
+    return old, new
 
 
 def write(found: gate.Comparison, form: str, output: Path | None) -> None:
@@ -154,10 +174,19 @@ def write(found: gate.Comparison, form: str, output: Path | None) -> None:
     emit(shown_as(shown, form), output, WIDTH)
 
 
-def _read(text: str, kernel: str, timeout: float) -> tuple[gate.Sides, gate.Sides]:
-    """Launches and unprofiled timings of one side; raises InputProblem where a file of it cannot be
-    read."""
-    path = baselines.resolve(text)
-    timings = {} if kernel else baselines.timings_of(path)
-    analysis = baselines.read([path], Options(kernel=kernel, profiles=True), timeout=timeout)
-    return gate.sides_of(analysis), timings
+def _read(
+    texts: tuple[str, str], kernel: str, timeout: float
+) -> tuple[tuple[gate.Sides, gate.Sides], tuple[gate.Sides, gate.Sides]]:
+    """Launches of both sides, and their unprofiled timings; raises InputProblem where a file cannot
+    be read. Both are read at once, and a file of both sides once."""
+    paths = [baselines.resolve(text) for text in texts]
+    old, new = ({} if kernel else baselines.timings_of(path) for path in paths)
+    options = Options(kernel=kernel, profiles=True, packed=True)
+    every = baselines.read(paths, options, timeout=timeout)
+    mine, theirs = ({file.absolute() for file in find_reports([path])[0]} for path in paths)
+    return (_sides_in(every, mine), _sides_in(every, theirs)), (old, new)
+
+
+def _sides_in(every: Analysis, wanted: set[Path]) -> gate.Sides:
+    files = tuple(file for file in every.files if Path(file.path).absolute() in wanted)
+    return gate.sides_of(replace(every, files=files))

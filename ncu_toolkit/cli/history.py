@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,11 +18,14 @@ from ncu_toolkit.explain.answer import Answer
 from ncu_toolkit.runs import history
 
 if TYPE_CHECKING:
+    from ncu_toolkit.model import Profile
     from ncu_toolkit.model.run import Run
     from ncu_toolkit.runs.intake import Here
 
 FORMATS = ("text", "markdown", "json", "csv", "html")
 PAGE = "ncu-history.html"
+#: Seconds for adding a round of `watch`: another process may merge the store meanwhile.
+_ADD_SECONDS: Final = 60.0
 
 
 @click.command("history")
@@ -28,7 +33,7 @@ PAGE = "ncu-history.html"
 @click.option(
     "--sql",
     metavar="SELECT",
-    help="Rows of one SELECT over the table launches; it can read and write nothing else.",
+    help="Run one SELECT on the table launches; it can access nothing else.",
 )
 @click.option(
     "--format",
@@ -44,11 +49,13 @@ PAGE = "ncu-history.html"
 def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | None) -> None:
     """Show how times and verdicts of kernels changed from run to run.
 
-    Without KERNEL all kernels: the last time, how it changed, the verdict and since when it holds.
-    With KERNEL, a name or a regular expression, every run of it. profile and bench add their runs;
-    import adds earlier ones: run folders, baselines, reports. The history lies in
-    .ncu-toolkit/history here, or where $NCU_TOOLKIT_HISTORY says. It needs DuckDB: pip install
-    'ncu-toolkit[history]'. Exits with 4 when a file of it is damaged; the rest is still shown.
+    Without KERNEL: a table of all kernels with the last time, its change, the verdict, and the date
+    since which it holds. With KERNEL, a name or a regular expression: every run of that kernel.
+
+    profile, bench and watch add their runs; `history import` adds earlier run folders, baselines and
+    reports. The history is kept in .ncu-toolkit/history of the current folder, or in
+    $NCU_TOOLKIT_HISTORY. It needs DuckDB: pip install 'ncu-toolkit[history]'. Exits with 4 if a file
+    of the history is damaged; the rest is still shown.
 
     \b
     Examples:
@@ -73,7 +80,7 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
     else:
         from ncu_toolkit.runs import trends
 
-        with history.opened(trends.COLUMNS) as found:
+        with history.opened(trends.RUN_COLUMNS if words else trends.COLUMNS) as found:
             _write_kernels(found, words[0] if words else "", form, output)
     _complain(found.broken)
 
@@ -183,8 +190,35 @@ def keep(run: Run, folder: Path, at: Here) -> None:
     from ncu_toolkit.render.html import book_for
     from ncu_toolkit.runs import intake
 
-    try:
+    with _noted():
         history.add(intake.rows_of_run(run, folder, book_for(run).diagnosis, at))
+
+
+def keep_read(folder: Path, profiles: Sequence[Profile], at: Here) -> None:
+    """As `keep`, for a run whose profiles are known and that has no pages. DuckDB runs in a process
+    of its own, so that this one reads the next report as fast (`history.installed`)."""
+    from ncu_toolkit.core import workers
+    from ncu_toolkit.diagnosis.engine import diagnose
+    from ncu_toolkit.runs import intake, store
+
+    with _noted():
+        run = store.load_run(folder, live=True, known=profiles)
+        (added,) = workers.run(
+            "ncu_toolkit.runs.history:add",
+            [(intake.rows_of_run(run, folder, diagnose, at),)],
+            jobs=1,
+            timeout=_ADD_SECONDS,
+            label=lambda _: f"the history in '{history.root()}'",
+            forks=True,
+        )
+        if added.error is not None:
+            raise added.error
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[None]:
+    try:
+        yield
     except ToolkitError as error:
         click.echo(
             f"note: this run is not in the history: {' '.join(str(error).split())}", err=True

@@ -16,15 +16,16 @@ from typing import Any, Final
 import click
 
 from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Options
+from ncu_toolkit.analysis.analyze import Analysis, Options, with_tables
 from ncu_toolkit.cli._common import PathName, Seconds, console, output_option
+from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.gpu import collect, program_run, selection
+from ncu_toolkit.gpu import collect, cuda, program_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
 from ncu_toolkit.model.run import LadderOptions
-from ncu_toolkit.runs import baselines
+from ncu_toolkit.runs import baselines, history, intake, store
 
 #: Milliseconds without a further save that end a burst of saves.
 _DEBOUNCE: Final = 300
@@ -38,13 +39,13 @@ _KEYS: Final = 200
     "-k",
     default="",
     metavar="NAME",
-    help="The kernel under study: a rung by name; with a program a regular expression.  [default: the program's kernel that takes most time]",
+    help="Kernel to watch: a rung by its name; with a program, a regular expression.  [default: the kernel of the program that takes most time]",
 )
 @click.option(
     "--build",
     default="",
     metavar="COMMAND",
-    help="Run this before each round; no shell is involved. The program is profiled only where the build succeeds and changes it.",
+    help="Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it.",
 )
 @click.option(
     "--input",
@@ -52,7 +53,7 @@ _KEYS: Final = 200
     multiple=True,
     type=PathName(),
     metavar="FILE",
-    help="A file that the program reads or loads, such as a library that the build makes: its change is a round too. Repeat it.",
+    help="Another file to watch, such as a library or a data file that the program loads. Repeat it.",
 )
 @click.option(
     "--launch-count",
@@ -60,16 +61,16 @@ _KEYS: Final = 200
     default=1,
     show_default=True,
     metavar="N",
-    help="Of a program: profile N launches of the kernel in each round; several give the time its spread.",
+    help="With a program: profile N launches of the kernel in each round. Several launches show the spread of the time.",
 )
 @click.option(
     "--launch-skip",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Of a program: leave out the first N launches.",
+    help="With a program: skip its first N launches.",
 )
-@click.option("--size", "-s", metavar="SIZE", help="Of a rung: the problem size.")
+@click.option("--size", "-s", metavar="SIZE", help="With a rung: the problem size.")
 @click.option(
     "--timeout",
     type=Seconds(),
@@ -84,12 +85,13 @@ def command(
     kernel: str, build: str, inputs: tuple[Path, ...], launch_count: int, launch_skip: int, size: str | None, timeout: float, reports: Path,
     program: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Profile a kernel, and again after each save of a source file, and show what changed.
+    """Profile a kernel, profile it again after each save of a source file, and show what changed.
 
-    Watches the current folder (for a rung its ladder's) and the files named by --input. Where the
-    program, its inputs and the sources it compiles are as before, nothing is profiled: a comment
-    changes none of them. A build or program that fails shows its last lines, and the next save
-    tries again. `q` or Ctrl-C ends it; every round stays in the folder of reports.
+    Watches the current folder (for a rung, the folder of its ladder) and the files that --input
+    names. A save that changes nothing that runs, such as a comment, is not profiled. When the build
+    or the program fails, its last lines are shown and the next save tries again. Press `q` or Ctrl-C
+    to stop. Each round is kept in the folder of reports and, if DuckDB is installed, in the history
+    (`ncu-toolkit history`).
 
     \b
     Examples:
@@ -104,38 +106,53 @@ def command(
         )  # fmt: skip
     else:
         watched, profile, state = _of_rung(kernel, size, _words(build), inputs, timeout, reports)
+    # what no save can mend ends it now
+    collect.find_ncu()
+    store.discard(store.new_run_folder(reports, "watch"))
+
+    def round_() -> Path:
+        screen.at = intake.here(program_run.gpu_uuid())
+        return profile()
+
     with contextlib.suppress(KeyboardInterrupt), _keyboard() as pressed:
         changes = _saves(watched, pressed)
         next(changes, None)  # from here on no save is missed
         screen.line("each save is a round; q or Ctrl-C ends it")
-        loop(watched, changes, profile, screen, state)
+        loop(watched, changes, round_, screen, state)
     screen.line(f"ended; every round is in {reports}")
 
 
 class Screen:
-    """Shows rounds on a terminal. `kernel` is the function under study once it is known."""
+    """Shows rounds on a terminal, and adds them to the history. `kernel` is the function under study
+    once it is known; `at` the commit and the GPU of the round that is under way, None where rounds
+    are not kept."""
 
     def __init__(self, screen: Any = None) -> None:
         self._screen = screen or console()
-        self._read: dict[Path, tuple[gate.Sides, gate.Sides]] = {}
+        self._sides: dict[Path, tuple[gate.Sides, gate.Sides]] = {}
         self.kernel = ""
+        self.at: intake.Here | None = None
 
     def first(self, run: Path) -> None:
-        analysis = baselines.read([run], Options(profiles=True))
+        analysis = self._read(run)
         groups = [group for group in analysis.groups if group.median.complete]
         if groups:
             self.kernel = groups[0].median.function
-        self._read = {run: (gate.sides_of(analysis), baselines.timings_of(run))}
         found = answers.of_analysis(analysis, top=1)
         # `next` of a card would have the user do by hand what the next round does
         cards = tuple(replace(card, next="") for card in found.cards)
         self._show(replace(found, kernels=None, rest="", cards=cards, next=""))
+        self._keep(run, analysis)
 
     def again(self, old: Path, new: Path) -> None:
-        before, after = self._sides(old), self._sides(new)
-        self._read = {new: after}
+        if old not in self._sides:
+            self._read(old)
+        before = self._sides.pop(old)
+        analysis = self._read(new)
+        after = self._sides[new]
         found = gate.compare(before[0], after[0], (before[1], after[1]))
         self._show(answers.of_comparison(found, short=True))
+        self._keep(new, analysis)
 
     def line(self, text: str) -> None:
         self._screen.print(f"watch: {text}", markup=False)
@@ -144,11 +161,19 @@ class Screen:
         for line in lines:
             self._screen.print(f"  {visible(line)}", markup=False)
 
-    def _sides(self, run: Path) -> tuple[gate.Sides, gate.Sides]:
-        if run not in self._read:
-            analysis = baselines.read([run], Options(profiles=True))
-            self._read[run] = (gate.sides_of(analysis), baselines.timings_of(run))
-        return self._read[run]
+    def _read(self, run: Path) -> Analysis:
+        analysis = baselines.read([run], Options(profiles=True, packed=True))
+        self._sides[run] = (gate.sides_of(analysis), baselines.timings_of(run))
+        return analysis
+
+    def _keep(self, run: Path, analysis: Analysis) -> None:
+        if self.at is not None and history.installed():
+            profiles = [
+                with_tables(each.profile, each.tables)
+                for each in analysis.launches
+                if each.profile is not None
+            ]
+            keep_read(run, profiles, self.at)
 
     def _show(self, found: Any) -> None:
         from ncu_toolkit.render.text import AnswerText
@@ -206,6 +231,7 @@ def _of_rung(
             "Write `ncu-toolkit watch -- ./app` or `ncu-toolkit watch --kernel NAME`",
         )
     rung = find_rung(kernel)
+    cuda.cupy()
 
     def profile() -> Path:
         cases = selection.select(

@@ -34,7 +34,8 @@ class ToolkitError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+        end = "" if self.message.endswith("?") else "."
+        return f"{self.message}{end} {self.remedy}" if self.remedy else self.message
 
 
 class GateFailed(ToolkitError):

@@ -221,9 +221,12 @@ def write_atomic(path: Path, data: bytes) -> None:
     except BrokenPipeError:
         pass  # as after `| head`
     except OSError as error:
+        folder = error.errno == errno.EISDIR
         raise EnvironmentProblem(
             f"'{path}' cannot be written: {error.strerror}",
-            "Free space, or name another folder with --output",
+            "Name a file with --output"
+            if folder
+            else "Free space, or name another folder with --output",
         ) from None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import tempfile
@@ -100,12 +101,9 @@ def root() -> Path:
 
 
 def installed() -> bool:
-    """Whether DuckDB is there."""
-    try:
-        _duckdb()
-    except EnvironmentProblem:
-        return False
-    return True
+    """Whether DuckDB is there. It is not loaded for that: reports are read faster in a process that
+    holds no other C++ code (report/ncu_module.py)."""
+    return importlib.util.find_spec("duckdb") is not None
 
 
 def _duckdb() -> Any:
@@ -201,7 +199,7 @@ def _publish(base: Any) -> Path:
 def _unwritable(folder: Path, why: str) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"the history in '{folder}' cannot be written: {why}",
-        f"Free space, or set {VARIABLE} to a folder you may write",
+        f"Set {VARIABLE} to a folder you may write, or free space",
     )
 
 
@@ -288,7 +286,13 @@ class History:
             done = self.base.execute(statements[0])
             return tuple(column[0] for column in done.description), done.fetchall()
         except duckdb.Error as error:
+            if not isinstance(error, duckdb.PermissionException):
+                remedy = "See the columns with --sql 'select * from launches limit 1' --format csv"
             raise UsageProblem(f"--sql: {_first_line(error)}", remedy) from None
+        except RuntimeError as error:
+            if "interrupted" in str(error):  # how DuckDB tells of Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
 
 
 def _by_column(done: Any) -> list[dict[str, Any]]:
@@ -354,7 +358,10 @@ def _fill(base: Any, paths: Sequence[Path], columns: Sequence[str]) -> None:
         )
         return
     files = [list(map(str, paths))]
-    twice = "SELECT 1 FROM read_parquet(?) GROUP BY report, launch HAVING count(*) > 1 LIMIT 1"
+    # a hash that two rows share by chance costs time, and no row
+    twice = (
+        "SELECT 1 FROM read_parquet(?) GROUP BY hash(report, launch) HAVING count(*) > 1 LIMIT 1"
+    )
     once = "DISTINCT ON (report, launch) " if base.execute(twice, files).fetchone() else ""
     base.execute(
         f"CREATE OR REPLACE TABLE launches AS SELECT {once}{shape} FROM read_parquet(?)", files
@@ -395,7 +402,11 @@ def _ours(base: Any, paths: Sequence[Path]) -> tuple[list[Path], list[InputProbl
     versions = _known(base, paths)
     foreign = [path for path in paths if path not in versions]
     return [path for path in paths if path in versions], [
-        _damaged(path, "it is not a file of the history") for path in foreign
+        InputProblem(
+            f"'{path}' is left out of the history: it is not a file of the history",
+            "Move it elsewhere",
+        )
+        for path in foreign
     ]
 
 
@@ -427,4 +438,4 @@ def _text(value: Any) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    return str(error).strip().partition("\n")[0].rstrip(".!")

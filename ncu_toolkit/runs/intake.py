@@ -93,7 +93,7 @@ def rows_of_run(
         leads = c is not None and main[_case(c)] is profile
         timed = timings.get(_case(c)) if c and leads else None
         source = next((cases[m].source for m in profile.launch.nvtx if m in cases), "")
-        digest = sums[profile.origin.file.removesuffix(".xz")]
+        digest = sums[Path(profile.origin.file).name.removesuffix(".xz")]
         rows.append(
             _row(
                 profile, diagnose(profile), digest, run, at,

@@ -181,15 +181,16 @@ def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
     return timings
 
 
-def load_run(folder: Path, *, live: bool) -> Run:
-    """A run with its profiles read from the raw reports and tied to their cases.
+def load_run(folder: Path, *, live: bool, known: Sequence[Profile] = ()) -> Run:
+    """A run with its profiles read from the raw reports and tied to their cases. `known` are all of
+    its profiles, where they were read already.
 
     Raises:
         InputProblem: a file of the run is missing, unreadable, or has lost launches.
     """
     run = load_manifest(folder)
-    profiles: list[Profile] = []
-    for name in run.report_files:
+    profiles = list(known)
+    for name in () if known else run.report_files:
         report = reader.load_report(folder / name)
         if report.read_launches != report.declared_launches:
             raise InputProblem(
@@ -198,11 +199,11 @@ def load_run(folder: Path, *, live: bool) -> Run:
         profiles.extend(report.profiles)
     again = _superseded(profiles, run.cases)
     if again:
-        known = {case.marker: case for case in run.cases}
+        cases = {case.marker: case for case in run.cases}
         profiles = [
             p
             for p in profiles
-            if all(_holds(known[name], p) for name in p.launch.nvtx if name in known)
+            if all(_holds(cases[name], p) for name in p.launch.nvtx if name in cases)
         ]
     tied = _with_rules(folder, tie(profiles, run.cases))
     if run.needs:

@@ -28,17 +28,17 @@ RUNS: Final = 40
 ROWS: Final = 200
 _COMMIT: Final = 9
 
-#: What of a launch is read.
+#: What of a launch is read for a table of all kernels, and for the runs of one.
 COLUMNS: Final = (
-    "name", "kernel", "size", "dtype", "gpu", "run", "date", "git_commit", "git_dirty", "status", "time_us", "spread",
-    "profiled_us", "verdict", "title", "gain", "occupancy_percent", "registers", "dram_percent", "l2_percent", "l1_percent",
-    "stall", "code",
+    "name", "kernel", "size", "dtype", "gpu", "run", "date", "status", "time_us", "spread", "profiled_us", "verdict", "title", "gain",
+)  # fmt: skip
+RUN_COLUMNS: Final = (
+    *COLUMNS, "git_commit", "git_dirty", "occupancy_percent", "registers", "dram_percent", "l2_percent", "l1_percent", "stall", "code",
 )  # fmt: skip
 #: A run of a kernel: the median of its launches, and the verdict of the longest. Times of CUDA
 #: events and times under ncu are never mixed: a kernel that was ever timed is followed by its
 #: timings.
 _RUNS: Final = """
-    WITH runs AS MATERIALIZED (
         SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, run, min(date) AS date,
                any_value(git_commit) AS git_commit, bool_or(git_dirty) AS git_dirty,
                count(*) AS launches, median(time_us) AS timed_us, median(profiled_us) AS profiled_us,
@@ -50,29 +50,47 @@ _RUNS: Final = """
                median(occupancy_percent) AS occupancy_percent, max(registers) AS registers,
                median(dram_percent) AS dram_percent, median(l2_percent) AS l2_percent, median(l1_percent) AS l1_percent,
                arg_max(stall, coalesce(profiled_us, 0)) AS stall, any_value(code) AS code
-        FROM launches WHERE status = 'complete' AND {chosen} GROUP BY name, size, dtype, gpu, run)
+        FROM launches WHERE status = 'complete' AND {chosen} GROUP BY name, size, dtype, gpu, run ORDER BY date, run
 """
-_SERIES: Final = (
-    _RUNS
-    + """,
-    last AS (
-        SELECT name, size, dtype, gpu, arg_max(verdict, date) FILTER (verdict <> '') AS verdict,
-               bool_or(timed_us IS NOT NULL) AS by_events
-        FROM runs GROUP BY ALL),
+#: Medians take most of the time, so they are of the last runs only: those since `recent`.
+_SERIES: Final = """
+    WITH runs AS MATERIALIZED (
+        SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, run, min(date) AS date, count(*) AS launches,
+               count(time_us) AS timed, count(profiled_us) AS profiled,
+               coalesce(arg_max(verdict, coalesce(profiled_us, 0)) FILTER (verdict <> ''), '') AS verdict
+        FROM launches WHERE status = 'complete' AND {chosen} GROUP BY name, size, dtype, gpu, run),
+    last AS MATERIALIZED (
+        SELECT name, size, dtype, gpu, sum(timed) > 0 AS by_events,
+               arg_max(verdict, date) FILTER (verdict <> '') AS verdict, arg_max(run, date) FILTER (verdict <> '') AS judged,
+               list_min(CASE WHEN sum(timed) > 0 THEN max(date, {spark}) FILTER (timed > 0)
+                             ELSE max(date, {spark}) FILTER (profiled > 0) END) AS recent
+        FROM runs GROUP BY name, size, dtype, gpu),
     other AS (
-        SELECT name, size, dtype, gpu, by_events, last.verdict,
-               max(date) FILTER (runs.verdict <> '' AND runs.verdict <> last.verdict) AS until
-        FROM runs JOIN last USING (name, size, dtype, gpu) GROUP BY ALL)
-    SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, by_events, count(*) AS runs,
-           max(date) AS latest, sum(launches)::BIGINT AS launches,
-           list_reverse(arg_max(CASE WHEN by_events THEN timed_us ELSE profiled_us END, date, {spark})) AS times,
-           list_reverse(arg_max(CASE WHEN by_events THEN spread ELSE range END, date, 2)) AS spreads,
-           other.verdict, arg_max(title, date) FILTER (runs.verdict <> '') AS title, arg_max(gain, date) FILTER (runs.verdict <> '') AS gain,
-           min(date) FILTER (runs.verdict = other.verdict AND (until IS NULL OR date > until)) AS since
-    FROM runs JOIN other USING (name, size, dtype, gpu)
-    GROUP BY name, size, dtype, gpu, by_events, other.verdict ORDER BY latest DESC, name, size, dtype, gpu
+        SELECT name, size, dtype, gpu, max(date) FILTER (runs.verdict <> '' AND runs.verdict <> last.verdict) AS until
+        FROM runs JOIN last USING (name, size, dtype, gpu) GROUP BY name, size, dtype, gpu),
+    every AS (
+        SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, count(*) AS runs, max(date) AS latest, sum(launches)::BIGINT AS launches,
+               min(date) FILTER (runs.verdict = last.verdict AND (until IS NULL OR date > until)) AS since
+        FROM runs JOIN last USING (name, size, dtype, gpu) JOIN other USING (name, size, dtype, gpu)
+        GROUP BY name, size, dtype, gpu),
+    timed AS (
+        SELECT name, size, dtype, gpu, min(date) AS date, median(CASE WHEN by_events THEN time_us ELSE profiled_us END) AS time,
+               CASE WHEN any_value(by_events) THEN median(spread)
+                    WHEN count(profiled_us) > 1 THEN (max(profiled_us) - min(profiled_us)) / median(profiled_us) END AS spread
+        FROM launches JOIN last USING (name, size, dtype, gpu)
+        WHERE status = 'complete' AND date >= recent GROUP BY name, size, dtype, gpu, run),
+    times AS (
+        SELECT name, size, dtype, gpu, list_reverse(arg_max(time, date, {spark})) AS times, list_reverse(arg_max(spread, date, 2)) AS spreads
+        FROM timed GROUP BY name, size, dtype, gpu),
+    words AS (
+        SELECT name, size, dtype, gpu, arg_max(title, coalesce(profiled_us, 0)) AS title, arg_max(gain, coalesce(profiled_us, 0)) AS gain
+        FROM launches JOIN last USING (name, size, dtype, gpu)
+        WHERE status = 'complete' AND run = judged AND launches.verdict <> '' GROUP BY name, size, dtype, gpu)
+    SELECT every.*, by_events, times, spreads, verdict, title, gain
+    FROM every JOIN last USING (name, size, dtype, gpu)
+    LEFT JOIN times USING (name, size, dtype, gpu) LEFT JOIN words USING (name, size, dtype, gpu)
+    ORDER BY latest DESC, name, size, dtype, gpu
 """
-)
 
 
 @dataclass(frozen=True)
@@ -178,8 +196,7 @@ def series_of(history: History, text: str) -> list[tuple[Series, list[KernelRun]
     clocks = {_key(each): each.by_events for each in found}
     runs: dict[tuple[str, ...], list[KernelRun]] = {key: [] for key in clocks}
     before = dict.fromkeys(clocks, ("", ""))
-    every = _RUNS.format(chosen=chosen) + "SELECT * FROM runs ORDER BY date, run"
-    for row in history.rows(every, [names]):
+    for row in history.rows(_RUNS.format(chosen=chosen), [names]):
         key = (row["name"], row["size"], row["dtype"], row["gpu"])
         events, verdict = clocks[key], row["verdict"]
         words = row["title"] or ""
@@ -221,7 +238,7 @@ def of_all(found: Sequence[Series], top: int = KERNELS) -> Answer:
     if not found:
         return Answer(
             "The history is empty.",
-            points=("profile and bench add their runs; `ncu-toolkit history import REPORT` adds earlier ones.",),
+            points=("profile, bench and watch add their runs; `ncu-toolkit history import REPORT` adds earlier ones.",),
             next="ncu-toolkit history import reports",
         )  # fmt: skip
     first, last = min(each.date for each in found), max(each.date for each in found)

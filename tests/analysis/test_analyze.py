@@ -686,6 +686,25 @@ def test_real_reports() -> None:
     assert len(merge.launches) == 13
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_that_changes_while_it_is_read_is_named(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are read here, and again by the profiler's module: it may find another file."""
+    path = tmp_path / "report.ncu-rep"
+    path.write_bytes(report_files.many_launches(2))
+    other = b"no report" if fails else report_files.many_launches(3)
+    parse = framing.parse
+
+    def change(data: bytes) -> framing.Framing:
+        path.write_bytes(other)
+        return parse(data)
+
+    monkeypatch.setattr(framing, "parse", change)
+    with pytest.raises(InputProblem, match="changed while it was read"):
+        analyze.read_file(str(path), Options())
+
+
 def test_odd_names_are_read_like_others(folder: Path, tmp_path: Path) -> None:
     """Not UTF-8, in capitals, with a dash in front: nothing of a folder is skipped."""
     names = ["caf\udce9.ncu-rep", "UPPER.NCU-REP", "-dash.ncu-rep", "new\nline.ncu-rep"]

@@ -198,6 +198,59 @@ def test_a_kernel_is_found_again_under_another_shape_only_where_there_is_no_doub
     assert (only_old, only_new) == (["two"], ["two", "two"])
 
 
+def launches(*of: tuple[str, int, int]) -> dict[tuple[object, ...], Side]:
+    """Sides by kernel, grid and block, in the order of the report; longest first, as in an
+    analysis."""
+    made = {
+        (f"{name}<{at}>", grid, block): dataclasses.replace(side(name, float(at + 1)), place=(at,))
+        for at, (name, grid, block) in enumerate(of)
+    }
+    return dict(reversed(made.items()))
+
+
+def test_an_edit_that_changes_grid_or_block_keeps_its_partner() -> None:
+    """By the same grid, by the same block, and what is left in the order of the reports."""
+    old = launches(("k", 1, 32), ("k", 2, 64), ("k", 3, 96), ("k", 4, 128), ("other", 1, 1))
+    new = launches(("k", 1, 33), ("k", 5, 64), ("k", 6, 97), ("k", 7, 129), ("more", 1, 1))
+    pairs, only_old, only_new = gate.pair_up(old, new)
+    assert sorted((pair.old.place, pair.new.place) for pair in pairs) == [((n,), (n,)) for n in range(4)]  # fmt: skip
+    assert (only_old, only_new) == (["other"], ["more"])
+    assert gate.pair_up(old, launches(("k", 8, 1), ("k", 9, 1)))[0] == [], (
+        "of four no two are known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("triton_poi_fused_add_mul_3", "triton_poi_fused_add_mul_12"), ("kernel_0d1d2d3de", "kernel_0d1d2c3d"),
+        ("fused_1f3a9c0e77", "fused_9bd20a1c44"), ("loop_fusion.7", "loop_fusion"),
+    ],
+)  # fmt: skip
+def test_what_a_compiler_puts_at_the_end_of_a_name_parts_no_pair(old: str, new: str) -> None:
+    (pair,), _, _ = gate.pair_up(launches((old, 1, 1)), launches((new, 1, 1)))
+    assert pair.name == f"{old} → {new}"
+    two = launches((f"{old}", 1, 1), (f"{new}", 1, 1))
+    assert gate.pair_up(two, launches(("other", 1, 1)))[0] == []
+
+
+def test_names_that_differ_in_words_are_two_kernels() -> None:
+    for one, other in (("add_kernel", "add"), ("gemm_f16", "gemm_f32"), ("pass_decade", "pass")):
+        assert gate.pair_up(launches((one, 1, 1)), launches((other, 1, 1)))[0] == []
+
+
+def test_pairs_that_are_named_come_first() -> None:
+    old, new = launches(("a", 1, 1), ("b", 1, 1)), launches(("a", 1, 1), ("b_fast", 2, 1))
+    pairs, *_ = gate.pair_up(old, new, named=[("b", "a")])
+    assert [pair.name for pair in pairs] == ["b → a"]
+    pairs, *_ = gate.pair_up(old, new, named=[("b<1>", "b_fast")])
+    assert [pair.name for pair in pairs] == ["b → b_fast", "a"]
+    with pytest.raises(InputProblem, match="no kernel 'c' left to pair in the old report"):
+        gate.pair_up(old, new, named=[("c", "a")])
+    with pytest.raises(InputProblem, match="no kernel 'a' left to pair in the new report"):
+        gate.pair_up(old, new, named=[("a", "a"), ("b", "a")])
+
+
 def test_unprofiled_times_go_before_times_under_the_profiler() -> None:
     timings = ({("t",): side("rung", 100.0)}, {("t",): side("rung", 101.0)})
     found = gate.compare(
@@ -523,6 +576,52 @@ def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:
     assert len(only.times_us) == 4
     assert only.values("registers_per_thread") == (only.values("registers_per_thread")[0],) * 4
     assert statistics.median(only.times_us) == only.values("time")[1]
+
+
+def test_tables_that_are_kept_pickled_change_no_figure(tmp_path: Path) -> None:
+    report = tmp_path / "one.ncu-rep"
+    report.write_bytes(report_files.first_launches(1))
+    whole, packed = (
+        gate.sides_of(analyze.analyze([report], analyze.Options(profiles=True, packed=pack)))
+        for pack in (False, True)
+    )
+    (mine,), (theirs,) = whole.values(), packed.values()
+    assert mine.profiles[0].instructions
+    assert not any(each.instructions or each.sources for each in theirs.profiles)
+    assert theirs.representative == mine.representative
+    # one of the registry, and one that needs the instructions
+    for figure in ("registers_per_thread", "global_sectors"):
+        assert theirs.values(figure) == mine.values(figure) != ()
+
+
+def test_a_pair_on_the_command_line(reports: tuple[Path, Path]) -> None:
+    old, new = map(str, reports)
+    assert run("compare", old, new, "--pair", "naive=naive")[0] == 0
+    code, _, err = run("compare", old, new, "--pair", "naive=nothing")
+    assert (code, err.count("\n")) == (EXIT_INPUT, 1)
+    assert "no kernel 'nothing' left to pair in the new report. It has naive" in err
+    code, _, err = run("compare", old, new, "--pair", "naive")
+    assert code == EXIT_USAGE
+    assert "--pair 'naive' is not OLD=NEW" in err
+
+
+def test_both_sides_are_read_at_once_and_a_file_of_both_once(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    read = analyze.analyze
+
+    def counted(paths: list[Path], *others: Any, **named: Any) -> analyze.Analysis:
+        asked.append([path.name for path in paths])
+        return read(paths, *others, **named)
+
+    monkeypatch.setattr(analyze, "analyze", counted)
+    both, old = tmp_path / "both", tmp_path / "both" / "old"
+    old.mkdir(parents=True)
+    shutil.copy(reports[0], old)
+    code, out, _ = run("compare", str(both), str(old))
+    assert (code, asked) == (0, [["both", "old"]])
+    assert "no difference" in out
 
 
 def test_a_baseline_stays_until_the_new_one_is_there(

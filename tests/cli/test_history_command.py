@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +153,17 @@ def test_what_is_refused(
     assert expected in err
 
 
+@pytest.mark.usefixtures("kept")
+def test_ctrl_c_ends_a_long_query(capsys: pytest.CaptureFixture[str]) -> None:
+    """DuckDB makes a RuntimeError of it."""
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    product = "select sum(a.range * b.range) from range(1000000) a, range(1000000) b"
+    with pytest.raises(SystemExit) as ended:
+        main(["history", "--sql", product])
+    assert ended.value.code == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
 def test_an_empty_history_says_how_to_fill_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys)
     assert code == EXIT_OK
@@ -243,7 +257,7 @@ def test_sparklines() -> None:
 
 @pytest.mark.usefixtures("kept")
 def test_in_ascii() -> None:
-    with history.opened(trends.COLUMNS) as found:
+    with history.opened(trends.RUN_COLUMNS) as found:
         shown = trends.of_kernels(trends.series_of(found, "naive"))
     sink = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     Console(file=sink, width=100).print(AnswerText(shown))

@@ -25,6 +25,7 @@ from ncu_toolkit.cli import watch as command
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from ncu_toolkit.gpu import watch
 from ncu_toolkit.gpu.watch import Watched
+from ncu_toolkit.runs import history
 
 Edit = Callable[[], object]
 
@@ -33,6 +34,7 @@ Edit = Callable[[], object]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program and an ncu that runs it and writes a report of the recording."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(history.VARIABLE, raising=False)
     fake = tmp_path / "fake"
     fake.mkdir()
     (fake / "base.ncu-rep").write_bytes(report_files.first_launches(2))
@@ -76,7 +78,7 @@ def watched(
         main(["watch", *arguments])
     last = capsys.readouterr()
     assert "Traceback" not in last.out + last.err
-    return int(ended.value.code or 0), [*printed, last.out]
+    return int(ended.value.code or 0), [*printed, last.out + last.err]
 
 
 APP = ("--", sys.executable, "app.py")
@@ -102,7 +104,34 @@ def test_only_what_changed_is_profiled_again(
     assert "--launch-count 20" in first
     assert "--kernel-name regex:^naive$" in second, "the one that takes most time"
     assert "--launch-count 1 " in second
-    assert len(list((folder / "reports").iterdir())) == 2, "the runs stay"
+    runs = sorted(path.name for path in (folder / "reports").iterdir())
+    assert len(runs) == 2, "the runs stay"
+    pytest.importorskip("duckdb")
+    assert len(list((folder / ".ncu-toolkit" / "history").glob("*.parquet"))) == 2, "each round"
+    with history.opened() as kept:
+        rows = list(kept.rows("FROM launches"))  # the fake writes one report again and again
+    assert len(rows) == 2
+    assert all(row["run"] in runs and row["verdict"] and row["profiled_us"] for row in rows)
+    assert any("naive" in row["name"] for row in rows)
+
+
+def test_a_history_that_is_missing_or_cannot_be_written_costs_no_round(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = folder / "file"
+    blocked.write_text("")
+    monkeypatch.setenv(history.VARIABLE, str(blocked))
+    code, rounds = watched(monkeypatch, capsys, [], *APP)
+    assert code == 0
+    assert rounds[0].count("note: this run is not in the history: ") == 1
+    assert "expect" in rounds[0]
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "duckdb", None)
+        without.delenv(history.VARIABLE)
+        _, rounds = watched(without, capsys, [], *APP)
+    assert "expect" in rounds[0]
+    assert "history" not in rounds[0]
+    assert not (folder / ".ncu-toolkit").exists()
 
 
 def test_a_failure_shows_its_last_lines_and_waits(
@@ -193,6 +222,10 @@ def test_a_rung(
     assert "naive: no difference" in rounds[2]
     assert "Without the profiler: 1.00" in rounds[2]
     assert ncu.ran == ["naive", "naive"], "the rung it is compared with is not profiled"
+    pytest.importorskip("duckdb")
+    with history.opened() as kept:
+        rows = list(kept.rows("FROM launches"))
+    assert [(row["name"], row["size"], row["time_us"]) for row in rows] == [("naive", "1024", 1.0)]
 
 
 def test_what_starts_a_round(folder: Path) -> None:
@@ -280,6 +313,21 @@ def test_without_watchfiles(
     error = capsys.readouterr().err
     assert "ncu-toolkit[watch]" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("ncu", "output", "said"),
+    [("no/such/ncu", "reports", "ncu"), ("fake/ncu", "app.py/reports", "cannot be made")],
+)
+def test_what_no_save_can_mend_ends_it(
+    folder: Path, ncu: str, output: str, said: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("NCU", str(folder / ncu))
+    code, (printed,) = watched(monkeypatch, capsys, [], "-o", output, *APP)
+    assert code == EXIT_ENVIRONMENT
+    assert said in printed
+    assert printed.count("\n") == 1
 
 
 def test_programs_and_scripts(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import resource
 import signal
@@ -268,7 +269,7 @@ def test_a_change_of_verdict_is_dated() -> None:
     """A verdict that comes back holds since it came back."""
     verdicts = ["dram-bandwidth", "memory-latency", "dram-bandwidth", "", "dram-bandwidth"]
     history.add([day(n, verdict=v, time_us=10.0 * n) for n, v in enumerate(verdicts, 1)])
-    with history.opened(trends.COLUMNS) as found:
+    with history.opened(trends.RUN_COLUMNS) as found:
         (one,) = trends.all_series(found)
         ((_, kept),) = trends.series_of(found, "naive")
     assert one.since is not None
@@ -278,10 +279,30 @@ def test_a_change_of_verdict_is_dated() -> None:
     assert [run.before for run in kept] == ["", "dram-bandwidth", "memory-latency", "", ""]
 
 
+def test_of_many_runs_the_last_are_shown_and_the_words_of_the_last_verdict() -> None:
+    """Of the run before the last there is a verdict, of the last only a time."""
+    first = datetime.datetime(2026, 1, 1)
+    rows = [
+        replace(
+            day(1, time_us=float(n), spread=n / 1000, title=f"in run {n}", gain=float(n)),
+            run=f"run{n}", report=f"r{n}", date=(first + datetime.timedelta(hours=n)).isoformat(),
+        )
+        for n in range(1, 41)
+    ]  # fmt: skip
+    history.add([*rows[:-1], replace(rows[-1], verdict="", title="", gain=None)])
+    with history.opened(trends.COLUMNS) as found:
+        (one,) = trends.all_series(found)
+    assert (one.runs, one.launches, one.last_us) == (40, 40, 40.0)
+    assert one.times == tuple(map(float, range(40 - trends.SPARK + 1, 41)))
+    assert one.spreads == (0.039, 0.04)
+    assert (one.title, one.gain) == ("in run 39", 39.0)
+    assert one.since == first + datetime.timedelta(hours=1)
+
+
 def test_times_of_two_clocks_are_not_mixed() -> None:
     history.add([day(1), day(2, time_us=None, profiled_us=500.0), day(3, time_us=110.0)])
     history.add([replace(day(n, time_us=None), name="other", report=f"o{n}") for n in (1, 2)])
-    with history.opened(trends.COLUMNS) as found:
+    with history.opened(trends.RUN_COLUMNS) as found:
         naive, other = sorted(trends.all_series(found), key=lambda one: one.name)
     assert (naive.by_events, naive.times) == (True, (100.0, 110.0))
     assert (other.by_events, other.times) == (False, (120.0, 120.0))
@@ -293,7 +314,7 @@ def test_a_run_is_the_median_of_its_launches_and_the_verdict_of_the_longest() ->
         [day(1, launch=f"0.{n}", time_us=None, profiled_us=t, verdict=v) for n, (t, v) in enumerate(launches)]
         + [day(1, launch="0.9", profiled_us=9000.0, status="incomplete")]
     )  # fmt: skip
-    with history.opened(trends.COLUMNS) as found:
+    with history.opened(trends.RUN_COLUMNS) as found:
         ((_, (run,)),) = trends.series_of(found, "naive")
     assert (run.launches, run.time_us, run.verdict) == (3, 110.0, "memory-latency")
     assert run.spread == pytest.approx(200 / 110)
@@ -301,7 +322,7 @@ def test_a_run_is_the_median_of_its_launches_and_the_verdict_of_the_longest() ->
 
 def test_a_kernel_is_found_by_name_then_by_expression() -> None:
     history.add([day(1), day(2, name="naive_2", kernel="void app::naive_2<8>(int)")])
-    with history.opened(trends.COLUMNS) as found:
+    with history.opened(trends.RUN_COLUMNS) as found:
 
         def names(text: str) -> set[str]:
             return {one.name for one, _ in trends.series_of(found, text)}
