@@ -30,6 +30,7 @@ from typing import Any
 if __name__ == "__main__":  # the tests' own modules and the package of this checkout
     sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("", "tests")]
 
+import agent_session
 import bottleneck_pages
 import click
 import recorded
@@ -147,7 +148,9 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     counted = calibration_tables(runs)
     for name in ("summary", "cases", "intervals", "coverage"):
         held = between(held, name, counted[name])
+    agents = DOCS / "agents.md"
     return {
+        agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),

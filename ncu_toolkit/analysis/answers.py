@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ntpath
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ncu_toolkit.analysis.analyze import Analysis, Group
+from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
@@ -25,6 +26,7 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
+from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import Comparison, Pair, Side
@@ -68,6 +70,37 @@ def digest(analysis: Analysis, top: int | None = None) -> Answer:
     """As `of_analysis`, of as many kernels and notes as fit a page."""
     most = min(top or DIGEST_TOP, DIGEST_TOP)
     return of_analysis(analysis, top, most, DIGEST_TOP)
+
+
+def of_finding(launch: LaunchResult, finding: Finding) -> Answer:
+    """One finding of a launch: its card, how its gain is predicted, and the figures it rests on."""
+    from ncu_toolkit.explain import code, verdict  # `analyze` should not wait for them
+
+    return Answer(
+        "",
+        cards=(verdict.of_finding(launch.card, finding),),
+        points=tuple(map(visible, finding.arithmetic)),
+        tables=(code.evidence("Evidence", finding.evidence),),
+    )
+
+
+def of_places(launch: LaunchResult) -> Answer:
+    """A launch's card, and every place that one of its findings names."""
+    columns: tuple[Column[tuple[Finding, Location]], ...] = (
+        Column("finding", lambda row: row[0].bottleneck, numeric=False),
+        Column("line", lambda row: _place(row[1]), numeric=False, code=True),
+        Column("instruction", lambda row: visible(row[1].sass, _NAME), numeric=False, code=True),
+        Column("share", lambda row: units.percent(row[1].share, 2)),
+        Column("of", lambda row: row[1].what, numeric=False),
+    )
+    rows = [(each, place) for each in launch.diagnosis.findings for place in each.locations]
+    places = table("Places", columns, rows)
+    return Answer("", cards=(launch.card,), tables=(places,) if rows else ())
+
+
+def _place(place: Location) -> str:
+    name = ntpath.basename(place.file)
+    return f"{name}:{place.line}" if name else f"{place.address:#x}"
 
 
 def remarks(analysis: Analysis) -> Iterable[str]:

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",
     "history": "Show how times and verdicts of kernels changed from run to run.",
+    "mcp": "Serve reports to a model (Model Context Protocol).",
     "list": "Show the ladders, their rungs and ideas.",
     "bench": "Verify and time kernels, without profiling them.",
     "doctor": "Check what works on this machine, and how to fix what does not.",

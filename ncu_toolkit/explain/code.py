@@ -264,15 +264,20 @@ def _cycles(region: Region, of: str) -> Table:
 
 def _evidence(finding: StaticFinding, of: str, told: bool) -> Table:
     """The figures behind a finding, with its words where the card has not `told` them."""
+    name = f"{of}{title(finding.bottleneck)} ({finding.certainty})"
+    note = "" if told else f"{finding.summary} {finding.advice}"
+    return evidence(name, finding.evidence, note)
+
+
+def evidence(name: str, facts: Sequence[Evidence], note: str = "") -> Table:
+    """Measured facts, their thresholds and meanings as a table."""
     columns: tuple[Column[Evidence], ...] = (
         Column("evidence", lambda fact: fact.label, numeric=False, shortest=20),
         Column("value", lambda fact: units.quantity(fact.value, fact.unit)),
         Column("threshold", _threshold),
         Column("meaning", lambda fact: fact.meaning, numeric=False, gives_way=1),
     )
-    name = f"{of}{title(finding.bottleneck)} ({finding.certainty})"
-    note = "" if told else f"{finding.summary} {finding.advice}"
-    return table(name, columns, finding.evidence, note)
+    return table(name, columns, facts, note)
 
 
 def _threshold(fact: Evidence) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -108,6 +109,38 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         expect=sentences(finding.look_for) if slow else "",
         next=_next(state, bool(absent), file or profile.origin.file),
         missing=_missing(profile, absent),
+    )
+
+
+def of_finding(shown: Card, finding: Finding) -> Card:
+    """A launch's card for one of its findings: with all its advice, and every place that it names
+    after those of the card where the finding is the verdict."""
+    verdict = finding.bottleneck == shown.bottleneck
+    state = shown.state if verdict else "roof" if finding.good else "slow"
+    speedup = finite(finding.speedup)
+    factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
+    interval = finding.interval if state == "slow" and factor else None
+    first = shown.where if verdict else ()
+    places = [_located({}, place) for place in finding.locations]
+    known = {(line.path, line.line, line.sass) for line in first}
+    return replace(
+        shown,
+        state=state,
+        bottleneck=visible(finding.bottleneck),
+        title=_title(state, finding),
+        gain=_gain(state, factor, interval),
+        factor=factor,
+        interval=interval,
+        confidence=finding.confidence,
+        summary=sentences(finding.summary),
+        roof=shown.roof if verdict else "",
+        headroom=shown.headroom if verdict else None,
+        where=(
+            *first,
+            *(each for each in places if (each.path, each.line, each.sass) not in known),
+        ),
+        do=tuple(map(sentences, finding.advice)),
+        expect=sentences(finding.look_for),
     )
 
 
@@ -232,7 +265,7 @@ def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
         yield hottest
     place = next(iter(finding.locations), None)
     if place is not None:
-        pointed = _located(profile, place)
+        pointed = _located(profile.sources, place)
         if (
             hottest is None
             or (pointed.path, pointed.line) != (hottest.path, hottest.line)
@@ -276,14 +309,14 @@ def _hottest(profile: Profile, finding: Finding) -> Line | None:
     top = max(sums, key=lambda key: sums[key])
     row = heaviest[top][1]
     of = "the samples" if sampled else "the executed instructions"
-    found = _line(profile, row.file, row.line, row.sass, sums[top] / total, of)
+    found = _line(profile.sources, row.file, row.line, row.sass, sums[top] / total, of)
     load = _awaited_load(profile, row, finding) if sampled and _is_about_memory(finding) else None
     shown = row if load is None else load
     if load is not None and ((load.file, load.line) != (row.file, row.line) or not row.file):
         of = f"{of}, waiting at {found.short}"
     elif row.file:
         of = f"{of}, whole line"
-    return _line(profile, shown.file, shown.line, shown.sass, found.share, of)
+    return _line(profile.sources, shown.file, shown.line, shown.sass, found.share, of)
 
 
 def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:
@@ -308,12 +341,14 @@ def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instr
     return None if best is None else rows[best]
 
 
-def _located(profile: Profile, place: Location) -> Line:
-    return _line(profile, place.file, place.line, place.sass, place.share, place.what)
+def _located(sources: Mapping[str, str], place: Location) -> Line:
+    return _line(sources, place.file, place.line, place.sass, place.share, place.what)
 
 
-def _line(profile: Profile, path: str, line: int, sass: str, share: float, of: str) -> Line:
-    source = profile.sources.get(path, "").splitlines() if path else []
+def _line(
+    sources: Mapping[str, str], path: str, line: int, sass: str, share: float, of: str
+) -> Line:
+    source = sources.get(path, "").splitlines() if path else []
     text = source[line - 1].strip() if 0 < line <= len(source) else ""
     return Line(
         visible(path),

@@ -301,20 +301,23 @@ def _by_column(done: Any) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def opened(columns: Sequence[str] = tuple(COLUMNS)) -> Iterator[History]:
-    """The history, to be read: all of it, or the columns that are needed.
+def opened(
+    columns: Sequence[str] = tuple(COLUMNS), folder: Path | None = None
+) -> Iterator[History]:
+    """The history, to be read: all of it, or the columns that are needed. `folder` holds a copy of
+    its files, which is read in its place.
 
     Raises:
         EnvironmentProblem: DuckDB is missing, or the folder cannot be read.
         InputProblem: a newer version wrote it.
     """
     with contextlib.closing(_memory()) as base:
-        yield History(base, _load(base, columns)[1])
+        yield History(base, _load(base, columns, folder)[1])
 
 
-def _listed() -> list[Path]:
+def _listed(folder: Path | None = None) -> list[Path]:
     """The store's files; none where there is no store."""
-    folder = root()
+    folder = folder or root()
     try:
         return sorted(
             folder / name
@@ -331,11 +334,11 @@ def _listed() -> list[Path]:
 
 
 def _load(
-    base: Any, columns: Sequence[str] = tuple(COLUMNS)
+    base: Any, columns: Sequence[str] = tuple(COLUMNS), folder: Path | None = None
 ) -> tuple[list[Path], tuple[InputProblem, ...]]:
     """Read the store into a table `launches`; the files that were read, and errors of the others."""
     for attempt in range(_TRIES):
-        listed = _listed()
+        listed = _listed(folder)
         whole, broken = _whole(listed)
         try:
             whole, foreign = _ours(base, whole)

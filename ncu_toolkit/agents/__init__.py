@@ -1,0 +1,1 @@
+"""What a model gets of reports: answers as JSON within a budget, over MCP."""

@@ -1,0 +1,213 @@
+"""Reports below a root, each analysed once for each content.
+
+An answer comes from one content of a file: it is copied with its SHA-256, and ids begin with that.
+A report that is replaced gets other ids; what was analysed before is kept for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit.agents.root import Content, Root
+from ncu_toolkit.analysis import analyze
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
+from ncu_toolkit.core import workers
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.model import Finding
+
+#: Seconds for one report.
+TIMEOUT: Final = 120.0
+#: Reports that are kept, and those that are kept with their profiles, which comparing needs.
+_KEPT: Final = 32
+_WHOLE: Final = 4
+#: Reports that are read at once; each takes as many processes as there are processors.
+_AT_ONCE: Final = 2
+#: Hexadecimal digits of a report's id.
+_ID: Final = 10
+#: Name, SHA-256, and whether profiles are kept.
+_Key = tuple[str, str, bool]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One content of a report. `id` comes from its SHA-256, those of launches and findings from
+    their places in it."""
+
+    id: str
+    name: str
+    analysis: Analysis
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Launches alike that can be judged, in the order of an answer's cards."""
+        return tuple(group for group in self.analysis.groups if group.median.complete)
+
+    def launch_id(self, launch: LaunchResult) -> str:
+        return f"{self.id}/{launch.key}"
+
+    def finding_id(self, launch: LaunchResult, finding: Finding) -> str:
+        return f"{self.launch_id(launch)}/{_cause(finding)}"
+
+
+def read(path: str, options: Options, timeout: float) -> FileResult:
+    """One report, in a worker that has one thread, so that its own workers are forks."""
+    return analyze.analyze([Path(path)], options, timeout=timeout).files[0]
+
+
+def _prepare() -> None:
+    """What a worker loads before the first report comes."""
+    from ncu_toolkit.diagnosis import rules
+    from ncu_toolkit.explain.verdict import card  # noqa: F401
+    from ncu_toolkit.report import framing, messages, reader  # noqa: F401
+
+    rules.load_rules()
+
+
+class Reports:
+    """The reports below a root. Safe to use from several threads.
+
+    Make it while this process has one thread: its first worker is then a fork that is ready when
+    the first report comes."""
+
+    def __init__(self, root: Root, timeout: float = TIMEOUT) -> None:
+        self.root, self._timeout = root, timeout
+        self._names: dict[int, str] = {}
+        self._pool = workers.WorkerPool(
+            "ncu_toolkit.agents.reports:read", timeout, lambda n: f"'{self._names.get(n, '')}'"
+        )
+        self._pool.fork(1, _prepare)
+        self._readers = ThreadPoolExecutor(_AT_ONCE, "reader")
+        self._kept: OrderedDict[_Key, Future[Report]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._copying = threading.Lock()
+
+    def close(self) -> None:
+        self._pool.close()
+        self._readers.shutdown(cancel_futures=True)
+        self.root.close()
+
+    def load(self, path: str, *, profiles: bool = False) -> Report:
+        """A report as its file is now.
+
+        Raises:
+            ToolkitError: it is outside the root, or cannot be read.
+        """
+        name = self.root.name(path)
+        known = self.root.digest(name)
+        found = self._get((name, known, profiles)) if known else None
+        if found is not None:
+            return found.result()
+        with contextlib.ExitStack() as held:
+            with self._copying:
+                content = held.enter_context(self.root.copied(name))
+                key = (name, content.digest, profiles)
+                found = self._get(key)
+                if found is None:
+                    found = self._readers.submit(self._read, content, profiles)
+                    self._keep(key, found)
+                else:
+                    held.close()
+            try:
+                return found.result()
+            except Exception:
+                self._drop(key, found)
+                raise
+
+    def launch(self, name: str) -> tuple[Report, LaunchResult]:
+        """The launch of that id.
+
+        Raises:
+            UsageProblem: there is none in the reports that were read.
+        """
+        number, _, key = name.partition("/")
+        with self._lock:
+            done = [each for each in self._kept.values() if each.done() and not each.exception()]
+        for report in (each.result() for each in reversed(done)):
+            if report.id == number:
+                for launch in report.analysis.launches:
+                    if launch.key == key:
+                        return report, launch
+        raise UsageProblem(
+            f"there is no launch '{visible(name, 80)}'",
+            "Ids come from `analyze`; call it again where the server was restarted",
+        )
+
+    def finding(self, name: str) -> tuple[Report, LaunchResult, Finding]:
+        """The finding of that id. Raises as `launch`."""
+        place, _, cause = name.rpartition("/")
+        report, launch = self.launch(place)
+        for finding in launch.diagnosis.findings:
+            if _cause(finding) == cause:
+                return report, launch, finding
+        known = ", ".join(map(_cause, launch.diagnosis.findings))
+        raise UsageProblem(
+            f"launch '{visible(place, 80)}' has no finding '{visible(cause, 80)}'",
+            f"Its findings are {known}",
+        )
+
+    def _get(self, key: _Key) -> Future[Report] | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def _keep(self, key: _Key, found: Future[Report]) -> None:
+        """Keep a report, and forget those that were asked for longest ago."""
+        with self._lock:
+            self._kept[key] = found
+            whole = [each for each in self._kept if each[2]]
+            for old in [*whole[:-_WHOLE], *list(self._kept)[:-_KEPT]]:
+                self._kept.pop(old, None)
+
+    def _drop(self, key: _Key, failed: Future[Report]) -> None:
+        with self._lock:
+            if self._kept.get(key) is failed:
+                del self._kept[key]
+
+    def _read(self, content: Content, profiles: bool) -> Report:
+        options = Options(profiles=profiles)
+        number = threading.get_ident()
+        self._names[number] = content.name
+        done = self._pool.do(number, (str(content.copy), options, self._timeout))
+        file: FileResult = done.value if done.error is None else FileResult("", error=done.error)
+        file = _renamed(file, content)
+        if file.error is not None:
+            raise file.error
+        return Report(content.digest[:_ID], content.name, Analysis((file,), options))
+
+
+def _cause(finding: Finding) -> str:
+    return visible(finding.bottleneck, 80)
+
+
+def _renamed(file: FileResult, content: Content) -> FileResult:
+    """The file's result with its own name in place of its copy's."""
+    folder = str(content.copy)[: -len(content.name)]
+
+    def plain(text: str) -> str:
+        return text.replace(f"{folder}-", "./-").replace(folder, "")
+
+    error = file.error
+    if error is not None:
+        error = type(error)(plain(error.message), plain(error.remedy))
+    launches = tuple(
+        replace(
+            launch,
+            file=content.name,
+            card=replace(launch.card, next=plain(launch.card.next)),
+            profile=launch.profile
+            and replace(launch.profile, origin=replace(launch.profile.origin, file=content.name)),
+        )
+        for launch in file.launches
+    )
+    damage, missing = plain(file.damage), plain(file.missing)
+    return replace(
+        file, path=content.name, launches=launches, error=error, damage=damage, missing=missing
+    )

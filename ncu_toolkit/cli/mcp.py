@@ -1,0 +1,114 @@
+"""`ncu-toolkit mcp`: reports for a model, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ncu_toolkit.cli._common import PathName, Seconds
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+
+#: Where the token comes from; else one is made.
+TOKEN: Final = "NCU_TOOLKIT_MCP_TOKEN"
+#: Fewest characters of a token that is given.
+_SHORTEST: Final = 16
+
+
+@click.command("mcp")
+@click.option(
+    "--root",
+    type=PathName(file_okay=False),
+    default=".",
+    show_default=True,
+    help="Serve the reports below this folder, and nothing outside it.",
+)
+@click.option(
+    "--http",
+    is_flag=True,
+    help="Serve streamable HTTP on 127.0.0.1 until Ctrl-C. Without it the client starts this command and uses stdio.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port for --http.  [default: a free one]",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up on a report after this long.",
+)
+@click.option(
+    "--allow-profile",
+    is_flag=True,
+    help="Offer the tool profile, which runs programs below the root with your rights.",
+)
+def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bool) -> None:
+    """Serve the reports below a folder to a model (Model Context Protocol).
+
+    Tools: analyze, why, where, compare, static, glossary, history, doctor. Nothing is
+    written below the folder, and no program of yours runs. Answers keep to a budget of tokens. With
+    --http a client sends the token that is shown, or the one in $NCU_TOOLKIT_MCP_TOKEN. It needs the
+    MCP SDK: pip install 'ncu-toolkit[mcp]'. See docs/agents.md.
+
+    \b
+    Examples:
+      ncu-toolkit mcp --root reports
+      ncu-toolkit mcp --root . --http --port 8642
+      claude mcp add ncu-toolkit -- ncu-toolkit mcp --root ."""
+    _require_sdk()
+    token = _token() if http else ""
+    from ncu_toolkit.agents.reports import Reports
+    from ncu_toolkit.agents.root import Root
+
+    reports = Reports(Root(root), timeout)
+    try:
+        from ncu_toolkit.agents import server
+        from ncu_toolkit.agents.tools import Tools
+
+        found = server.build(Tools(reports, allow_profile=allow_profile))
+        os.chdir(reports.root.path)  # where programs and the history are looked for
+        if not http:
+            server.serve_stdio(found)
+            return
+        try:
+            at = server.listening(port)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"port {port} cannot be used: {error.strerror}", "Choose another --port"
+            ) from None
+        port = at.getsockname()[1]
+        click.echo(f"Serving http://{server.HOST}:{port}{server.PATH}", err=True)
+        if not os.environ.get(TOKEN):
+            click.echo(f"Token: {token}", err=True)
+        server.http_server(found, port, token).run(sockets=[at])
+    except KeyboardInterrupt:
+        click.echo("Stopped.", err=True)
+    finally:
+        reports.close()
+
+
+def _token() -> str:
+    given = os.environ.get(TOKEN, "")
+    if given and (len(given) < _SHORTEST or not given.isascii() or not given.isprintable()):
+        raise UsageProblem(
+            f"${TOKEN} is no token", f"Give {_SHORTEST} ASCII characters or more, or unset it"
+        )
+    return given or secrets.token_urlsafe(32)
+
+
+def _require_sdk() -> None:
+    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp_types") is None:
+        raise EnvironmentProblem(
+            "`mcp` needs the MCP SDK 2 or newer, which is not installed",
+            "Install it: python -m pip install 'ncu-toolkit[mcp]'",
+        )
