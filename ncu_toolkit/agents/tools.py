@@ -275,7 +275,8 @@ class Tools:
 
         with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
             self._copy_history(Path(scratch))
-            with history.opened(trends.COLUMNS, Path(scratch)) as found:
+            columns = trends.RUN_COLUMNS if asked.kernel else trends.COLUMNS
+            with history.opened(columns, Path(scratch)) as found:
                 shown = (
                     trends.of_kernels(trends.series_of(found, asked.kernel))
                     if asked.kernel

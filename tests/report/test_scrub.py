@@ -123,18 +123,14 @@ def test_a_host_name_goes_however_short_it_is(place: int) -> None:
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 def test_no_recording_names_its_machine(folder: Path) -> None:
     data = lzma.decompress((folder / "profile.ncu-rep.xz").read_bytes())
-    frame = framing.parse(data)
+    spans = list(scrub.texts(data, framing.parse(data)))
     private = {
-        span.of(data)
-        for span in scrub.texts(data, frame)
-        if span.kind in (messages.Text.WHOLE, messages.Text.HOST)
+        span.of(data) for span in spans if span.kind in (messages.Text.WHOLE, messages.Text.HOST)
     }
     said = {text for text in private if set(text) - set("x ")}
     # what every machine with such a container has
     assert said <= {"127.0.0.1", "#1 SMP PREEMPT_DYNAMIC @0", "/usr/bin/python3.12"}
-    assert set(scrub._private(data, list(scrub.texts(data, frame))).names) <= {
-        "x" * n for n in range(99)
-    }
+    assert set(scrub._private(data, spans).names) <= {"x" * n for n in range(99)}
 
 
 def test_a_scrubbed_report_reads_as_before(tmp_path: Path) -> None:
