@@ -39,6 +39,7 @@ $(BASE_STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=python3.12, say"; exit 3; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m compileall -q ncu_toolkit
 	@touch $@
 
 $(STAMP): $(BASE_STAMP)

@@ -5,8 +5,8 @@ tables, the results, the figures and the card of the README, the picture of the 
 something has. Figures come from the recordings in the package; text outside the markers `<!--
 generated: NAME -->` … `<!-- end: NAME -->` is left alone.
 
-It is incremental. The folder .cache keeps the parsed recordings until they or the modules that read
-them change (tests/recorded.py), and the findings of each rule until the rule or a module that it
+It is incremental. The recordings' reports are read again only where a module that reads them changed
+(tests/recorded.py). The folder .cache keeps the findings of each rule until the rule or a module that it
 imports changes. The picture is taken again only where the words of the front page changed. Nothing
 is done where neither an input nor a document changed since the last run."""
 
@@ -56,6 +56,7 @@ from ncu_toolkit.render.html import write_front
 from ncu_toolkit.render.index_view import index_part
 from ncu_toolkit.render.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.render.text import plain_text
+from ncu_toolkit.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -739,8 +740,13 @@ def _state() -> str:
 def main(arguments: list[str]) -> int:
     if STAMP.is_file() and STAMP.read_text(encoding="utf-8") == _state():
         return 0
-    runs = recordings()
     check = "--check" in arguments
+    if not check:
+        for folder in recorded.FOLDERS:
+            if not recorded.is_current(folder):
+                store.save_parsed(folder)
+                print((folder / store.PARSED).relative_to(ROOT))
+    runs = recordings()
     with remembered(runs):
         wanted = documents(runs)
         outdated = stale(wanted)

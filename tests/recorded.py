@@ -65,6 +65,18 @@ def digest(paths: Iterable[Path]) -> str:
     return state.hexdigest()[:32]
 
 
+def is_current(folder: Path) -> bool:
+    """Whether what is kept of a recording's reports is what they hold."""
+    run = store.load_manifest(folder)
+    read = shared(
+        f"reports-{folder.name}",
+        [folder / name for name in run.report_files],
+        _readers(),
+        lambda: store.read_reports(folder, run),
+    )
+    return store.load_parsed(folder, run) == read
+
+
 @lru_cache
 def _judges() -> str:
     """A digest of all code and data that a verdict may depend on. Rules are discovered, not
@@ -103,12 +115,7 @@ def shared(name: str, read_from: Iterable[Path], code: str, make: Callable[[], R
 @lru_cache
 def run_of(folder: Path) -> Run:
     """A recording's run."""
-    run = shared(
-        f"run-{folder.name}",
-        folder.iterdir(),
-        _readers(),
-        lambda: store.load_run(folder, live=False),
-    )
+    run = store.load_run(folder, live=False)
     _OWNER.update(dict.fromkeys(map(id, run.profiles), folder))
     return run
 

@@ -320,7 +320,7 @@ def _label(figure: str) -> str:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """One line: whether the gates hold."""
+    """One line: whether the gates hold; without gates, whether there was anything to compare."""
     if not comparison.pairs:
         return "Nothing to compare: the reports have no kernel in common."
     if comparison.failures:
@@ -332,5 +332,5 @@ def _verdict(comparison: Comparison) -> str:
     else:
         found = f"{counted(len(comparison.pairs), 'kernel')} compared"
     if not comparison.gates:
-        return f"{found}; no --fail-on was given."
+        return "" if comparison.compared == len(comparison.pairs) else f"{found}."
     return f"{found}: {'no regression' if comparison.comparable else 'no regression in what could be compared'}."

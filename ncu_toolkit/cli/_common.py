@@ -136,7 +136,7 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
             width=None if sink is None and sys.stdout.isatty() else width,
             color_system=None if sink else colours(),
         )
-        screen.print(shown)
+        screen.print(shown, crop=False)  # a command is longer than some terminals are wide
         shown = sink.getvalue() if sink else ""
     if output is None:
         click.echo(shown, nl=False)

@@ -57,7 +57,7 @@ STANDALONE = "ncu-report.html"
     "--output",
     "-o",
     type=PathName(),
-    help="File to write; for html the folder of reports (default reports), or the file with --standalone.",
+    help="File to write. For html: a folder (default reports), or one file where the name ends in .html.",
 )
 @click.option(
     "--standalone",
@@ -118,6 +118,8 @@ def command(
                 "Leave one of them out",
             )
         form = "html"
+    elif form == "html" and output is not None and output.suffix.lower() in (".html", ".htm"):
+        standalone = not output.is_dir()
     if redacted and form != "html":
         raise UsageProblem(
             "--redact needs --format html",

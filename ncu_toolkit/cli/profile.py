@@ -59,14 +59,14 @@ from ncu_toolkit.runs import intake, store
     "--kernel-filter",
     default="",
     metavar="REGEX",
-    help="Of a program: only kernels whose name matches REGEX.",
+    help="For a program: only kernels whose name matches REGEX.",
 )
 @click.option(
     "--launch-skip",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Of a program: leave out the first N launches.",
+    help="For a program: leave out the first N launches.",
 )
 @click.option(
     "--launch-count",
@@ -74,19 +74,19 @@ from ncu_toolkit.runs import intake, store
     default=program_run.DEFAULT_LAUNCHES,
     show_default=True,
     metavar="N",
-    help="Of a program: profile at most N launches; 0 for all of them.",
+    help="For a program: profile at most N launches; 0 for all of them.",
 )
 @click.option(
     "--nvtx",
     multiple=True,
     metavar="RANGE",
-    help="Of a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.",
+    help="For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.",
 )
 @click.option(
     "--ranges/--no-ranges",
     default=None,
     help=(
-        "Of a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the "
+        "For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the "
         "script marks any]"
     ),
 )
@@ -96,9 +96,9 @@ from ncu_toolkit.runs import intake, store
     default=SET_NAME,
     show_default=True,
     metavar="NAME",
-    help="Of a program: ncu's section set. 'full' also runs ncu's own rules.",
+    help="For a program: ncu's section set. 'full' also runs ncu's own rules.",
 )
-@needs_option("Of a program: what")
+@needs_option("For a program: what")
 @click.option(
     "--resume",
     "resumed",

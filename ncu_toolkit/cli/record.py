@@ -263,6 +263,7 @@ def _pack(target: Path) -> None:
             or path.name.startswith("stock")
         ):
             path.unlink()
+    store.save_parsed(target)
 
 
 def _neutral(command: str) -> str:

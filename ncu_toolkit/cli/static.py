@@ -85,7 +85,7 @@ def command(
     """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
     need no counters.
 
-    Needs nvcc and nvdisasm, but no GPU. A list below the card names what only a profile shows.
+    Needs nvcc and nvdisasm, but no GPU. A line below the card names what only a profile shows.
     """
     values = parse_params(params, (what,))
     path = Path(what)

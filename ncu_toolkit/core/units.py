@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 THIN_SPACE: Final = "\u2009"
@@ -126,6 +127,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_TICKS[round((value - least) / step) if step else 0] for value in values)
 
 
+@lru_cache(maxsize=1 << 14)
 def quantity(value: float | None, unit: str) -> str:
     """A value in one of the registry's units (see metrics.UNITS) as text."""
     if value is None:

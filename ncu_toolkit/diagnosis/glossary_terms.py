@@ -266,7 +266,7 @@ CONCEPTS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "what-if": ("What if", "The occupancy for other registers, shared memory or block size, computed by the rules of the CUDA occupancy calculator; nothing is run.", "CUDA occupancy calculator", ()),
     "wave": ("Wave", "As many blocks as fit on the GPU at once. The last wave is often partial.", "", ()),
     "bound": ("Lower bound", "The least time that one resource needs for the launch's work. The launch takes at least the longest of these.", "docs/time-model.md", ("At least",)),
-    "predicted": ("Predicted speedup", ("The estimated factor by which the launch gets faster if this cause alone is removed: the time now over the time of the "
+    "predicted": ("Predicted speedup", ("The estimated factor by which the launch gets faster if only this cause is fixed: the time now over the time of the "
 "next limit."), "docs/time-model.md", ("Predicted", "Predicted → achieved")),
     "confidence": ("Confidence", "How complete the evidence was: high if cause and effect were both measured, low if it rests on one figure.", "", ()),
     "verified": ("Verified", "The largest difference from a reference result, over what rounding allows; a rung is timed only after that.", "", ()),

@@ -198,6 +198,8 @@ def analyse_rung(
     problem = _problem(rung)
     macros = problem.macros(problem.dtype(dtype)) if problem else {}
     cubin = nvcc.compile_rung(rung, arch, parameters, macros)
+    # a cubin from the cache has them sorted
+    in_order = {name: cubin.parameters[name] for name in (*rung.parameters, *cubin.parameters)}
     geometry: dict[str, LaunchGeometry] = {}
     label = chosen = ""
     intensity = None
@@ -216,9 +218,7 @@ def analyse_rung(
         intensity = problem.flops(parsed, rung.problem) / max(
             1.0, problem.compulsory_bytes(parsed, chosen, rung.problem)
         )
-    shared = StaticAnalysis(
-        subject, cubin.target, cubin.compiler, dict(cubin.parameters), label, chosen, ()
-    )
+    shared = StaticAnalysis(subject, cubin.target, cubin.compiler, in_order, label, chosen, ())
     return _analyse(shared, cubin.path, cubin.entries, geometry, intensity, sm_count)
 
 

@@ -328,7 +328,7 @@ class TimeModel:
             )
         quotient = f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)}"
         lines.append(
-            f"{quotient} for this cause alone, {units.percent(1 - 1 / speedup)} of the time saved."
+            f"{quotient} if only this is fixed, {units.percent(1 - 1 / speedup)} of the time saved."
         )
         return Prediction(speedup, limit, tuple(lines), relieves)
 

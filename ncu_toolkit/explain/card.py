@@ -149,7 +149,8 @@ class Card:
             return ""
         most = self.headroom > MOST_HEADROOM
         figure = f"over {MOST_HEADROOM:.0f}×" if most else units.ratio(self.headroom, 2)
-        return f"headroom to the next roof ({self.roof}): {figure}"
+        which = "busiest unit not relieved" if self.do else "busiest unit"
+        return f"headroom to the next roof: {figure} ({self.roof}, {which})"
 
 
 def short_name(name: str) -> str:

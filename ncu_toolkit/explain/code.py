@@ -56,14 +56,17 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
         cards=tuple(_card(found, kernel, texts) for kernel in found.kernels),
         tables=tuple(tables),
         code=tuple(code),
-        points=tuple(dict.fromkeys(_open_questions(found))),
+        points=_open_questions(found),
     )
 
 
-def _open_questions(found: StaticAnalysis) -> Iterator[str]:
-    for each in (unknown for kernel in found.kernels for unknown in kernel.unknown):
-        about = ", ".join(map(title, each.bottlenecks))
-        yield visible(f"Only a profile shows {_small(each.why)}{f' ({about})' if about else ''}")
+def _open_questions(found: StaticAnalysis) -> tuple[str, ...]:
+    """What the code leaves open, in one line."""
+    asked = [each for kernel in found.kernels for each in kernel.unknown]
+    about = dict.fromkeys(_small(title(name)) for each in asked for name in each.bottlenecks)
+    times = "Only a profile shows how long the kernel takes"
+    other = f", and whether one of these is its limit: {', '.join(about)}" if about else ""
+    return (f"{times}{other}.",)
 
 
 def _card(
@@ -258,7 +261,7 @@ def _cycles(region: Region, of: str) -> Table:
     )
     rows += [("mix", kinds), ("widths", widths)]
     what = "first loop" if region.depth else "code"
-    name = f"{of}Fewest SM cycles of one warp's pass through the {what}"
+    name = f"{of}SM cycles that one pass of a warp through the {what} takes at least"
     return _named(name, rows, "unit", "least")
 
 

@@ -30,9 +30,10 @@ from ncu_toolkit.explain.card import (
     short_name,
     whole_percent,
 )
-from ncu_toolkit.metrics.registry import GROUPS
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.branches import JUMPS
+from ncu_toolkit.sass.operands import READS_ONLY
 
 #: Bars, stall reasons, pieces of advice and words of a sentence that fit one screen.
 BARS: Final = 5
@@ -56,19 +57,27 @@ _REASONS: Final[Mapping[str, str]] = {
     "imc_miss": "constant cache miss", "gmma": "GMMA", "membar": "memory barrier",
     "selected": "issuing",
 }  # fmt: skip
+#: Endings of the CUDA toolkit's own headers that wrap single instructions.
+_TOOLKIT: Final = (
+    "_functions.hpp",
+    "_functions.h",
+    "_intrinsics.hpp",
+    "_helpers.h",
+    "cuda_fp16.hpp",
+    "cuda_bf16.hpp",
+    "mma.hpp",
+)
 #: What of a report its figures come from, in words; keys are those of SECTIONS in rules/_support.py.
 _INPUTS: Final[Mapping[str, str]] = {
     "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",
     "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",
     "fma_pipe_active": "pipe use", "theoretical_occupancy": "occupancy", "duration": "time",
 }  # fmt: skip
-#: Stall reasons of waiting for a result -> kinds of instructions that bring it late; the loads.
+#: Stall reasons of waiting for a result -> kinds of instructions that bring it late.
 _RESULTS: Final = {
     "long_scoreboard": attribution.LONG_PRODUCERS,
     "short_scoreboard": attribution.SHORT_PRODUCERS,
 }
-_LOADS: Final = frozenset(("LD", "LDG", "LDL", "LDS", "LDSM", "TEX", "TLD", "TLD4"))
-_MEMORY: Final = frozenset(metric.name for metric in GROUPS["memory"])
 
 
 def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
@@ -76,7 +85,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     the name in the profile where it is empty."""
     finding, launch = diagnosis.primary, profile.launch
     state = _state(profile, finding)
-    shares = _shares(diagnosis.bounds, profile.duration_us)
+    shares = shares_of(diagnosis.bounds, profile.duration_us)
     named = _title(state, finding)
     bars = _bars(shares, named if state == "roof" else "")
     room = diagnosis.headroom if state in ("slow", "unknown") else None
@@ -186,9 +195,9 @@ def _gain(state: State, factor: float | None, interval: tuple[float, float] | No
     if state in ("unknown", "incomplete"):
         return "no estimate"
     if not factor:
-        return "faster, gain not known"
+        return "gain not known"
     between = f" ({range_text(interval)})" if interval else ""
-    return f"about {factor_text(factor)} faster{between}, this cause alone"
+    return f"about {factor_text(factor)} faster{between} if only this is fixed"
 
 
 def _shape(profile: Profile) -> str:
@@ -212,7 +221,7 @@ def extents(sizes: tuple[int, int, int]) -> str:
     return "×".join(str(size) for size in sizes[: last + 1])
 
 
-def _shares(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:
+def shares_of(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:
     """The time model's bound of each resource over the duration, 0-1."""
     if not duration or duration <= 0:
         return {}
@@ -259,36 +268,28 @@ def reason_name(reason: str) -> str:
 
 
 def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
-    """The line that costs most, and the verdict's own where it is another."""
+    """The line that costs most, and the verdict's own where neither that is it nor the line where
+    warps wait for it."""
     hottest = _hottest(profile, finding)
     if hottest is not None:
         yield hottest
     place = next(iter(finding.locations), None)
     if place is not None:
         pointed = _located(profile.sources, place)
-        if (
-            hottest is None
-            or (pointed.path, pointed.line) != (hottest.path, hottest.line)
-            or (not pointed.path and pointed.sass != hottest.sass)
-        ):
+        told = hottest is not None and (
+            hottest.of.endswith(f", at {pointed.short}")
+            if (pointed.path, pointed.line) != (hottest.path, hottest.line)
+            else bool(pointed.path) or pointed.sass == hottest.sass
+        )
+        if not told:
             yield pointed
-
-
-def _is_about_memory(finding: Finding) -> bool:
-    """Whether the verdict rests on figures of the memory system."""
-    used = (name for fact in finding.evidence for name in (fact.metric, *_inputs(fact.metric)))
-    return any(name in _MEMORY or name.partition(":")[2] in _RESULTS for name in used)
-
-
-def _inputs(metric: str) -> tuple[str, ...]:
-    return figures.inputs(metric) if metric in figures.DERIVED else ()
 
 
 def _hottest(profile: Profile, finding: Finding) -> Line | None:
     """The source line with most samples, or executed instructions where the report holds too few
     samples; the instruction where it has no lines. None where it has neither.
 
-    Where the verdict is about memory and warps wait at that line for a load, the load is named."""
+    Where warps wait there for a result, the instruction that produces it is named."""
     rows = profile.instructions
     weights = [row.sample_count for row in rows]
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
@@ -309,36 +310,50 @@ def _hottest(profile: Profile, finding: Finding) -> Line | None:
     top = max(sums, key=lambda key: sums[key])
     row = heaviest[top][1]
     of = "the samples" if sampled else "the executed instructions"
-    found = _line(profile.sources, row.file, row.line, row.sass, sums[top] / total, of)
-    load = _awaited_load(profile, row, finding) if sampled and _is_about_memory(finding) else None
-    shown = row if load is None else load
-    if load is not None and ((load.file, load.line) != (row.file, row.line) or not row.file):
-        of = f"{of}, waiting at {found.short}"
+    found = _line(profile.sources, row.file, row.line, _told(row), sums[top] / total, of)
+    producer = _producer(profile, row, finding) if sampled else None
+    if producer is not None and producer.file.endswith(_TOOLKIT):
+        producer = None  # a wrapper in a header of the CUDA toolkit: not a line to change
+    shown = producer or row
+    if shown is not row and ((shown.file, shown.line) != (row.file, row.line) or not row.file):
+        of = f"{of} wait for it, at {found.short}"
     elif row.file:
-        of = f"{of}, whole line"
-    return _line(profile.sources, shown.file, shown.line, shown.sass, found.share, of)
+        of = f"{of}, on this line"
+    return _line(profile.sources, shown.file, shown.line, _told(shown), found.share, of)
 
 
-def _awaited_load(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:
-    """The load whose late result makes up most of an instruction's samples: of several the one that
-    the verdict names, else the one that most samples of the kernel wait for. None where there is no
-    such load, or where the verdict names instructions of this kind and no load."""
+def _told(row: Instruction) -> str:
+    """An instruction's text; its address where the report leaves the code out."""
+    return row.sass or f"+{row.address:#x}"
+
+
+def _producer(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:
+    """The instruction whose late result makes up most of an instruction's samples: of several the
+    one that the verdict names, else the one that most samples of the kernel wait for. None where
+    there is none, or where the verdict names instructions of this kind and none with a result."""
     reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
     if 2 * row.samples.get(reason, 0) < row.sample_count:
         return None
     rows = profile.instructions
     index = next(at for at, each in enumerate(rows) if each is row)
-    loads = attribution.flow_of(rows).producers(index, _RESULTS[reason])
-    loads = [at for at in loads if attribution.base(rows[at].opcode) in _LOADS]
+    found = attribution.flow_of(rows).producers(index, _RESULTS[reason])
+    found = [at for at in found if _has_result(rows[at].opcode)]
     weights = attribution.weights_by_culprit(profile, reason)
     named = {place.address for place in finding.locations}
-    culprits = {attribution.base(each.opcode) for each in rows if each.address in named}
-    if attribution.base(row.opcode) in culprits and not culprits & _LOADS:
+    culprits = {each.opcode for each in rows if each.address in named}
+    if row.opcode in culprits and not any(map(_has_result, culprits)):
         return None
     best = max(
-        loads, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
+        found, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
     )
     return None if best is None else rows[best]
+
+
+def _has_result(opcode: str) -> bool:
+    """Whether an instruction brings a result that warps can wait for: a store brings none."""
+    kind = attribution.kind(opcode)
+    awaited = any(kind in kinds for kinds in _RESULTS.values())
+    return awaited and (kind == "copy" or attribution.base(opcode) not in READS_ONLY)
 
 
 def _located(sources: Mapping[str, str], place: Location) -> Line:
@@ -354,10 +369,17 @@ def _line(
         visible(path),
         line if path else 0,
         visible(text, CODE, keep="\t").replace("\t", " "),
-        visible(sass.partition(",")[0], NAME),
+        visible(_shown(sass), NAME),
         share,
         visible(of, CODE),
     )
+
+
+def _shown(sass: str) -> str:
+    """An instruction up to its first operand; a branch without its target, an address."""
+    words = sass.partition(",")[0].split()
+    at = next((at for at, word in enumerate(words) if attribution.base(word) in JUMPS), None)
+    return " ".join(words if at is None else words[: at + 1])
 
 
 def _next(state: State, absent: bool, file: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from ncu_toolkit.core.errors import UsageProblem
@@ -43,7 +43,7 @@ class Occupancy:
     """Bytes a block is given, the driver's part included."""
     barriers: int = 1
 
-    @property
+    @cached_property
     def active_blocks(self) -> int:
         return min(self.limits.values())
 

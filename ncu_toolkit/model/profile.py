@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, Protocol, Self
 
 SCHEMA_VERSION = 1
@@ -169,6 +169,7 @@ class InstructionMix:
         return sum(n for opcode, n in self.opcodes.items() if matches_opcode(opcode, pattern))
 
 
+@lru_cache(maxsize=1 << 13)
 def matches_opcode(opcode: str, pattern: str) -> bool:
     """Whether a SASS mnemonic matches: `LDS.128` matches `LDS.U.128` and `LDS.128`, not `LDS.64`;
     `RED|ATOM` is either."""

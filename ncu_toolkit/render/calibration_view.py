@@ -43,7 +43,7 @@ def calibration(book: Book) -> Table | None:
     titles = (
         "from the slower rung to the next one", "of the problem", "the cause that the step's header says it removes",
         "rank of that cause among the findings on the slower rung", "the verdict on the slower rung",
-        "the speedup for this cause alone, from the slower rung's profile", "speedup of the next rung, timed or profiled",
+        "the speedup if only this is fixed, from the slower rung's profile", "speedup of the next rung, timed or profiled",
         "difference of the two, as shares of the earlier time", "the largest estimate of Nsight Compute's own rules on the slower rung",
     )  # fmt: skip
     numeric = ("rank", "predicted", "achieved", "error")
@@ -130,7 +130,7 @@ def _calibrated(
         cause_cell(pair.cause),
         _rank(outcome, f"the verdict was {visible(verdict.primary.bottleneck)}"),
         verdict_cell(book, slow),
-        Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "for this cause alone")
+        Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "if only this is fixed")
         if guess.saved is not None
         else missing(NOT_NAMED),
         Cell(

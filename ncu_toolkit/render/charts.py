@@ -214,7 +214,7 @@ def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[
     if cut:
         views.append(
             (
-                "whole bars",
+                "uncut",
                 {
                     "barnorm": "",
                     "xaxis.title.text": "cycles per issued instruction",
@@ -469,7 +469,7 @@ def predictions(guesses: Sequence[Guess]) -> Figure:
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "legend": LEGEND,
         "showlegend": True,
-        "xaxis": {**axis, "title": {"text": "predicted, for this cause alone"}},
+        "xaxis": {**axis, "title": {"text": "predicted, if only this is fixed"}},
         "yaxis": {**axis, "title": {"text": "achieved"}},
     }
     return {"data": data, "layout": layout}

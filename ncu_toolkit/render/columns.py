@@ -300,7 +300,7 @@ def gain_cell(finding: Finding) -> Cell:
     if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"the report does not show the possible gain.{because}")
-    of = "gap to its roof" if finding.good else "estimate, if this cause alone were removed"
+    of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
     return Cell(units.ratio(speedup), speedup, of)
 
 

@@ -30,7 +30,7 @@ def _folds(page: PageView, profile: Profile) -> Iterator[tuple[str, str]]:
         yield "changed", f"{gain}, compared with {page.step.before.text}"
     if page.checks:
         yield "expected", _count(page.checks, "prediction") + " from the kernel's header"
-    yield "memory", _memory(profile)
+    yield "memory", _memory(page, profile)
     yield "stalls", _stalls(profile)
     yield "instructions", _instructions(profile)
     yield "occupancy", _occupancy(profile)
@@ -47,14 +47,14 @@ def _code(page: PageView) -> str:
     if not page.card.where:
         return "source and SASS"
     line = page.card.where[0]
-    return f"{line.short} takes {whole_percent(line.share)} of {line.of}"
+    return f"{line.short}: {whole_percent(line.share)} of {line.of.partition(' wait')[0].partition(',')[0]}"
 
 
-def _memory(profile: Profile) -> str:
+def _memory(page: PageView, profile: Profile) -> str:
     parts = []
-    for label, name in (("DRAM", "dram_utilization"), ("L2", "l2_utilization")):
-        if (used := figures.value(profile, name)) is not None:
-            parts.append(f"{label} {units.percent(used, 2)} busy")
+    for label, wire in zip(("DRAM", "L2"), page.memory.wires if page.memory else (), strict=False):
+        if wire.busy != units.NOT_AVAILABLE:
+            parts.append(f"{label} {wire.busy.partition(',')[0]}")
     for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
         if (rate := figures.value(profile, name)) is not None:
             parts.append(f"{label} hits {units.percent(rate, 2)}")

@@ -123,15 +123,12 @@ def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int
 def _counters(rows: Sequence[Instruction]) -> list[dict[str, Any]]:
     found = []
     for name, words in _COUNTERS.items():
-        if any(row.counters.get(name) for row in rows):
-            found.append({"name": words, "values": [row.counters.get(name) for row in rows]})
-        if any(_beyond(row, name) for row in rows):
-            found.append(
-                {
-                    "name": f"{words} beyond the ideal",
-                    "values": [_beyond(row, name) for row in rows],
-                }
-            )
+        values = [row.counters.get(name) for row in rows]
+        if any(values):
+            found.append({"name": words, "values": values})
+        beyond = [_beyond(row, name) for row in rows] if any(values) and name in _IDEALS else []
+        if any(beyond):
+            found.append({"name": f"{words} beyond the ideal", "values": beyond})
     return found
 
 
@@ -177,11 +174,13 @@ def _hottest(
     lines: dict[tuple[str, int, int], _Line] = {}
     for at, row in enumerate(profile.instructions):
         key = (row.file, row.line, -1) if row.file else ("", 0, row.index)
-        line = lines.setdefault(key, _Line())
+        line = lines.get(key)
+        if line is None:
+            line = lines[key] = _Line()
         weight = (row.executed or 0) if by_executions else row.sample_count
         line.weight += weight
-        if row.samples:
-            line.reasons.update(row.samples)
+        for reason, n in row.samples.items():
+            line.reasons[reason] += n
         line.named |= row.index in named
         if weight > line.heaviest:
             line.heaviest, line.sass = weight, row.sass

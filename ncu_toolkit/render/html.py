@@ -3,7 +3,6 @@ page over all runs."""
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -264,7 +264,7 @@ class Shared:
 
 
 def _compact(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return msgspec.json.encode(data)
 
 
 #: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte

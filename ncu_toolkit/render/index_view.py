@@ -192,8 +192,12 @@ def _lead(parts: Sequence[IndexPart], ladders: int) -> str:
     if not launches:
         return ""
     what = f"{units.count(launches)} kernel launches on {where}"
-    counted = f"{ladders} ladder{'' if ladders == 1 else 's'} of kernels. " if ladders else ""
-    bars = " A bar is a rung's speed; grey bars are libraries." if ladders else ""
+    counted = (
+        f"{units.counted(ladders, 'ladder')} of kernels, each from a naive version to the fastest. "
+        if ladders
+        else ""
+    )
+    bars = " A bar is a kernel's speed; grey bars are libraries." if ladders else ""
     return f"{counted}{what}, each with its bottleneck, gain and hottest line.{bars}"
 
 

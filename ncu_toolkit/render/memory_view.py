@@ -3,24 +3,21 @@ them, hit rates, and how busy each link is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.explain.card import Card
+from ncu_toolkit.explain.card import Card, whole_percent
+from ncu_toolkit.explain.verdict import shares_of
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.views import Box, Memory, Wire
 
-#: Figure of the bytes on a link, figure of its use, and the resources of the time model whose limit
-#: lies there.
-_WIRES: Final[tuple[tuple[str, str, frozenset[str]], ...]] = (
-    ("dram_bytes", "dram_utilization", frozenset({"dram"})),
-    ("l2_bytes", "l2_utilization", frozenset({"l2", "fill", "atomic"})),
-    (
-        "l1_global_bytes",
-        "l1_data_pipe_active",
-        frozenset({"l1", "l1_tag", "l1_data", "l1_writeback", "lsu"}),
-    ),
+#: Figure of the bytes on a link, and the resources of the time model that carry them.
+_WIRES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
+    ("dram_bytes", frozenset({"dram"})),
+    ("l2_bytes", frozenset({"l2", "fill", "atomic"})),
+    ("l1_global_bytes", frozenset({"l1", "l1_tag", "l1_data", "l1_writeback", "lsu"})),
 )
 #: Name of a level, and the figure of its hit rate.
 _BOXES: Final = (
@@ -34,10 +31,12 @@ _NAMES: Final = ("DRAM to L2", "L2 to L1", "L1 to registers")
 _THIN, _THICK = 2.0, 16.0
 
 
-def memory_view(profile: Profile, shown: Card) -> Memory | None:
-    """None where the report has neither bytes nor use of any link."""
+def memory_view(profile: Profile, shown: Card, bounds: Mapping[str, float]) -> Memory | None:
+    """None where the report has neither bytes nor use of any link. A link is as busy as the busiest
+    of its resources, by the `bounds` that the card's bars are of."""
     limits = {bar.resource for bar in shown.bars if bar.limit}
-    wires = tuple(_wire(profile, *wire, limits) for wire in _WIRES)
+    shares = shares_of(bounds, profile.duration_us)
+    wires = tuple(_wire(profile, moved, parts, shares, limits) for moved, parts in _WIRES)
     if not any(wire.known for wire in wires):
         return None
     boxes = tuple(Box(name, _hits(profile, hits)) for name, hits in _BOXES)
@@ -50,11 +49,17 @@ def memory_view(profile: Profile, shown: Card) -> Memory | None:
 
 
 def _wire(
-    profile: Profile, moved: str, busy: str, resources: frozenset[str], limits: set[str]
+    profile: Profile,
+    moved: str,
+    resources: frozenset[str],
+    shares: Mapping[str, float],
+    limits: set[str],
 ) -> Wire:
-    carried, used = figures.value(profile, moved), figures.value(profile, busy)
+    carried = figures.value(profile, moved)
     limit = bool(resources & limits)
-    words = units.NOT_AVAILABLE if used is None else f"{units.percent(used, 2)} busy"
+    known = [shares[name] for name in (resources & limits or resources) if name in shares]
+    used = max(known, default=None)
+    words = units.NOT_AVAILABLE if used is None else f"{whole_percent(used)} busy"
     kind = " global" if moved == "l1_global_bytes" else ""
     return Wire(
         units.NOT_AVAILABLE if carried is None else f"{units.quantity(carried, 'B')}{kind}",

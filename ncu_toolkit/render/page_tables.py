@@ -4,6 +4,7 @@ own rules, every metric."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -320,7 +321,7 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
     )
     launch = profile.launch
     try:
-        base = occupancy(
+        charts_and_steps = _studies(
             profile.device.cc,
             launch.threads_per_block,
             launch.registers,
@@ -328,9 +329,24 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
             launch.shared_dynamic,
             launch.shared_config or None,
         )
-        capacity = limits_of(profile.device.cc).warps
     except ToolkitError as error:
         return table, (), (f"No what-if: {visible(error.message)}.",)
+    return table, *charts_and_steps
+
+
+@lru_cache(maxsize=64)
+def _studies(
+    cc: tuple[int, int],
+    block_threads: int,
+    registers: int,
+    shared_static: int,
+    shared_dynamic: int,
+    shared_config: int | None,
+) -> tuple[tuple[Chart, ...], tuple[str, ...]]:
+    """The what-if charts and the nearest changes, for the arguments of `occupancy`: launches of one
+    program often share them. Raises UsageProblem."""
+    base = occupancy(cc, block_threads, registers, shared_static, shared_dynamic, shared_config)
+    capacity = limits_of(cc).warps
     studies: tuple[
         tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...
     ] = (
@@ -339,7 +355,6 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
         ("block", "threads per block", what_if_block, base.block_threads, 1),
     )
     return (
-        table,
         tuple(
             _what_if(
                 key, label, study(base), (now / scale, float(base.active_warps)), scale, capacity

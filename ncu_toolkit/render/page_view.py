@@ -119,7 +119,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         siblings=tuple(_siblings(book, profile, entry)),
         previous=previous,
         following=following,
-        memory=memory_view(profile, shown) if profile.launch.complete else None,
+        memory=memory_view(profile, shown, diagnosis.bounds) if profile.launch.complete else None,
     )
     return replace(page, folds=folds(page, profile))
 
@@ -228,7 +228,8 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
         if baseline and timing and library and library is not entry:
             measured.append(
                 Fact(
-                    f"Of {visible(library.label)}", number(baseline / timing.median_us, "fraction")
+                    f"Against {visible(library.label)}",
+                    number(baseline / timing.median_us, "fraction"),
                 )
             )
         if timing and timing.energy_mj is not None:

@@ -70,9 +70,9 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
                 data = json.loads(path.read_bytes())
                 text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
                 store.write_atomic(folder / path.name, text.encode())
-            elif path.is_file():
+            elif path.is_file() and path.name != store.PARSED:
                 shutil.copyfile(path, folder / path.name)
-        runs[folder.name] = store.load_run(folder, live=False)
+        runs[folder.name] = store.load_run(source, live=False)
     runs = as_shown(runs)
     for name, run in runs.items():
         tell(name.removeprefix(RECORDED_PREFIX))

@@ -92,7 +92,7 @@ def _sentence(text: str) -> str:
 
 
 def _gain(factor: float | None) -> str:
-    return f"At most {units.ratio(factor, 2)} faster by this cause alone." if factor else ""
+    return f"At most {units.ratio(factor, 2)} faster if only this is fixed." if factor else ""
 
 
 def _slower(pair: Pair, failure: Failure | None, level: _Level) -> dict[str, Any]:

@@ -111,11 +111,11 @@ def _facts(
             else "one of the two rungs was not profiled at this size"
         )
         return (*facts, Fact("Predicted speedup", missing(why)))
-    how = f"from the profile of {visible(before.label)}, for this cause alone; the finding has rank {step.rank}"
+    how = f"from the profile of {visible(before.label)}, if only this is fixed; the finding has rank {step.rank}"
     facts.append(
         Fact(
             "Predicted speedup",
-            Cell(f"{units.ratio(step.expected)} for this cause alone", step.expected, how),
+            Cell(f"{units.ratio(step.expected)} if only this is fixed", step.expected, how),
         )
     )
     if got:

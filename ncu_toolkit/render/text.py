@@ -263,9 +263,10 @@ def card_lines(
     if card.expect:
         yield from _labelled("expect", Text(card.expect), width)
     if card.missing:
-        yield from _labelled("missing", Text(card.missing, style="yellow"), width)
+        yield from _labelled("note", Text(card.missing, style="yellow"), width)
     if card.next:
-        yield Text("next".ljust(_LABEL), style="dim", no_wrap=True) + Text(card.next, style="bold")
+        parts = ("next".ljust(_LABEL), "dim"), (card.next, "bold")
+        yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
 
 
 def _head(card: Card, width: int) -> Iterator[Text]:
@@ -274,7 +275,7 @@ def _head(card: Card, width: int) -> Iterator[Text]:
     whole = " · ".join(rest)
     if len(name) + 3 + len(whole) > width:
         whole = " · ".join(part for part in rest if part != card.shape)
-    kept = Text(name, style="bold")
+    kept = Text.assemble((name, "bold"))
     kept.truncate(max(12, width - len(whole) - 3), overflow="ellipsis")
     yield from _wrapped(kept + Text(f" · {whole}" if whole else "", style=""), width)
     if card.shape and card.shape not in whole:
@@ -282,7 +283,7 @@ def _head(card: Card, width: int) -> Iterator[Text]:
 
 
 def _verdict(card: Card, width: int) -> Iterator[Text]:
-    title = Text(card.title, style=f"bold {_STYLES[TONES[card.state]]}")
+    title = Text.assemble((card.title, f"bold {_STYLES[TONES[card.state]]}"))
     gain = _gain(card, card.gain)
     if gain.cell_len > width:
         gain = _gain(card, card.point)
@@ -295,7 +296,7 @@ def _verdict(card: Card, width: int) -> Iterator[Text]:
 
 
 def _gain(card: Card, words: str) -> Text:
-    return Text(words, style="bold") + Text(f" · {card.sureness}", style="dim")
+    return Text.assemble((words, "bold"), (f" · {card.sureness}", "dim"))
 
 
 def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
@@ -313,7 +314,7 @@ def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
         yield from _bars(card.bars, max(4, min(_BARS[0], width - taken)), ascii_only)
         yield from (Text("  ") + line for line in right)
     if card.room:
-        yield Text(f"  {card.room}", style="dim")
+        yield from _wrapped(Text(f"  {card.room}", style="dim"), width)
 
 
 def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Text]:
@@ -345,8 +346,9 @@ def _bar(share: float, cells: int, ascii_only: bool) -> str:
 def _waits(waits: tuple[Wait, ...]) -> list[Text]:
     label = max((len(wait.label) for wait in waits), default=0)
     return [
-        Text("waiting  " if at == 0 else " " * 9, style="dim")
-        + Text(f"{wait.label:{label}} {shown:>5}")
+        Text.assemble(
+            ("waiting  " if at == 0 else " " * 9, "dim"), f"{wait.label:{label}} {shown:>5}"
+        )
         for at, (wait, shown) in enumerate(zip(waits, whole_percents(waits), strict=True))
     ]
 
@@ -374,7 +376,7 @@ def _place(label: str, line: Line, width: int, links: bool) -> Iterator[Text]:
 def _labelled(label: str, text: Text, width: int, hanging: int = 0) -> Iterator[Text]:
     """A text after its label, wrapped under its own start."""
     for at, line in enumerate(_wrapped(text, max(20, width - _LABEL), hanging)):
-        yield Text((label if at == 0 else "").ljust(_LABEL), style="dim") + line
+        yield Text.assemble(((label if at == 0 else "").ljust(_LABEL), "dim"), line)
 
 
 def _wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:

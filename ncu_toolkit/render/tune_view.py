@@ -208,7 +208,7 @@ def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
     )
     return Chart(
         key,
-        f"Landscape of {visible(rung)}",
+        f"Speed of {visible(rung)} by its parameters",
         summary,
         {"data": data, "layout": layout},
         table,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from ncu_toolkit.core import units
@@ -25,7 +26,9 @@ def _make_visible(view: object, *fields: str) -> None:
     """No view holds control or invisible characters, wherever its text came from."""
     for field_name in fields:
         value = getattr(view, field_name)
-        object.__setattr__(view, field_name, visible(value))
+        shown = visible(value)
+        if shown is not value:
+            object.__setattr__(view, field_name, shown)
 
 
 @dataclass(frozen=True)
@@ -328,6 +331,7 @@ class RunView:
     records: tuple[LaunchRecord, ...]
 
 
+@lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings
 def text(
     value: str, title: str = "", *, href: str = "", tone: Tone = "", code: bool = False
 ) -> Cell:
@@ -341,6 +345,7 @@ def missing(why: str) -> Cell:
     return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True)
 
 
+@lru_cache(maxsize=1 << 13, typed=True)  # 1 and 1.0 are written differently
 def number(
     value: float | None,
     unit: str,

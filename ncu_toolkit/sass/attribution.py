@@ -26,6 +26,8 @@ _LONGEST_ADDRESS: Final = 256
 #: How far back the test of an mbarrier is searched, in instructions: compilers put about ten
 #: between the test and the branch that waits.
 _GUARD_REACH: Final = 64
+#: Kinds whose results a scoreboard guards.
+_LATE: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
 #: How far back a producer is searched, in instructions: the largest loop bodies of unrolled matrix
 #: products have about this many.
 _REACH: Final = 4096
@@ -46,7 +48,7 @@ class Flow:
             self.writes.append(written)
             for register in written:
                 self.writers.setdefault(register, []).append(index)
-            if kind(instruction.opcode) in (*LONG_PRODUCERS, *SHORT_PRODUCERS):
+            if kind(instruction.opcode) in _LATE:
                 for register in read:
                     self.memory_readers.setdefault(register, []).append(index)
         self.graph = Graph(instructions, self.writers)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
@@ -211,6 +212,7 @@ class _Code:
         return following
 
 
+@lru_cache(maxsize=1 << 12)
 def _mask(numbers: frozenset[int]) -> int:
     mask = 0
     for n in numbers:

@@ -45,6 +45,7 @@ def test_a_recording_is_one_report_with_the_rules_beside_it(ncu: Ncu, tmp_path: 
         store.MANIFEST,
         store.TIMINGS,
         store.RULES,
+        store.PARSED,
         "profile.ncu-rep.xz",
     }
     run = store.load_run(folder, live=False)
@@ -53,6 +54,12 @@ def test_a_recording_is_one_report_with_the_rules_beside_it(ncu: Ncu, tmp_path: 
     assert len(run.commands) == 2
     assert not any(str(tmp_path) in command for command in run.commands)
     assert run.skipped == ()
+    assert store.load_parsed(folder, run) == store.read_reports(folder, run)
+    with (folder / "profile.ncu-rep.xz").open("ab") as report:
+        report.write(b"\0" * 4)  # padding: the same launches in another file
+    assert store.load_parsed(folder, run) is None
+    (folder / store.PARSED).write_bytes(b"cut off")
+    assert store.load_parsed(folder, run) is None
 
 
 def test_a_crash_under_the_stock_rules_leaves_the_recording(

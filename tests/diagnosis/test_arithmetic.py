@@ -85,7 +85,7 @@ def test_each_item_says_why_it_goes() -> None:
 
 def test_the_gain_is_told_for_one_cause_and_not_as_a_bound() -> None:
     last = told(Removal("x", stalls={"mio_throttle": 0.1}))[-1]
-    assert "for this cause alone" in last
+    assert "if only this is fixed" in last
     assert "at most" not in last
 
 

@@ -54,7 +54,9 @@ def test_the_card_the_loops_and_the_code_are_on_every_output(source: Path) -> No
     titles = [table.title for table in shown.tables]
     assert titles[0] == "Resources"
     assert titles[-1] == "Busiest loops"
-    assert any(point.startswith("Only a profile shows the run time") for point in shown.points)
+    (point,) = shown.points
+    assert point.startswith("Only a profile shows how long")
+    assert "memory latency" in point
     listing, sass = shown.code
     assert [note for mark, note, _ in listing.lines if mark == "*"] == ["3"]
     assert any("LDG" in text for _, _, text in sass.lines)

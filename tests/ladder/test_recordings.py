@@ -107,6 +107,11 @@ def test_reports_are_whole(folder: Path) -> None:
 
 
 @FOLDERS
+def test_what_is_kept_of_the_reports_is_what_they_hold(folder: Path) -> None:
+    assert recorded.is_current(folder), "run `make docs`, which reads the reports again"
+
+
+@FOLDERS
 def test_provenance_is_complete(folder: Path) -> None:
     run = recorded.run_of(folder)
     manifest = store.load_manifest(folder)

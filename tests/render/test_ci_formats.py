@@ -260,7 +260,7 @@ def test_a_baseline_by_name(
     Path("main").write_text("a file of the same name is no baseline")
     capsys.readouterr()
     assert run("compare", "--baseline", "main", new, "--comment") == 0
-    assert capsys.readouterr().out.startswith("<!-- ncu-toolkit compare -->\n**2 kernels compared")
+    assert capsys.readouterr().out.startswith("<!-- ncu-toolkit compare -->\n**No kernel moved.**")
     bad = "registers_per_thread>1"
     assert run("compare", "--baseline", "main", new, "--fail-on", bad, "--comment") == EXIT_GATE
     for wrong in (

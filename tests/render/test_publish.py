@@ -161,7 +161,7 @@ def test_unchanged_recordings_are_not_made_again(
 ) -> None:
     monkeypatch.setattr(store, "recordings", lambda: (template,))
     (name,) = publish.publish_recordings(tmp_path, str)
-    assert read() == [name]
+    assert read() == [template.name]
     assert publish.publish_recordings(tmp_path, str) == {}
     assert read() == []
     (tmp_path / name / "index.html").unlink()

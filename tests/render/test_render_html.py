@@ -20,7 +20,7 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.html import write_index, write_run
 
-VOID = {"meta", "link", "input", "br", "img", "hr"}
+VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
 
 class Page(HTMLParser):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.hardware.occupancy import Occupancy
 from ncu_toolkit.model import Comparison, Evidence, Instruction, Location
 from ncu_toolkit.sass import attribution
@@ -109,10 +110,11 @@ def paths(facts: KernelFacts) -> str:
     return "Whether lanes take the same path, and blocks the same time." if parted else ""
 
 
+@remembered(1)
 def dependent_loads(region: Region) -> list[SassInstruction]:
     """The loop's global loads whose address comes from another of its loads, in this pass or the
     one before; none outside of loops."""
-    if not region.depth:
+    if not region.depth or not any(i.base in GLOBAL_LOADS for i in region.code):
         return []
     flow = attribution.Flow(
         [

@@ -84,12 +84,10 @@ class Words:
     wasteful_advice = ("Remove the redundant operations. The other findings say which.",)
     unsure = "The FP32 pipe is {busy} busy. The report does not show how many lanes do useful work."
     unsure_look_for = "Active lanes per instruction, and the instruction mix."
-    found = "The kernel is close to the FP32 roof: the pipe is {busy} busy, the issue slots {issuing}. {between}."
+    found = "The kernel is close to the FP32 roof: the pipe is {busy} busy while SMs have work, the issue slots {issuing}. {between}."
     more_ffma = "FFMA is a larger share of the instructions."
     fewer = "Only fewer operations, or a type that tensor cores support, would be much faster."
-    good = (
-        "At its roof: the FP32 pipe is {busy} busy, near the most that well-written kernels reach."
-    )
+    good = "At its roof: the FP32 pipe is {busy} busy while SMs have work, near the most that well-written kernels reach."
     below = "Remove the remaining overhead to match the best kernels. {between}."
     look_for = "Most instructions are FFMA, and the FMA pipe is near its peak."
     precision = (

@@ -119,19 +119,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     integer = figures.executed(profile, ("integer",)) or 0.0
     pipe, busy = model.busiest()
     limits = pipe in ("alu", "fmaheavy") and busy >= BUSY.value
+    measured = fact(profile, "kind_share:integer", "", MANY, ">=")
+    special = (figures.executed(profile, ("special",)) or 0.0) if divisions else 0.0
+    enough = total * (MANY.value / 2 if divisions else MANY.value)
+    if not total or integer + special < enough:
+        return ruled_out(ID, Words.few, measured)
     # Integers that come from memory are what some kernels compute with: worth a remark where they
     # divide, or where their pipe is the limit.
     data = _on_data(profile)
     on_data = None if limits else data
-    overhead = (
-        integer + (figures.executed(profile, ("special",)) or 0.0)
-        if divisions
-        else integer * (1 - (on_data or 0.0))
-    )
-    measured = fact(profile, "kind_share:integer", "", MANY, ">=")
-    if not total or (
-        overhead / total < MANY.value and not (divisions and overhead / total >= MANY.value / 2)
-    ):
+    overhead = integer + special if divisions else integer * (1 - (on_data or 0.0))
+    if overhead < enough:
         return ruled_out(ID, Words.few, measured)
     useful = figures.executed(profile, USEFUL) or 0.0
     if limits and not divisions and data is not None and data > 0.5:

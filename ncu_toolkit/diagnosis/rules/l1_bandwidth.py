@@ -75,13 +75,13 @@ class Words:
     no_work = "L1 is busy while SMs have work, but they have none for {part} of the time."
     further = "L2 or device memory is busier."
     gathers = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
-    good = "At its roof: {unit} is {busy} busy with useful data. {what}"
+    good = "At its roof: {unit} is {busy} busy with useful data while SMs have work. {what}"
     good_advice = ("Use wider accesses, or move fewer bytes.",)
     good_look_for = "The same unit is still the busiest."
     unsure = "{unit} is {busy} busy. The report does not show why. {candidates}"
     collect = "Collect the sections that show the cause: {command}"
     collect_look_for = "Sectors per request, wavefronts beyond the ideal, and stall reasons."
-    found = "{unit} is {busy} busy, so L1 and shared memory are at their limit."
+    found = "{unit} is {busy} busy while SMs have work, so L1 and shared memory are at their limit."
     advice = (
         (
             "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by "

@@ -83,7 +83,7 @@ class Words:
         "= {fused}."
     )
     ends = "Start and end take {gone} of the time in the kernel, which leaves {fused}."
-    ratio = "{now} / {fused} = {speedup} for this cause alone, {saved} of the time saved."
+    ratio = "{now} / {fused} = {speedup} if only this is fixed, {saved} of the time saved."
     one_of = "one of {launches} launches of one job"
     each = "each has launch overhead and passes over the data again."
     starting = "starting and ending it costs as much as its computation."

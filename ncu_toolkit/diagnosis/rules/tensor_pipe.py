@@ -77,7 +77,7 @@ class Words:
     redundant_look_for = "Fewer matrix instructions for the same result."
     fewer = "Only fewer operations or a narrower type would be much faster."
     fed = "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
-    good = "At its roof: the tensor cores are {busy} busy, near the most that well-written kernels reach."
+    good = "At its roof: the tensor cores are {busy} busy while SMs have work, near the most that well-written kernels reach."
     look_for = "The tensor pipe near its peak."
 
 

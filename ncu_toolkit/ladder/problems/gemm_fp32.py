@@ -36,7 +36,7 @@ class GemmFp32(Problem):
     title = "FP32 matrix product"
     story = (
         "C = A B in single precision. Each float of A and B is needed thousands of times: the ladder moves that reuse from the caches to shared "
-        "memory and on to registers, until the multiply-add pipes are what limits it."
+        "memory and on to registers, until the multiply-add pipes are the limit."
     )
     dimensions = ("M", "N", "K")
     dtypes = ("float32",)

@@ -265,6 +265,10 @@
     all("[data-copy]", within).forEach(copies);
     all("[data-more]", within).forEach(widens);
     all("a[data-csv]", within).forEach(downloads);
+    // A listing longer than its box opens at its first marked line.
+    for (const mark of all(".nc-code pre span.nc-hot:not(.nc-hot ~ .nc-hot)", within)) {
+      mark.parentElement.scrollTop = mark.getBoundingClientRect().top - mark.parentElement.getBoundingClientRect().top - 60;
+    }
   }
   dress();
   // What is in view is drawn at once, so that a picture taken when the page has loaded shows it: an observer answers a frame later.
