@@ -149,7 +149,7 @@ class Card:
             return ""
         most = self.headroom > MOST_HEADROOM
         figure = f"over {MOST_HEADROOM:.0f}×" if most else units.ratio(self.headroom, 2)
-        which = "busiest unit not relieved" if self.do else "busiest unit"
+        which = "busiest after the fix" if self.do else "busiest unit"
         return f"headroom to the next roof: {figure} ({self.roof}, {which})"
 
 
