@@ -74,7 +74,11 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
     monkeypatch.setattr(cuda, "synchronize", lambda what: fake.events.append("sync"))
     monkeypatch.setattr(cuda, "environment", lambda: {"GPU": DEVICE.name})
     monkeypatch.setattr(
-        nvcc, "compile_rung", lambda *arguments, **named: SimpleNamespace(path=code, entries={})
+        nvcc,
+        "compile_rung",
+        lambda rung, *_, **__: SimpleNamespace(
+            path=code, entries={}, parameters=dict(rung.parameters)
+        ),
     )
     monkeypatch.setattr(launch, "_Bound", FakeBound)
     FakeBound.cupy = fake

@@ -4,7 +4,7 @@
     python -m benchmarks.field NAME --variant before|after
     python -m benchmarks.field --check [NAME...]
     python -m benchmarks.field time NAME
-    python -m benchmarks.field record --out DIR [NAME...] [--jobs N] [--seconds S]
+    python -m benchmarks.field record --out DIR [NAME...] [--jobs N | --cluster WHERE] [--seconds S]
     python -m benchmarks.field pack --out DIR
     python -m benchmarks.field score [--half development|sealed] [--cases] [--out docs/field.md]
 
@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--out", type=Path, help="folder of recordings; page to put the scores into"
     )
     parser.add_argument("--jobs", type=int, default=1, help="pairs to record at once")
+    parser.add_argument("--cluster", help="record on a cluster: local, tcp://host:port, FILE.yaml")
+    parser.add_argument("--slow-boards", action="store_true", help="use slow GPUs of a cluster too")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="begin no pair after this long"
     )
@@ -98,7 +100,7 @@ def _carry_out(given: argparse.Namespace) -> int:
         return EXIT_OK
     if verb == "record":
         chosen = words or list(field.names())
-        failed = running.record(chosen, given.out.resolve(), given.jobs, given.seconds)
+        failed = _recorded(chosen, given)
         for name, said in failed.items():
             print(f"\n{name} failed:\n{said}", file=sys.stderr)
         return EXIT_KERNEL if failed else EXIT_OK
@@ -106,6 +108,22 @@ def _carry_out(given: argparse.Namespace) -> int:
         running.run(field.find(words[0]), given.variant)
         return EXIT_OK
     raise UsageProblem("name one pair and its --variant", "`--help` shows every form")
+
+
+def _recorded(chosen: list[str], given: argparse.Namespace) -> dict[str, str]:
+    from benchmarks.field import running
+    from ncu_toolkit.gpu import schedulers
+
+    if given.cluster is None:
+        return running.record(chosen, given.out.resolve(), given.jobs, given.seconds)
+    if given.jobs != 1:
+        raise UsageProblem("--jobs counts processes of this machine", "Leave it out of --cluster")
+
+    def note(text: str) -> None:
+        print(f"note: {text}", file=sys.stderr)
+
+    with schedulers.opened(given.cluster, note, given.slow_boards) as executor:
+        return running.record(chosen, given.out.resolve(), 1, given.seconds, executor)
 
 
 def _check(chosen: list[str]) -> int:

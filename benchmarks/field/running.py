@@ -7,6 +7,7 @@ import csv
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import queue
@@ -24,7 +25,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ from benchmarks.field import (
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu.cluster import HERE, Executor, own_temporary_folder
 from ncu_toolkit.report.redact import redact
 from ncu_toolkit.runs.store import slug
 
@@ -463,20 +464,16 @@ def recorded(name: str, out: Path) -> bool:
     return complete and found.get("source") == digest(name)
 
 
-def gpus() -> list[str]:
-    """Identifiers of the GPUs that may be used, as CUDA_VISIBLE_DEVICES takes them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible:
-        return visible.split(",")
-    return [str(n) for n in range(int(cuda.cupy().cuda.runtime.getDeviceCount()))]
-
-
 def record(
-    chosen: Sequence[str], out: Path, jobs: int, seconds: float = float("inf")
+    chosen: Sequence[str],
+    out: Path,
+    jobs: int,
+    seconds: float = float("inf"),
+    executor: Executor = HERE,
 ) -> dict[str, str]:
     """Record pairs, one process each, `jobs` at once, spread over the GPUs; what `out` already
-    holds is kept. Jobs on one GPU load and compile side by side and take turns on the GPU. After
-    `seconds` no further pair is begun.
+    holds is kept. Jobs on one GPU load and compile side by side and take turns on the GPU; on a
+    cluster a board records one pair at a time. After `seconds` no further pair is begun.
 
     Returns:
         The last lines of each pair that failed, also written to `out`/failed.json.
@@ -485,9 +482,26 @@ def record(
     started = time.monotonic()
     todo = [name for name in chosen if not recorded(name, out)]
     failed: dict[str, str] = {}
+
+    def note(name: str, said: str) -> None:
+        if said:
+            failed[name] = said
+        at = time.monotonic() - started
+        print(f"{at:5.0f} s  {name}: {'failed' if said else 'recorded'}", flush=True)
+        write_atomic(out / "failed.json", _document(failed))
+
+    if executor.boards:
+        in_time = itertools.takewhile(lambda _: time.monotonic() - started <= seconds, todo)
+        for done in executor.run(record_there, ((name, digest(name)) for name in in_time)):
+            name = todo[done.index]
+            said, made = done.value if done.error is None else (str(done.error), {})
+            for file, content in sorted(made.items(), key=lambda each: each[0] == f"{name}.json"):
+                write_atomic(out / file, content)  # What says that a pair is recorded comes last.
+            note(name, said)
+        return failed
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
         free: queue.Queue[dict[str, str]] = queue.Queue()
-        for _, card in zip(range(max(1, jobs)), cycle(gpus()), strict=False):
+        for _, card in zip(range(max(1, jobs)), itertools.cycle(cuda.cards()), strict=False):
             # ncu keeps its lock in TMPDIR: a folder a GPU lets those on other GPUs go on
             own = Path(scratch) / card
             own.mkdir(exist_ok=True)
@@ -502,15 +516,31 @@ def record(
                 said = _record_in_child(name, out, environment)
             finally:
                 free.put(environment)
-            if said:
-                failed[name] = said
-            at = time.monotonic() - started
-            print(f"{at:5.0f} s  {name}: {'failed' if said else 'recorded'}", flush=True)
-            write_atomic(out / "failed.json", _document(failed))
+            note(name, said)
 
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             list(pool.map(one, todo))
     return failed
+
+
+def record_there(name: str, source: str) -> tuple[str, dict[str, bytes]]:
+    """Record one pair on a worker of a cluster.
+
+    Returns:
+        Its last lines if it fails, else nothing; the files that it made.
+
+    Raises:
+        EnvironmentProblem: the worker has another text of the pair than `source`.
+    """
+    if digest(name) != source:
+        raise EnvironmentProblem(
+            f"the worker's text of {name} differs from the client's", "Check out the same commit"
+        )
+    own = own_temporary_folder()
+    environment = {"TMPDIR": str(own), "FIELD_LOCK": str(own / "lock")}
+    with tempfile.TemporaryDirectory(prefix="field-") as scratch:
+        said = _record_in_child(name, Path(scratch), environment)
+        return said, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
 def _record_in_child(name: str, out: Path, environment: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ from ncu_toolkit.core.safe import visible
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.explain.answer import Answer
+    from ncu_toolkit.gpu.cluster import Executor
 
 #: Columns of an answer that goes to a file or a pipe.
 WIDTH = 100
@@ -207,6 +208,41 @@ def tuned_option(function: F) -> F:
         show_default=True,
         help="Run kernels with the parameters tuned for this GPU and size, or with their headers' own.",
     )(function)
+
+
+def cluster_options(function: F) -> F:
+    """--cluster and --slow-boards."""
+    decorators = [
+        click.option(
+            "--cluster",
+            metavar="WHERE",
+            help=(
+                "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
+                "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md."
+            ),
+        ),
+        click.option(
+            "--slow-boards",
+            is_flag=True,
+            help="With --cluster: also use GPUs that are much slower than the others.",
+        ),
+    ]
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
+
+
+def executor_of(
+    where: str | None, slow_boards: bool
+) -> contextlib.AbstractContextManager[Executor]:
+    """The executor that --cluster names, this process without it; raises as `schedulers.opened`."""
+    from ncu_toolkit.gpu import cluster, schedulers
+
+    if where is None:
+        if slow_boards:
+            raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
+        return contextlib.nullcontext(cluster.HERE)
+    return schedulers.opened(where, Progress().note, slow_boards)
 
 
 def split(names: tuple[str, ...]) -> tuple[str, ...]:

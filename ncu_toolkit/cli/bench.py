@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -9,7 +10,9 @@ import click
 from ncu_toolkit.cli._common import (
     Progress,
     choose_options,
+    cluster_options,
     console,
+    executor_of,
     output_option,
     parse_params,
     split,
@@ -19,7 +22,7 @@ from ncu_toolkit.cli.history import keep
 from ncu_toolkit.cli.profile import title_of
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import cuda, program_run, selection
+from ncu_toolkit.gpu import cuda, ladder_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.run import Run
@@ -30,6 +33,7 @@ from ncu_toolkit.runs import intake, store
 @choose_options
 @output_option
 @tuned_option
+@cluster_options
 @click.option(
     "--cache",
     type=click.Choice(["warm", "flushed"]),
@@ -45,7 +49,7 @@ from ncu_toolkit.runs import intake, store
 )
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
-    reports: Path, tuned: bool, cache: str | None, form: str,
+    reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, cache: str | None, form: str,
 ) -> None:  # fmt: skip
     """Verify and time kernels without profiling them.
 
@@ -64,21 +68,36 @@ def command(
         default_sizes=lambda problem: problem.bench_sizes,
         overrides=parse_params(params, names),
     )
-    cuda.cupy()
-    cases, skipped = selection.runnable_here(cases)
-    cases, lines = selection.settled(cases, tuned)
-    what = title_of(names, cases)
-    at = intake.here(program_run.gpu_uuid())
-    folder = store.new_run_folder(reports, f"bench {what}")
-    session = stages.start(folder, f"Timing of {what}")
-    session.update(skipped=skipped)
-    with Progress() as progress:
+    where = executor_of(cluster, slow_boards)
+    if cluster is None:
+        cuda.cupy()
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(where)
+        device = executor.device()
+        cases, skipped = selection.runnable_here(cases, device)
+        cases, lines = selection.settled(cases, tuned, device)
+        what = title_of(names, cases)
+        at = intake.here(executor.uuid())
+        begun = ladder_run.unfinished_like(reports, cases, None) if executor.boards else None
+        if begun is not None and not _timed_so(begun, cache):
+            begun = None
+        folder = begun or store.new_run_folder(reports, f"bench {what}")
+        if executor.boards:
+            stack.enter_context(ladder_run.locked(folder))
+        progress = stack.enter_context(Progress())
+        if begun is not None:
+            session = ladder_run.resume(folder, progress, executor, ladder=False)
+        else:
+            session = stages.start(folder, f"Timing of {what}", executor=executor)
+            session.update(skipped=skipped)
+        if executor.boards:  # What was asked for, to find the run by.
+            session.record(*session.current(cases))
         for line in lines:
             progress.note(line)
         try:
-            stages.build_all(session, cases, progress)
-            stages.time_all(session, cases, progress, cache)
-            stages.measure_ceilings(session, progress)
+            stages.build_all(session, cases, progress, executor)
+            stages.time_all(session, cases, progress, cache, executor=executor)
+            stages.measure_ceilings(session, progress, executor)
         except (ToolkitError, KeyboardInterrupt) as error:
             if not session.measured:
                 store.discard(folder)
@@ -101,6 +120,14 @@ def command(
 
     keep(publish_run(folder, reports), folder, at)
     session.raise_failure()
+
+
+def _timed_so(folder: Path, cache: str | None) -> bool:
+    """Whether all timings of a run are of this state of the L2."""
+    return all(
+        timing.cache == stages.cache_of(problem_for(timing.family), cache)
+        for timing in store.load_timings(folder)
+    )
 
 
 def _energy_words(millijoules: float | None) -> str:

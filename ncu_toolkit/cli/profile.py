@@ -13,7 +13,9 @@ from ncu_toolkit.cli._common import (
     Progress,
     Seconds,
     choose_options,
+    cluster_options,
     console,
+    executor_of,
     needs_option,
     output_option,
     parse_params,
@@ -21,10 +23,11 @@ from ncu_toolkit.cli._common import (
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
-from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, ladder_run, program_run, selection
 from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu.cluster import HERE, Executor
 from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import LadderOptions, RunCase
@@ -36,6 +39,7 @@ from ncu_toolkit.runs import intake, store
 @choose_options
 @output_option
 @tuned_option
+@cluster_options
 @click.option(
     "--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."
 )
@@ -119,10 +123,10 @@ from ncu_toolkit.runs import intake, store
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 @click.pass_context
 def command(
-    ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None,
-    params: tuple[str, ...], reports: Path, tuned: bool, alone: bool, no_timing: bool, cache_control: str, timeout: float,
-    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
-    resumed: str | None, redact: bool, redact_source: bool, program: tuple[str, ...],
+    ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params:
+    tuple[str, ...], reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, alone: bool, no_timing: bool, cache_control: str,
+    timeout: float, kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs:
+    tuple[Needs, ...], resumed: str | None, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Profile a program, or verify, time and profile kernels of a ladder, and write the report.
 
@@ -134,8 +138,14 @@ def command(
     pages, for the Nsight Compute GUI."""
     if resumed is not None:
         _refuse_others(ctx)
-        _resume(resumed, reports, timeout, redact, redact_source)
+        with executor_of(cluster, slow_boards) as executor:
+            _resume(resumed, reports, timeout, redact, redact_source, executor)
         return
+    if program and (cluster or slow_boards):
+        raise UsageProblem(
+            "--cluster spreads kernels of a ladder, and a program runs on one machine",
+            "Leave out --cluster, or name a --family",
+        )
     if program:
         if kernels or families or everything or sizes or dtype or params:
             raise UsageProblem(
@@ -166,10 +176,13 @@ def command(
         predecessors=not alone,
     )
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
-    at = intake.here(program_run.gpu_uuid())
-    profile_rungs(
-        names, cases, reports, asked, tuned, timeout, lambda made: finish(made, reports, at, names)
-    )
+    with executor_of(cluster, slow_boards) as executor:
+        at = intake.here(executor.uuid())
+
+        def done(made: Session) -> None:
+            finish(made, reports, at, names)
+
+        profile_rungs(names, cases, reports, asked, tuned, timeout, done, executor)
 
 
 def profile_rungs(
@@ -180,26 +193,37 @@ def profile_rungs(
     tuned: bool,
     timeout: float,
     done: Callable[[Session], None],
+    executor: Executor = HERE,
 ) -> Session:
-    """Build, time and profile rungs into a new run; `done` shows it while the run is locked.
+    """Build, time and profile rungs into a new run; `done` shows it while the run is locked. On a
+    cluster an unfinished run of the same cases goes on.
 
     Raises:
         ToolkitError, KeyboardInterrupt: nothing was measured.
     """
-    cuda.cupy()
-    ncu = collect.find_ncu()
-    cases, skipped = selection.runnable_here(cases)
-    cases, lines = selection.settled(cases, tuned)
+    if executor.boards:
+        version = executor.environment().get("ncu")
+        if version is None:
+            raise EnvironmentProblem(
+                "the boards of the cluster have no ncu", "Install Nsight Compute there, or set NCU"
+            )
+    else:
+        cuda.cupy()
+        version = collect.find_ncu().version
+    cases, skipped = selection.runnable_here(cases, executor.device())
+    cases, lines = selection.settled(cases, tuned, executor.device())
+    if executor.boards and (begun := ladder_run.unfinished_like(reports, cases, asked)):
+        return _go_on(begun, timeout, executor, done)
     folder = store.new_run_folder(reports, title_of(names, cases))
     try:
-        session = stages.start(folder, title_of(names, cases), asked)
-        session.update(environment={**session.run.environment, "ncu": ncu.version}, cases=cases)
+        session = stages.start(folder, title_of(names, cases), asked, executor)
+        session.update(environment={**session.run.environment, "ncu": version}, cases=cases)
         session.update(skipped=skipped)
         with ladder_run.locked(folder) as lock:
             with Progress() as progress:
                 for line in lines:
                     progress.note(line)
-                _collect(session, progress, timeout, lock)
+                _collect(session, progress, timeout, lock, executor)
             done(session)
     except (ToolkitError, KeyboardInterrupt) as error:
         if not session.measured and str(folder) not in str(error):  # No log there is named.
@@ -208,7 +232,9 @@ def profile_rungs(
     return session
 
 
-def _collect(session: Session, reporter: Progress, timeout: float, lock: int) -> None:
+def _collect(
+    session: Session, reporter: Progress, timeout: float, lock: int, executor: Executor
+) -> None:
     """Build, time and profile the open cases of the run. Errors are in the session's failures.
 
     Raises:
@@ -217,11 +243,11 @@ def _collect(session: Session, reporter: Progress, timeout: float, lock: int) ->
     asked, cases = session.run.asked or LadderOptions(), session.run.cases
     try:
         if any(case.open for case in cases):
-            stages.build_all(session, cases, reporter)
+            stages.build_all(session, cases, reporter, executor)
         session.save()
         if asked.timing:
-            stages.time_all(session, cases, reporter)
-            stages.measure_ceilings(session, reporter)
+            stages.time_all(session, cases, reporter, executor=executor)
+            stages.measure_ceilings(session, reporter, executor)
             session.save()
         ladder_run.profile_all(
             session,
@@ -230,6 +256,7 @@ def _collect(session: Session, reporter: Progress, timeout: float, lock: int) ->
             timeout=timeout,
             cache_control=asked.cache_control,
             keep_open=(lock,),
+            executor=executor,
         )
     except KeyboardInterrupt:
         session.interrupted = True
@@ -247,23 +274,50 @@ def _collect(session: Session, reporter: Progress, timeout: float, lock: int) ->
     session.save()
 
 
-def _resume(name: str, reports: Path, timeout: float, redact: bool, redact_source: bool) -> None:
-    cuda.cupy()
+def _resume(
+    name: str,
+    reports: Path,
+    timeout: float,
+    redact: bool,
+    redact_source: bool,
+    executor: Executor,
+) -> None:
+    if not executor.boards:
+        cuda.cupy()
     folder = ladder_run.find(name, reports)
-    at = intake.here(program_run.gpu_uuid())
+    at = intake.here(executor.uuid())
+
+    def done(made: Session) -> None:
+        finish(made, folder.parent, at)
+
+    _go_on(folder, timeout, executor, done, redact or redact_source, redact_source)
+
+
+def _go_on(
+    folder: Path,
+    timeout: float,
+    executor: Executor,
+    done: Callable[[Session], None],
+    redact: bool = False,
+    redact_source: bool = False,
+) -> Session:
+    """Collect what a run lacks; `done` shows it while the run is locked."""
     with ladder_run.locked(folder) as lock:
         with Progress() as progress:
-            session = ladder_run.resume(folder, progress)
-            if redact or redact_source:
+            session = ladder_run.resume(folder, progress, executor)
+            if redact:
                 ladder_run.redact_reports(session, redact_source)
             # Without its page a run counts as unfinished; it is written at the end.
             (folder / ladder_run.PAGE).unlink(missing_ok=True)
-            _collect(session, progress, timeout, lock)
-        finish(session, folder.parent, at)
+            _collect(session, progress, timeout, lock, executor)
+        done(session)
+    return session
 
 
 #: Parameters that go with --resume.
-_WITH_RESUME = frozenset({"resumed", "reports", "timeout", "redact", "redact_source"})
+_WITH_RESUME = frozenset(
+    {"resumed", "reports", "timeout", "redact", "redact_source", "cluster", "slow_boards"}
+)
 
 
 def _refuse_others(ctx: click.Context) -> None:

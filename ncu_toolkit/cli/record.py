@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import lzma
 import shutil
 from collections.abc import Callable, Sequence
@@ -10,10 +11,20 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import PathName, Progress, Seconds, console, split, tuned_option
+from ncu_toolkit.cli._common import (
+    PathName,
+    Progress,
+    Seconds,
+    cluster_options,
+    console,
+    executor_of,
+    split,
+    tuned_option,
+)
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda, ladder_run, selection
 from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu.cluster import HERE, Executor
 from ncu_toolkit.gpu.collect import find_ncu
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.gpu.session import Session
@@ -82,6 +93,7 @@ from ncu_toolkit.runs import store
     metavar="SECONDS",
 )
 @tuned_option
+@cluster_options
 @click.option(
     "--finish",
     is_flag=True,
@@ -98,6 +110,8 @@ def command(
     stock_rules: bool,
     timeout: float,
     tuned: bool,
+    cluster: str | None,
+    slow_boards: bool,
     finish: bool,
 ) -> None:
     """Profile and time ladders, and keep them as a recording that can be shipped.
@@ -118,7 +132,8 @@ def command(
             "no --family is given",
             "Name a ladder to record, or finish an interrupted recording with --finish",
         )
-    if target.exists() and any(target.iterdir()):
+    begun = cluster is not None and (target / store.MANIFEST).is_file()
+    if not begun and target.exists() and any(target.iterdir()):
         raise UsageProblem(
             f"'{target}' is not empty", "Name a new folder: a recording is never overwritten"
         )
@@ -134,28 +149,41 @@ def command(
     timed = chosen(bench_sizes, lambda problem: problem.bench_sizes)
     # At its further sizes only the library's kernels: which one does it pick where?
     library = chosen(None, lambda problem: problem.library_sizes, library=True)
-    cuda.cupy()
-    find_ncu()
-    cases, skipped = selection.runnable_here(cases)
-    last = stock_sizes or (sizes and sizes.rpartition(",")[2])
-    for_rules = chosen(last, lambda problem: problem.record_sizes[-1:])
-    for_rules = selection.settled(selection.runnable_here(for_rules)[0], tuned)[0]
-    cases, lines = selection.settled(_merged(cases, library), tuned)
-    timed = selection.settled(_merged(selection.runnable_here(timed)[0], library), tuned)[0]
-    target.mkdir(parents=True, exist_ok=True)
-    session = stages.start(target, ", ".join(names))
-    session.update(skipped=skipped)
-    with Progress() as progress:
+    where = executor_of(cluster, slow_boards)
+    if cluster is None:
+        cuda.cupy()
+        find_ncu()
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(where)
+        device = executor.device()
+        cases, skipped = selection.runnable_here(cases, device)
+        last = stock_sizes or (sizes and sizes.rpartition(",")[2])
+        for_rules = chosen(last, lambda problem: problem.record_sizes[-1:])
+        for_rules = selection.runnable_here(for_rules, device)[0]
+        for_rules = selection.settled(for_rules, tuned, device)[0]
+        cases, lines = selection.settled(_merged(cases, library), tuned, device)
+        timed = _merged(selection.runnable_here(timed, device)[0], library)
+        timed = selection.settled(timed, tuned, device)[0]
+        target.mkdir(parents=True, exist_ok=True)
+        progress = stack.enter_context(Progress())
+        if begun:
+            session = _begun(target, (*cases, *timed), progress, executor)
+        else:
+            session = stages.start(target, ", ".join(names), executor=executor)
+            session.update(skipped=skipped)
         for line in lines:
             progress.note(line)
-        stages.build_all(session, cases, progress)
-        stages.time_all(session, timed, progress, seconds=seconds)
-        stages.measure_ceilings(session, progress)
+        stages.build_all(session, cases, progress, executor)
+        stages.time_all(session, timed, progress, seconds=seconds, executor=executor)
+        stages.measure_ceilings(session, progress, executor)
         session.save()
-        ladder_run.profile_all(session, cases, progress, timeout=timeout, part_seconds=None)
+        part = ladder_run.PART_SECONDS if executor.boards else None
+        ladder_run.profile_all(
+            session, cases, progress, timeout=timeout, part_seconds=part, executor=executor
+        )
         if stock_rules:
             try:
-                _stock(session, for_rules, progress, timeout)
+                _stock(session, for_rules, progress, timeout, executor)
             except ToolkitError as error:
                 # The recording is whole without these verdicts, and says that they are missing.
                 progress.note(
@@ -168,6 +196,25 @@ def command(
     if session.failures:
         raise session.failures[0]
     _done(session.run.title, target)
+
+
+def _begun(target: Path, cases: Cases, progress: Progress, executor: Executor) -> Session:
+    """An interrupted recording of the same kernels goes on, on a cluster.
+
+    Raises:
+        UsageProblem: it is finished, or of other kernels or parameters.
+    """
+    session = ladder_run.resume(target, progress, executor, ladder=False)
+    if any(name.endswith(".xz") for name in session.run.report_files):
+        raise UsageProblem(f"'{target}' is finished already", "Name a new folder")
+    asked = {ladder_run.identity(case) for case in cases}
+    if other := [each for each in session.run.cases if ladder_run.identity(each) not in asked]:
+        raise UsageProblem(
+            f"'{target}' holds a recording with {other[0].label}, which is not asked for now",
+            "Give the command that began it, or name a new folder",
+        )
+    shutil.rmtree(target / "stock", ignore_errors=True)
+    return session
 
 
 def _done(title: str, target: Path) -> None:
@@ -202,7 +249,13 @@ def _merged(cases: Cases, more: Cases) -> Cases:
     return tuple({case.marker: case for case in (*cases, *added)}.values())
 
 
-def _stock(session: Session, cases: Cases, progress: Progress, timeout: float) -> None:
+def _stock(
+    session: Session,
+    cases: Cases,
+    progress: Progress,
+    timeout: float,
+    executor: Executor = HERE,
+) -> None:
     """Profile cases again with Nsight Compute's full set, and keep only its rules' verdicts, in
     rules.json."""
     from ncu_toolkit.report import reader
@@ -214,7 +267,13 @@ def _stock(session: Session, cases: Cases, progress: Progress, timeout: float) -
     )
     apart = Session(replace(run, cases=known, report_files=(), commands=(), costs={}), folder)
     ladder_run.profile_all(
-        apart, cases, progress, timeout=timeout, set_name="full", part_seconds=None
+        apart,
+        cases,
+        progress,
+        timeout=timeout,
+        set_name="full",
+        part_seconds=None,
+        executor=executor,
     )
     profiles = [
         profile

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import Progress, Seconds, console, output_option, split
+from ncu_toolkit.cli._common import (
+    Progress,
+    Seconds,
+    cluster_options,
+    console,
+    executor_of,
+    output_option,
+    split,
+)
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.gpu.selection import parse_sizes
@@ -69,10 +77,11 @@ from ncu_toolkit.runs import store
     is_flag=True,
     help="Forget an earlier search of the same kernel and size, finished or not.",
 )
+@cluster_options
 @output_option
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
-    restart: bool, reports: Path,
+    restart: bool, cluster: str | None, slow_boards: bool, reports: Path,
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
@@ -80,7 +89,9 @@ def command(
     parallel. Those that spill or do not fit are dropped, the others are verified and timed
     alternately with the baseline. Each round keeps the faster half and doubles the runs. An
     interrupted search continues where it stopped. The best setting is kept for this GPU and size,
-    and `bench` and `profile` then use it."""
+    and `bench` and `profile` then use it.
+
+    `ncu-toolkit tune -k autotuned -s 4096 --cluster local` uses every GPU of this machine."""
     rungs = [find_rung(name) for name in split(kernels)]
     plan = [(rung, size) for rung in rungs for size in parse_sizes(problem_for(rung.family), sizes)]
     for rung in rungs:
@@ -89,24 +100,25 @@ def command(
                 f"{rung.name} has no parameters to search",
                 "Kernels with a [search] table in their header can be tuned: kernels/README.md",
             )
-    cuda.cupy()
+    where = executor_of(cluster, slow_boards)
+    if cluster is None:
+        cuda.cupy()
     from ncu_toolkit.gpu.tune import bench
 
     failures: list[ToolkitError] = []
-    for rung, size in plan:
-        with Progress() as progress:
-            try:
-                search = bench.run(
-                    bench.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart),
-                    progress,
-                )
-            except ToolkitError as error:
-                if len(plan) == 1:
-                    raise
-                failures.append(error)
-                progress.note(f"{rung.name} at {size.label}: {error}")
-                continue
-        show(search, reports)
+    with where as executor:
+        for rung, size in plan:
+            asked = bench.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart)
+            with Progress() as progress:
+                try:
+                    search = bench.run(asked, progress, executor)
+                except ToolkitError as error:
+                    if len(plan) == 1:
+                        raise
+                    failures.append(error)
+                    progress.note(f"{rung.name} at {size.label}: {error}")
+                    continue
+            show(search, reports)
     if failures:
         raise failures[0]
 

@@ -27,11 +27,13 @@ _MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.worker
 
 @dataclass(frozen=True)
 class Done:
-    """How a task ended: `value`, or the error in its place."""
+    """How a task ended: `value`, or the error in its place; `where` names the board that ran it on
+    a cluster."""
 
     index: int
     value: Any = None
     error: ToolkitError | None = None
+    where: str = ""
 
 
 @contextlib.contextmanager

@@ -218,6 +218,36 @@ def energy_mj() -> float | None:
         return None  # not supported by this GPU (before Volta, or a part of one)
 
 
+def uuid() -> str:
+    """The current device's UUID; how the process names it where NVML is missing."""
+    pair = _nvml()
+    if pair is not None:
+        try:
+            found = pair[0].nvmlDeviceGetUUID(pair[1])
+            return found.decode() if isinstance(found, bytes) else str(found)
+        except Exception:
+            pass  # not supported: an old driver
+    return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES') or cupy().cuda.Device().id}"
+
+
+def cards() -> list[str]:
+    """The GPUs that may be used, each as CUDA_VISIBLE_DEVICES takes it: by UUID, by number where
+    NVML is missing. Makes no context on them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible:
+        return visible.split(",")
+    count = int(cupy().cuda.runtime.getDeviceCount())
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
+        found = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
+        names = [each.decode() if isinstance(each, bytes) else str(each) for each in found]
+    except Exception:
+        names = []  # NVML is missing, or a container hides it
+    return names if len(names) == count else [str(n) for n in range(count)]
+
+
 def combined(states: Sequence[GpuState]) -> GpuState:
     """Several samples as one: median clocks, the highest power and temperature, every throttle
     reason."""

@@ -12,8 +12,9 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -28,8 +29,9 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.gpu.selection import Cases, rung_of
-from ncu_toolkit.gpu.session import DEFAULT_TIMEOUT, Reporter, Session, machine
+from ncu_toolkit.gpu.cluster import HERE, SAME, Executor, own_temporary_folder
+from ncu_toolkit.gpu.selection import Cases, groups_of, rung_of
+from ncu_toolkit.gpu.session import DEFAULT_TIMEOUT, Reporter, Session, check_sources
 from ncu_toolkit.gpu.target import (
     Plan,
     plan_path,
@@ -51,8 +53,6 @@ CUT: Final = ".damaged"
 #: Python's arguments to run a plan. -P keeps the current folder off its path, where a file such as
 #: json.py would be imported in place of the library's.
 TARGET: Final = ("-P", "-m", "ncu_toolkit.gpu.target")
-#: Labels of a run's environment that must not change within a run.
-SAME: Final = ("GPU", "Driver", "CUDA runtime", "CuPy", "Compiler", "ncu")
 PAGE: Final = "index.html"
 #: Signals that a user or a scheduler sends; any other one is a crash.
 _ENDED_BY: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -83,9 +83,11 @@ def profile_all(
     cache_control: str = "all",
     part_seconds: float | None = PART_SECONDS,
     keep_open: Sequence[int] = (),
+    executor: Executor = HERE,
 ) -> None:
     """Profile every case that is still open, and save after each part. A case that crashes costs
-    itself: the next part goes on after it. On Ctrl-C the current case is finished and kept.
+    itself: the next part goes on after it. On Ctrl-C the current case is finished and kept, on a
+    cluster the parts that have ended.
 
     Args:
         timeout: seconds for all parts together.
@@ -95,17 +97,16 @@ def profile_all(
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
     """
-    ncu = collect.find_ncu()
+    ncu = None if executor.boards else collect.find_ncu()
     session.record(*session.current(cases))
     left = _open(session, cases)
     if not left:
         return
-    request = collect.Request(
-        section_folders=collect.section_folders(ncu, set_name),
-        set_name=set_name,
-        ranges_only=True,
-        cache_control=cache_control,
-    )
+    if ncu is None:
+        asked = (part_seconds, set_name, cache_control)
+        _on_boards(session, left, asked, timeout, reporter, executor)
+        return
+    request = _request(ncu, set_name, cache_control)
     reporter.stage("Profile", len(left))
     try:
         cuda.cupy().get_default_memory_pool().free_all_blocks()
@@ -154,13 +155,8 @@ def _part(
     folder = session.folder
     plan = plan_path(folder, stem)
     write_plan(Plan(cases, parts.seconds), plan)
-    request = replace(
-        parts.request, output=folder / stem, command=(sys.executable, *TARGET, str(plan))
-    )
-    words = collect.argv(parts.ncu, request)
-    redacted = session.run.asked is not None and session.run.asked.redact
-    shown = redact_command(words) if redacted else " ".join(words)
-    session.update(commands=(*session.run.commands, shown))
+    words = _words(folder, stem, parts.ncu, parts.request)
+    _add_command(session, words)
 
     def tick() -> None:
         # The bar counts cases whose report is on the disk, which is what a kill leaves.
@@ -168,27 +164,189 @@ def _part(
         if steps and steps[-1].case < len(cases):
             reporter.doing(cases[steps[-1].case].label)
 
+    left = max(1.0, parts.deadline - time.monotonic())
+    outcome = _under_ncu(words, folder, stem, left, tick, keep_open=parts.keep_open)
+    session.interrupted = outcome.interrupted
+    set_name = parts.request.set_name
+    return _take(session, cases, stem, set_name, parts.timeout, outcome, reporter)
+
+
+def _request(ncu: collect.Ncu, set_name: str, cache_control: str) -> collect.Request:
+    """What all parts ask of this machine's ncu."""
+    return collect.Request(
+        section_folders=collect.section_folders(ncu, set_name),
+        set_name=set_name,
+        ranges_only=True,
+        cache_control=cache_control,
+    )
+
+
+def _words(folder: Path, stem: str, ncu: collect.Ncu, request: collect.Request) -> list[str]:
+    """The command line of a part."""
+    command = (sys.executable, *TARGET, str(plan_path(folder, stem)))
+    return collect.argv(ncu, replace(request, output=folder / stem, command=command))
+
+
+def _add_command(session: Session, words: Sequence[str]) -> None:
+    redacted = session.run.asked is not None and session.run.asked.redact
+    shown = redact_command(words) if redacted else " ".join(words)
+    session.update(commands=(*session.run.commands, shown))
+
+
+def _under_ncu(
+    words: Sequence[str],
+    folder: Path,
+    stem: str,
+    seconds: float,
+    tick: Callable[[], None] | None = None,
+    temporary: Path | None = None,
+    keep_open: Sequence[int] = (),
+) -> collect.Outcome:
+    """Run ncu over the plan of a part, whose files lie in `folder`."""
+    plan = plan_path(folder, stem)
     package_parent = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {"PYTHONPATH": path}
+    if temporary is not None:
+        environment["TMPDIR"] = str(temporary)
     outcome = collect.run(
         words,
         folder / stem,
         folder / f"{stem}.log",
-        timeout=max(1.0, parts.deadline - time.monotonic()),
+        timeout=seconds,
         tick=tick,
         request_stop=stop_path(plan).touch,
-        environment={"PYTHONPATH": path},
-        keep_open=parts.keep_open,
+        environment=environment,
+        keep_open=keep_open,
     )
-    session.add_cost(f"profiling ({request.set_name})", outcome.seconds)
-    session.interrupted = outcome.interrupted
     stop_path(plan).unlink(missing_ok=True)
+    return outcome
+
+
+def _take(
+    session: Session,
+    cases: Cases,
+    stem: str,
+    set_name: str,
+    timeout: float,
+    outcome: collect.Outcome,
+    reporter: Reporter,
+) -> ToolkitError | None:
+    """Take a part's report into the run, and give its cases their states."""
+    session.add_cost(f"profiling ({set_name})", outcome.seconds)
     _adopt(session, stem, reporter)
-    problem = _settle(session, cases, plan, outcome, parts.timeout)
+    plan = plan_path(session.folder, stem)
+    problem = _settle(session, cases, plan, outcome, timeout)
     for case in session.current(cases):
         if not case.open:
             reporter.step(case.label + ("" if case.state == "profiled" else f": {case.state}"))
     return problem
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """A part that was profiled on a worker: what ncu was called with, how it ended, and the files it
+    left, by the end of their names."""
+
+    words: tuple[str, ...]
+    outcome: collect.Outcome
+    files: Mapping[str, bytes]
+
+
+def profile_there(
+    cases: Cases, seconds: float | None, set_name: str, cache_control: str, left: float
+) -> PartFiles:
+    """Profile cases on a worker's GPU, in a folder of its own. `seconds` is how long it begins new
+    cases, `left` what ncu may take.
+
+    Raises:
+        EnvironmentProblem: no ncu on this worker, or other kernels than the client's.
+    """
+    check_sources(cases)
+    ncu = collect.find_ncu()
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-part-") as name:
+        folder = Path(name)
+        write_plan(Plan(cases, seconds), plan_path(folder, _STEM))
+        words = _words(folder, _STEM, ncu, _request(ncu, set_name, cache_control))
+        outcome = _under_ncu(words, folder, _STEM, left, temporary=own_temporary_folder())
+        files = {
+            path.name.removeprefix(_STEM): path.read_bytes()
+            for path in folder.iterdir()
+            if path.is_file()
+        }
+    return PartFiles(tuple(words), outcome, files)
+
+
+def _on_boards(
+    session: Session,
+    left: Cases,
+    asked: tuple[float | None, str, str],
+    timeout: float,
+    reporter: Reporter,
+    executor: Executor,
+) -> None:
+    """Profile cases on the boards of a cluster; see `profile_all`. `asked`: seconds of a part, set
+    and cache control."""
+    reporter.stage("Profile", len(left))
+    seconds, set_name, cache_control = asked
+    deadline = time.monotonic() + timeout
+    while left:
+        pieces = _pieces(left, executor.boards)
+        stems: list[str] = []
+
+        def tasks(
+            pieces: Sequence[Cases] = pieces, stems: list[str] = stems
+        ) -> Iterator[tuple[object, ...]]:
+            for piece in pieces:
+                stems.append(_free_stem(session.folder))
+                write_plan(Plan(piece, seconds), plan_path(session.folder, stems[-1]))
+                time_left = max(1.0, deadline - time.monotonic())
+                yield piece, seconds, set_name, cache_control, time_left
+
+        problem: ToolkitError | None = None
+        for done in executor.run(profile_there, tasks()):
+            piece, stem = pieces[done.index], stems[done.index]
+            if done.error is not None:
+                problem = done.error
+                continue
+            found: PartFiles = done.value
+            for end, content in found.files.items():
+                write_atomic(session.folder / f"{stem}{end}", content)
+            _add_command(session, found.words)
+            outcome = _moved(found.outcome, session.folder / f"{stem}.log")
+            taken = _take(session, piece, stem, set_name, timeout, outcome, reporter)
+            problem = taken or problem
+            session.name_board(done.where, dict.fromkeys(f"{c.family} {c.size}" for c in piece))
+            session.save()
+        before, left = left, _open(session, left)
+        if problem is not None:
+            session.failures.append(problem)
+            if not session.run.report_files:
+                raise problem
+            reporter.note(f"{problem.message}; profiles made before are kept")
+            return
+        if len(left) == len(before):
+            return
+
+
+def _moved(outcome: collect.Outcome, log: Path) -> collect.Outcome:
+    """An outcome whose log lies here, also where its problem names it."""
+    problem = outcome.problem
+    if problem is not None:
+        problem.remedy = problem.remedy.replace(str(outcome.log), str(log))
+        problem.log = log
+    return replace(outcome, log=log, problem=problem)
+
+
+def _pieces(cases: Cases, boards: int) -> list[Cases]:
+    """Cases in pieces for a board each: of one problem and size, and enough of them that the boards
+    end at about the same time."""
+    most = max(1, len(cases) // (2 * boards))
+    return [
+        group[start : start + most]
+        for group in groups_of(cases)
+        for start in range(0, len(group), most)
+    ]
 
 
 def _settle(
@@ -317,6 +475,34 @@ def unfinished_runs(reports: Path) -> list[Path]:
     ]
 
 
+def unfinished_like(
+    reports: Path, cases: Sequence[RunCase], asked: LadderOptions | None
+) -> Path | None:
+    """The newest unfinished run under `reports` that has exactly these cases and options, for a
+    command on a cluster that is given again; of a run of `bench`, whose `asked` is None, cases are
+    only timed."""
+    wanted = {identity(case) for case in cases}
+
+    def unfinished(folder: Path, run: Run) -> bool:
+        left = any(case.open if asked else case.state == "planned" for case in run.cases)
+        return left or not (folder / PAGE).is_file()
+
+    found = [
+        folder
+        for folder, run in store.runs_under(reports)
+        if isinstance(run, Run)
+        and run.asked == asked
+        and {identity(case) for case in run.cases} == wanted
+        and unfinished(folder, run)
+    ]
+    return found[-1] if found else None
+
+
+def identity(case: RunCase) -> tuple[object, ...]:
+    """What makes a case the same in two runs: its range, source and parameters."""
+    return (case.marker, case.source, *sorted(case.parameters.items()))
+
+
 def find(name: str, reports: Path) -> Path:
     """The folder of the run to resume: by name under `reports` or by path; the newest unfinished
     one where `name` is empty.
@@ -342,9 +528,11 @@ def find(name: str, reports: Path) -> Path:
     )
 
 
-def resume(folder: Path, reporter: Reporter) -> Session:
+def resume(
+    folder: Path, reporter: Reporter, executor: Executor = HERE, *, ladder: bool = True
+) -> Session:
     """A session that goes on with a run; a note tells what is done and what is left. The caller
-    holds the folder's lock.
+    holds the folder's lock. `ladder`: only a run of `profile` can be resumed.
 
     Raises:
         UsageProblem: it is no run of a ladder, or a kernel has changed since.
@@ -352,19 +540,23 @@ def resume(folder: Path, reporter: Reporter) -> Session:
         InputProblem: its files cannot be read.
     """
     run = store.load_manifest(folder)
-    if run.asked is None:
+    if run.asked is None and ladder:
         hint = "Profile a program again with --launch-skip N to leave out its first N launches; time a ladder again with `bench`"
         raise UsageProblem(
             f"the run '{folder.name}' was not made by `profile` on a ladder, so it cannot be resumed",
             hint,
         )
-    environment = {**machine(), "ncu": collect.find_ncu().version}
+    environment = dict(executor.environment())
+    if not executor.boards:
+        environment["ncu"] = collect.find_ncu().version
     _check_machine(run.environment, environment)
+    if executor.boards:  # Which board measured what.
+        environment = {**run.environment, **environment}
     _check_kernels(run.cases)
     session = Session(
         replace(
             run,
-            device=cuda.device(),
+            device=executor.device(),
             environment=environment,
             timings=store.load_timings(folder),
         ),
@@ -372,7 +564,11 @@ def resume(folder: Path, reporter: Reporter) -> Session:
     )
     _drop_damaged(session, reporter)
     _adopt_all(session, reporter)
-    _report_progress(session, reporter)
+    if ladder:
+        _report_progress(session, reporter)
+    else:
+        kept = f"{len(session.run.timings)} timings and {len(session.run.report_files)} reports"
+        reporter.note(f"{folder.name} goes on: {kept} are kept")
     return session
 
 

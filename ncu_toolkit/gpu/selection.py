@@ -18,6 +18,7 @@ from ncu_toolkit.ladder.catalogue import (
     load_families,
 )
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.model import Device
 from ncu_toolkit.model.run import RunCase, Skipped
 
 Cases = tuple[RunCase, ...]
@@ -145,13 +146,14 @@ def groups_of(cases: Sequence[RunCase]) -> Iterator[Cases]:
         yield tuple(group)
 
 
-def runnable_here(cases: Cases) -> tuple[Cases, tuple[Skipped, ...]]:
-    """The cases that this GPU can run, and the rungs that it cannot with the reason.
+def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tuple[Skipped, ...]]:
+    """The cases that a GPU can run (this machine's where `device` is None), and the rungs that it
+    cannot with the reason.
 
     Raises:
         EnvironmentProblem: it can run none of them.
     """
-    device = cuda.device()
+    device = device or cuda.device()
     reasons: dict[str, str] = {}
     for case in cases:
         name = f"{case.family}/{case.rung}"
@@ -166,14 +168,15 @@ def runnable_here(cases: Cases) -> tuple[Cases, tuple[Skipped, ...]]:
     return runnable, skipped
 
 
-def settled(cases: Cases, use_tuned: bool) -> tuple[Cases, list[str]]:
-    """The cases with their parameters, which are those tuned for this GPU and size where there are
-    any, and lines that tell the user which kernels run as tuned.
+def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tuple[Cases, list[str]]:
+    """The cases with their parameters, which are those tuned for a GPU (this machine's where
+    `device` is None) and size where there are any, and lines that tell the user which kernels run
+    as tuned.
 
     Raises:
         InputProblem: a table of tuned parameters cannot be read.
     """
-    gpu = cuda.device().name
+    gpu = (device or cuda.device()).name
     done: list[RunCase] = []
     sizes: dict[tuple[str, str, str], list[str]] = {}
     for case in cases:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,6 +15,7 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.build.toolchain import toolchain_description
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
 from ncu_toolkit.gpu import cuda, launch
+from ncu_toolkit.gpu.cluster import HERE, Executor, check_source
 from ncu_toolkit.gpu.selection import Cases, groups_of, operation_of, rung_of, size_of
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
@@ -64,6 +65,29 @@ class Session:
         known = {case.marker: case for case in (*self.run.cases, *cases)}
         self.update(cases=tuple(known.values()))
 
+    def apart(self) -> Session:
+        """A session for a part of this run on another machine; `merge` takes it in."""
+        run = self.run
+        return Session(Run(run.id, run.title, run.created), Path())
+
+    def merge(self, part: Session, where: str) -> None:
+        """Take in a part that a board of a cluster measured; `where` names the board."""
+        self.update(timings=(*self.run.timings, *part.run.timings))
+        self.record(*part.run.cases)
+        for label, seconds in part.run.costs.items():
+            self.add_cost(label, seconds)
+        self.failures += part.failures
+        self.refused += part.refused
+        timed = dict.fromkeys(f"{each.family} {each.size}" for each in part.run.timings)
+        self.name_board(where, timed)
+
+    def name_board(self, where: str, work: Iterable[str]) -> None:
+        """Note in the run's environment what a board measured."""
+        known = self.run.environment.get(where, "")
+        names = dict.fromkeys([*filter(None, known.split("; ")), *work])
+        if names:
+            self.update(environment={**self.run.environment, where: "; ".join(names)})
+
     def current(self, cases: Sequence[RunCase]) -> Cases:
         """The cases as the run has them; as given where it does not."""
         known = {case.marker: case for case in self.run.cases}
@@ -93,16 +117,18 @@ class Session:
         store.save(self.folder, self.run)
 
 
-def start(folder: Path, title: str, asked: LadderOptions | None = None) -> Session:
-    """A session on this machine's GPU. The machine is looked at here, since later a kernel may have
+def start(
+    folder: Path, title: str, asked: LadderOptions | None = None, executor: Executor = HERE
+) -> Session:
+    """A session on the executor's GPU. The machine is looked at here, since later a kernel may have
     broken the GPU's context."""
     run = Run(
         id=folder.name,
-        title=f"{title} on {cuda.device().name}",
+        title=f"{title} on {executor.device().name}",
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         tool_version=__version__,
-        device=cuda.device(),
-        environment=machine(),
+        device=executor.device(),
+        environment=executor.environment(),
         asked=asked,
     )
     return Session(run, folder)
@@ -113,14 +139,16 @@ def machine() -> dict[str, str]:
     return {**cuda.environment(), "Compiler": toolchain_description()}
 
 
-def build_all(session: Session, cases: Sequence[RunCase], reporter: Reporter) -> None:
-    """Compile every rung for this device, in parallel, so that nothing compiles while something is
+def build_all(
+    session: Session, cases: Sequence[RunCase], reporter: Reporter, executor: Executor = HERE
+) -> None:
+    """Compile every rung for the device, in parallel, so that nothing compiles while something is
     timed.
 
     Raises:
         ToolkitError: the first build that failed.
     """
-    arch = cuda.device().arch
+    arch = executor.device().arch
     requests: dict[tuple[object, ...], nvcc.BuildRequest] = {}
     for case in cases:
         rung = rung_of(case)
@@ -130,9 +158,9 @@ def build_all(session: Session, cases: Sequence[RunCase], reporter: Reporter) ->
             requests[key] = nvcc.BuildRequest(rung, arch, case.parameters, macros)
     reporter.stage("Build", len(requests))
     started = time.monotonic()
-    outcomes = nvcc.build_many(
+    outcomes = executor.build(
         list(requests.values()),
-        progress=lambda done, total, outcome: reporter.step(outcome.request.rung.name),
+        lambda done, total, outcome: reporter.step(outcome.request.rung.name),
     )
     session.add_cost("build", time.monotonic() - started)
     for outcome in outcomes:
@@ -146,9 +174,11 @@ def time_all(
     reporter: Reporter,
     cache: str | None = None,
     seconds: float | None = None,
+    executor: Executor = HERE,
 ) -> None:
     """Verify and time every case that is not timed yet, and save after each group of rungs that are
-    timed side by side. A wrong rung is recorded as failed and never timed; the others go on.
+    timed side by side, which is on one GPU. A wrong rung is recorded as failed and never timed; the
+    others go on.
 
     Args:
         cache: state of the L2, "warm" or "flushed"; by the family's rate where None.
@@ -157,8 +187,6 @@ def time_all(
     Raises:
         ToolkitError: the first refusal (size, memory), where not a single case could run.
     """
-    cuda.disable_tf32()
-    cp = cuda.cupy()
     timed = {(each.family, each.rung, each.size, each.dtype) for each in session.run.timings}
     left = [
         case
@@ -166,30 +194,75 @@ def time_all(
         if not case.final and (case.family, case.rung, case.size, case.dtype) not in timed
     ]
     reporter.stage("Verify and time", len(left))
-    for group in groups_of(left):
-        try:
-            _time_group(session, group, reporter, cache, seconds)
-        except ToolkitError:
-            raise
-        except Exception as error:
-            problem = launch.explained(error, f"{group[0].family} at {group[0].size}")
-            if problem is None:
-                raise
-            reporter.note(f"{problem.message}; this size is not timed")
-            (session.failures if isinstance(problem, KernelProblem) else session.refused).append(
-                problem
-            )
+    tasks = (
+        (session.apart() if executor.boards else session, group, cache, seconds)
+        for group in groups_of(left)
+    )
+    for done in executor.run(time_there if executor.boards else time_group, tasks, reporter):
+        if done.error is not None:
+            raise done.error
+        if executor.boards:
+            session.merge(done.value, done.where)
         if session.measured:
             session.save()
-        if session.failures and not cuda.context_works():
+        if session.failures and not executor.boards and not cuda.context_works():
             reporter.note(
                 "a kernel broke this process's CUDA context, so the remaining cases are not timed"
             )
             session.context_lost = True
             return
-        cp.get_default_memory_pool().free_all_blocks()
+        if not executor.boards:
+            cuda.cupy().get_default_memory_pool().free_all_blocks()
     if session.refused and not session.run.timings and not session.failures:
         raise session.refused[0]
+
+
+def time_group(
+    session: Session, group: Cases, cache: str | None, seconds: float | None, reporter: Reporter
+) -> Session:
+    """Verify and time cases of one problem and size, side by side on this process's GPU, into the
+    session, which is returned.
+
+    Raises:
+        ToolkitError: the group cannot be timed here at all.
+    """
+    cuda.disable_tf32()
+    cuda.cupy()
+    try:
+        _time_group(session, group, reporter, cache, seconds)
+    except ToolkitError:
+        raise
+    except Exception as error:
+        problem = launch.explained(error, f"{group[0].family} at {group[0].size}")
+        if problem is None:
+            raise
+        reporter.note(f"{problem.message}; this size is not timed")
+        (session.failures if isinstance(problem, KernelProblem) else session.refused).append(
+            problem
+        )
+    return session
+
+
+def time_there(
+    session: Session, group: Cases, cache: str | None, seconds: float | None, reporter: Reporter
+) -> Session:
+    """`time_group` on a worker; raises EnvironmentProblem where its kernels are not the client's."""
+    check_sources(group)
+    found = time_group(session, group, cache, seconds, reporter)
+    if cuda.context_works():
+        cuda.cupy().get_default_memory_pool().free_all_blocks()
+    return found
+
+
+def check_sources(cases: Sequence[RunCase]) -> None:
+    """See `cluster.check_source`."""
+    for case in cases:
+        check_source(f"{case.family}/{case.rung}", case.source)
+
+
+def cache_of(problem: Problem, cache: str | None) -> str:
+    """The state of the L2 that runs are timed in: `cache`, by the family's rate where None."""
+    return cache or ("warm" if problem.rate == "flop" else "flushed")
 
 
 def _time_group(
@@ -199,7 +272,7 @@ def _time_group(
 
     first = group[0]
     problem, options = problem_for(first.family), rung_of(first).problem
-    mode: Any = cache or ("warm" if problem.rate == "flop" else "flushed")
+    mode: Any = cache_of(problem, cache)
     space = launch.Workspace(problem, size_of(first), first.dtype, options)
     ready: list[Any] = []
     records = []
@@ -247,23 +320,32 @@ def _time_group(
         session.add_cost(f"{label} {where}", spent)
 
 
-def measure_ceilings(session: Session, reporter: Reporter) -> None:
+def measure_ceilings(session: Session, reporter: Reporter, executor: Executor = HERE) -> None:
     """Measure what the device reaches, once a run; where that fails the run goes without."""
-    from ncu_toolkit.gpu import timing
-
     if session.run.ceilings != Ceilings() or session.context_lost:
         return
+    for done in executor.run(ceilings, [()]):
+        if done.error is not None:
+            reporter.note(f"the device's limits are not measured: {done.error.message}")
+            continue
+        session.update(ceilings=done.value)
+        if done.where:
+            session.name_board(done.where, ["the device's limits"])
+
+
+def ceilings() -> Ceilings:
+    """`timing.measure_ceilings`; raises ToolkitError for what the GPU refuses."""
+    from ncu_toolkit.gpu import timing
+
     try:
-        session.update(ceilings=timing.measure_ceilings())
+        return timing.measure_ceilings()
+    except ToolkitError:
+        raise
     except Exception as error:
-        problem = (
-            error
-            if isinstance(error, ToolkitError)
-            else launch.explained(error, "the measurement of the device's limits")
-        )
+        problem = launch.explained(error, "the measurement of the device's limits")
         if problem is None:
             raise
-        reporter.note(f"the device's limits are not measured: {problem.message}")
+        raise problem from error
 
 
 def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:

@@ -4,6 +4,7 @@ cache state, sampled clocks."""
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ _TRANSFER_LIMIT: Final = 2**30
 #: Sizes of the copy; the best rate is the copy roof. The place of the buffers in device memory
 #: changes the rate by up to a tenth (seen on an H200).
 _COPY_SIZES: Final = (2**29, 2**30, 3 * 2**29, 2**31)
+#: Bytes that the probe of a board reads: several times the L2 of any GPU so far.
+PROBE_BYTES: Final = 2**29
+#: Runs of each part of the probe, after warm-up; about 20 ms on an H200 by its rates.
+_PROBE_RUNS: Final = 15
 #: Size of the flush buffer over the L2: more than 1, since the L2 is not quite LRU.
 _FLUSH_FACTOR: Final = 2
 
@@ -287,7 +292,6 @@ def measure_ceilings() -> Ceilings:
 
     Each is the best of several runs of at least a few milliseconds, with events, after warm-up.
     """
-    cp = cuda.cupy()
     watch = Stopwatch("warm")
 
     def best(run: Callable[[], None], tries: int = 8) -> float:
@@ -295,14 +299,50 @@ def measure_ceilings() -> Ceilings:
         return min(watch.elapsed_us(watch.enqueue(run)) for _ in range(tries)) * 1e-6
 
     copy = max(_copy_rate(min(size, cuda.free_bytes() // 8), best) for size in _COPY_SIZES)
-    target = cp.empty(32, dtype="float32")
+    run, operations = _ffmas()
+    fp32 = operations / best(run)
+    return Ceilings(copy=copy, fp32=fp32, tensor=_tensor_ceiling(best))
+
+
+def _ffmas() -> tuple[Callable[[], None], float]:
+    """A launch of independent FFMAs on every multiprocessor, and its floating-point operations."""
+    target = cuda.cupy().empty(32, dtype="float32")
     blocks, steps = cuda.device().sm_count * 8, 8192
     peak = _tools().get_function("ffma_peak")
     arguments = (target, numpy.float32(0.999), numpy.float32(1e-3), numpy.int32(steps))
-    fp32 = (
-        2.0 * 16 * steps * blocks * 256 / best(lambda: peak((blocks, 1, 1), (256, 1, 1), arguments))
-    )
-    return Ceilings(copy=copy, fp32=fp32, tensor=_tensor_ceiling(best))
+    return lambda: peak((blocks, 1, 1), (256, 1, 1), arguments), 2.0 * 16 * steps * blocks * 256
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Median times of the same work on every board, in microseconds, and what slowed the board
+    down meanwhile."""
+
+    compute_us: float
+    memory_us: float
+    throttle: str = ""
+
+
+def probe() -> Probe:
+    """Time work that never changes, to compare boards of one model: the loop of FFMAs of
+    `measure_ceilings`, and reading a buffer of PROBE_BYTES."""
+    cp, watch = cuda.cupy(), Stopwatch("warm")
+    blocks, buffer = cuda.device().sm_count * 8, cp.zeros(PROBE_BYTES // 4, dtype="uint32")
+    words = (buffer, numpy.int64(PROBE_BYTES // 16 - 1), buffer[-4:])
+    read = _tools().get_function("read_all")
+    states = []
+
+    def middle(run: Callable[[], None]) -> float:
+        times = []
+        for index in range(_WARM_UPS + _PROBE_RUNS):
+            events = watch.enqueue(run)
+            states.append(cuda.sample())
+            times += [watch.elapsed_us(events)] if index >= _WARM_UPS else []
+        return statistics.median(times)
+
+    compute = middle(_ffmas()[0])
+    memory = middle(lambda: read((blocks, 1, 1), (256, 1, 1), words))
+    return Probe(compute, memory, cuda.combined(states).throttle)
 
 
 def _copy_rate(nbytes: int, best: Callable[[Callable[[], None]], float]) -> float:

@@ -357,6 +357,7 @@ def test_a_recording_that_was_cut_off_can_be_finished(
     assert ended.code == EXIT_OK, ended.error
     assert {path.name for path in folder.iterdir()} <= {
         "profile.ncu-rep.xz",
+        "profiles.msgpack.xz",
         "run.json",
         "timings.json",
         "rules.json",
@@ -667,7 +668,7 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         session,
         "build_all",
-        lambda made, cases, reporter: reporter.note("a note"),
+        lambda made, cases, reporter, *_: reporter.note("a note"),
     )
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
     cupy.free = 1000

@@ -178,7 +178,7 @@ def test_not_a_single_case_that_can_run_is_an_error(cupy: FakeCupy, tmp_path: Pa
 def test_a_build_that_fails_stops_before_anything_is_measured(
     cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(requests: Any, progress: Any) -> list[Any]:
+    def fail(requests: Any, progress: Any, jobs: int | None) -> list[Any]:
         return [
             SimpleNamespace(request=request, error=KernelProblem("does not compile"), cubin=None)
             for request in requests

@@ -210,6 +210,7 @@ def test_a_rung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
     (tmp_path / "code").mkdir()
     ladder_runs.install(monkeypatch, tmp_path / "code")
     ncu = Ncu(monkeypatch, tmp_path / "ncu")

@@ -141,6 +141,7 @@ def test_provenance_is_complete(folder: Path) -> None:
     assert set(manifest.report_files) <= {path.name for path in folder.iterdir()}
     assert {path.name for path in folder.iterdir()} <= {
         store.MANIFEST,
+        store.PARSED,
         store.TIMINGS,
         store.RULES,
         store.CURVE,

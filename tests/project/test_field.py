@@ -14,8 +14,9 @@ import pytest
 from benchmarks import field
 from benchmarks.field import __main__ as command
 from benchmarks.field import running
-from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, KernelProblem
+from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, EnvironmentProblem, KernelProblem
 from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.gpu.cluster import Here
 
 LABELS = field.labels()
 IDS = set(rules.bottleneck_ids())
@@ -106,7 +107,7 @@ def test_the_command_lists_pairs_and_refuses_unknown_ones(
 def test_a_pair_that_fails_is_listed_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "gpus", lambda: ["0", "1"])
+    monkeypatch.setattr(running.cuda, "cards", lambda: ["0", "1"])
     monkeypatch.setattr(
         running,
         "_record_in_child",
@@ -116,6 +117,41 @@ def test_a_pair_that_fails_is_listed_and_the_others_go_on(
     assert failed == {"cupy_block_scan": "no such GPU"}
     assert json.loads((tmp_path / "failed.json").read_text()) == failed
     assert running.record(["cupy_block_scan"], tmp_path, jobs=1, seconds=-1) == {}
+
+
+class Boards(Here):
+    """Two boards of a cluster, played by this process."""
+
+    @property
+    def boards(self) -> int:
+        return 2
+
+
+def test_pairs_are_recorded_on_a_cluster_and_none_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's files come to the client, the one that makes a pair count as recorded last; a
+    second call records what is left, and another text of a pair is refused."""
+    out, recorded_there = tmp_path / "out", []
+
+    def record(name: str, folder: Path, given: dict[str, str]) -> str:
+        recorded_there.append(name)
+        assert given["TMPDIR"] == str(tmp_path / "own")
+        for variant in field.VARIANTS:
+            (folder / f"{name}-{variant}.ncu-rep").write_bytes(b"report")
+        (folder / f"{name}.json").write_text(json.dumps({"source": running.digest(name)}))
+        return ""
+
+    monkeypatch.setattr(running, "own_temporary_folder", lambda: tmp_path / "own")
+    monkeypatch.setattr(running, "_record_in_child", record)
+    assert running.record(["cupy_palette"], out, 1, executor=Boards()) == {}
+    assert running.recorded("cupy_palette", out)
+    both = ["cupy_palette", "cupy_block_scan"]
+    assert running.record(both, out, 1, executor=Boards()) == {}
+    assert recorded_there == both
+    with pytest.raises(EnvironmentProblem, match="text of cupy_palette differs"):
+        running.record_there("cupy_palette", "another")
+    assert command.main(["record", "--out", str(out), "--cluster", "nonsense"]) == EXIT_USAGE
 
 
 def test_jobs_on_one_gpu_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,25 +1,28 @@
-"""A search on this machine's GPU: settings are compiled in parallel, pruned, verified, and timed
-beside the baseline."""
+"""A search on this machine's GPU or on the boards of a cluster: settings are compiled in parallel,
+pruned, verified, and timed beside the baseline on the same GPU."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu.cluster import HERE, Executor, check_source
 from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
 from ncu_toolkit.gpu.session import Reporter
 from ncu_toolkit.gpu.timing import Stopwatch
 from ncu_toolkit.gpu.tune import halving, tables
-from ncu_toolkit.gpu.tune.halving import Parameters, Round, Search, Searcher, Trial
+from ncu_toolkit.gpu.tune.halving import Parameters, Round, Search, Searcher, Task, Trial
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
 
 #: Compilations between two checks of the time limit, for each parallel job.
@@ -47,7 +50,7 @@ class _OutOfTime(Exception):
     """The time of this call is over."""
 
 
-def run(request: Request, reporter: Reporter) -> Search:
+def run(request: Request, reporter: Reporter, executor: Executor = HERE) -> Search:
     """Search from the start or from where an earlier call stopped, and store the best setting in
     the table.
 
@@ -56,17 +59,24 @@ def run(request: Request, reporter: Reporter) -> Search:
         kept, marked as of an unfinished search.
 
     Raises:
-        UsageProblem: nothing to search, or a size or type that the kernel does not take.
+        UsageProblem: nothing to search, a size or type that the kernel does not take, or a kernel
+            without a baseline on a cluster.
         EnvironmentProblem: no GPU, too old a GPU, no nvcc; or a setting broke the GPU's context
             (the next call goes on without it).
         KernelProblem: no setting can be used.
     """
-    cuda.disable_tf32()
-    cuda.cupy()
+    if not executor.boards:
+        cuda.disable_tf32()
+        cuda.cupy()
     started = time.monotonic()
-    device, rung = cuda.device(), request.rung
+    device, rung = executor.device(), request.rung
     architecture_for(rung, device)
     problem = problem_for(rung.family)
+    if executor.boards and _baseline_rung(rung, problem, device) is None:
+        raise UsageProblem(
+            f"{rung.name} has no baseline on {device.name}, and only ratios to a baseline compare boards",
+            "Tune it without --cluster",
+        )
     dtype = problem.dtype(request.dtype)
     chosen, invalid = halving.settings(rung, request.most, request.seed)
     trials = tuple(Trial(parameters) for parameters in chosen)
@@ -90,7 +100,7 @@ def run(request: Request, reporter: Reporter) -> Search:
             "this search was finished before: its result is shown again, --restart measures anew"
         )
     else:
-        search = _search(search, rung, problem, request, started, reporter)
+        search = _search(search, rung, problem, request, started, reporter, executor)
     if search.timed:
         tables.store_search(device.name, entry_of(search), document(halving.KIND, search.compact()))
     return search
@@ -103,6 +113,7 @@ def _search(
     request: Request,
     started: float,
     reporter: Reporter,
+    executor: Executor,
 ) -> Search:
     """Compile and time. With a time limit at most half of the time left goes into compiling before
     compiled settings are timed, so that a short call finds the best of some; this call or the next
@@ -110,11 +121,11 @@ def _search(
     deadline = None if request.seconds is None else started + request.seconds
     while True:
         pause = None if deadline is None else (time.monotonic() + deadline) / 2
-        search = _compile(search, rung, problem, request, pause, reporter)
+        search = _compile(search, rung, problem, request, pause, reporter, executor)
         halving.save(search)
         left = any(trial.state == "new" for trial in search.trials)
         if not left or any(trial.state == "ready" for trial in search.trials):
-            search = _time(search, request, problem, deadline, reporter)
+            search = _time(search, request, problem, deadline, reporter, executor)
         if not left or (deadline is not None and time.monotonic() > deadline):
             return search
 
@@ -136,13 +147,14 @@ def _compile(
     request: Request,
     deadline: float | None,
     reporter: Reporter,
+    executor: Executor,
 ) -> Search:
     """Compile new settings on all CPUs, and prune by the compiler's resource report. Cubins are
     cached, so an interrupted build goes on.
 
     What `deadline` (of time.monotonic) leaves no time for stays new.
     """
-    device = cuda.device()
+    device = executor.device()
     trials = list(search.trials)
     requests: dict[int, nvcc.BuildRequest] = {}
     geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
@@ -159,7 +171,7 @@ def _compile(
             rung, device.arch, trial.parameters, problem.macros(search.dtype)
         )
     reporter.stage("Build", len(requests))
-    for index, outcome in _built(requests, request.jobs, deadline, reporter):
+    for index, outcome in _built(requests, request.jobs, deadline, reporter, executor):
         trial = trials[index]
         if outcome.cubin is None:
             if isinstance(outcome.error, EnvironmentProblem):
@@ -182,6 +194,7 @@ def _built(
     jobs: int | None,
     deadline: float | None,
     reporter: Reporter,
+    executor: Executor,
 ) -> Iterator[tuple[int, nvcc.BuildOutcome]]:
     """Each request's outcome, compiled in batches until the deadline."""
     indices = list(requests)
@@ -190,7 +203,7 @@ def _built(
         if deadline is not None and time.monotonic() > deadline:
             return
         part = indices[start : start + batch]
-        outcomes = nvcc.build_many(
+        outcomes = executor.build(
             [requests[index] for index in part],
             lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label),
             jobs,
@@ -204,16 +217,24 @@ def _names(problem: Problem, request: Request, dtype: str) -> dict[str, float]:
 
 
 def _time(
-    search: Search, request: Request, problem: Problem, deadline: float | None, reporter: Reporter
+    search: Search,
+    request: Request,
+    problem: Problem,
+    deadline: float | None,
+    reporter: Reporter,
+    executor: Executor,
 ) -> Search:
-    """The rounds, with the state written every _SAVE_EVERY seconds and whenever they end, for
-    whatever reason."""
-    bench = _Bench(request, problem, search.dtype, deadline)
+    """The rounds, with the state written every _SAVE_EVERY seconds (on a cluster after each result)
+    and whenever they end, for whatever reason."""
+    if executor.boards:
+        measure, run = _on_boards(search, executor, deadline)
+    else:
+        measure, run = _Bench(request, problem, search.dtype, deadline).measure, executor.run
     written = time.monotonic()
 
     def saved(state: Search) -> None:
         nonlocal written
-        if time.monotonic() - written > _SAVE_EVERY:
+        if executor.boards or time.monotonic() - written > _SAVE_EVERY:
             halving.save(state)
             written = time.monotonic()
 
@@ -226,15 +247,73 @@ def _time(
             reporter.stage(f"Round {level + 1}", left + 1)
         reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
 
-    searcher = Searcher(
-        search, saved, lambda parameters, running: halving.mark(search, parameters, running)
-    )
+    def running(parameters: Parameters, runs: bool) -> None:
+        if not executor.boards:  # A worker that dies is counted by the scheduler.
+            halving.mark(search, parameters, runs)
+
+    searcher = Searcher(search, saved, running)
     try:
-        return searcher.run(bench.measure, progress)
+        return searcher.run(measure, progress, run)
     except _OutOfTime:
         return searcher.search
     finally:
         halving.save(searcher.search)
+
+
+def _on_boards(search: Search, executor: Executor, deadline: float | None) -> tuple[Any, Any]:
+    """What measures a setting on a worker, and what runs it there."""
+    asked = (f"{search.family}/{search.rung}", search.size, search.dtype, search.source)
+    verified = {str(trial.parameters) for trial in search.trials if trial.rounds}
+
+    def until(tasks: Iterable[Task]) -> Iterator[tuple[Any, ...]]:
+        for parameters, repeats, limit in tasks:
+            if deadline is not None and time.monotonic() > deadline:
+                raise _OutOfTime
+            known = str(parameters) in verified
+            verified.add(str(parameters))  # Its next round begins when this one has ended.
+            yield (*asked, dict(parameters), repeats, limit, known)
+
+    return measure_there, lambda function, tasks: executor.run(function, until(tasks))
+
+
+def measure_there(
+    name: str,
+    size: str,
+    dtype: str,
+    source: str,
+    parameters: Parameters,
+    repeats: int,
+    limit_us: float | None,
+    verified: bool,
+) -> Round:
+    """Time a setting on this worker's GPU beside the baseline; see `halving.Measure`.
+
+    Args:
+        source: digest of the kernel's source on the client.
+        verified: it gave the right result on a board before.
+
+    Raises:
+        EnvironmentProblem: this machine has another source.
+    """
+    check_source(name, source)
+    bench = _bench_for(name, size, dtype, source)
+    if verified:
+        bench.trust(parameters)
+    return bench.measure(parameters, repeats, limit_us)
+
+
+@lru_cache(maxsize=1)
+def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
+    """The workspace of a search, which a worker makes once."""
+    rung = find_rung(name)
+    problem = problem_for(rung.family)
+    request = Request(rung, problem.parse_size(size), dtype)
+    return _Bench(request, problem, dtype, None)
+
+
+def forget() -> None:
+    """Give back what the last search on this worker holds."""
+    _bench_for.cache_clear()
 
 
 class _Bench:
@@ -250,6 +329,10 @@ class _Bench:
         self._watch = Stopwatch(cache)
         self._baseline = _baseline(rung, problem, self._space)
         self._verified: set[str] = set()
+
+    def trust(self, parameters: Parameters) -> None:
+        """Take a setting's result as right: another board verified it."""
+        self._verified.add(str(sorted(parameters.items())))
 
     def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
         """See `halving.Measure`; raises _OutOfTime before a setting where the time is over."""
@@ -300,8 +383,11 @@ def _check_context() -> None:
 def _baseline(rung: Rung, problem: Problem, space: Workspace) -> Any:
     """The baseline bound to the same arrays, verified; None where there is none or where it cannot
     run here."""
+    other = _baseline_rung(rung, problem, cuda.device())
+    return None if other is None else bind_verified(other, space)
+
+
+def _baseline_rung(rung: Rung, problem: Problem, device: Device) -> Rung | None:
     name = rung.baseline or problem.baseline
     other = find_rung(name if "/" in name else f"{rung.family}/{name}") if name else rung
-    if other is rung or other.unsupported_on(cuda.device().cc):
-        return None
-    return bind_verified(other, space)
+    return None if other is rung or other.unsupported_on(device.cc) else other

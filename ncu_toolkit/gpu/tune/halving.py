@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -19,10 +19,12 @@ from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.core.workers import Done
+from ncu_toolkit.gpu.cluster import HERE
 from ncu_toolkit.gpu.tune.tables import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
-from ncu_toolkit.model.codec import document, from_plain, open_document
+from ncu_toolkit.model.codec import encoded, from_plain, open_document
 
 KIND: Final = "tune"
 #: Runs of each setting in the first round; doubled every round, while half of the settings drop
@@ -40,6 +42,8 @@ STRIKES: Final = 2
 
 TrialState = Literal["new", "pruned", "failed", "ready"]
 Parameters = Mapping[str, int]
+#: One measurement: parameters, repeats, and the limit in microseconds; see `Measure`.
+Task = tuple[Parameters, int, float | None]
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,12 @@ def prune(
     return reason, Trial({}, registers=registers, shared=shared, warps=warps if launches else 0)
 
 
+class Run(Protocol):
+    def __call__(self, function: Measure, tasks: Iterable[Task]) -> Iterator[Done]:
+        """Call `function` with each task, here or on the boards of a cluster; see
+        `cluster.Executor.run`."""
+
+
 class Searcher:
     """Runs a search and updates `search` after every step, so that a caller can save it at any
     time."""
@@ -249,6 +259,7 @@ class Searcher:
         self,
         measure: Measure,
         progress: Callable[[int, int, Trial], None] = lambda level, left, trial: None,
+        run: Run = HERE.run,
     ) -> Search:
         """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. Rounds that an
         earlier call measured are not measured again.
@@ -260,6 +271,7 @@ class Searcher:
             measure: times a setting; anything but KernelProblem and UsageProblem that it raises
                 ends the search, with its state kept.
             progress: called with (round, settings left in it, trial) after each.
+            run: calls `measure`; the settings of one round may run at once.
 
         Raises:
             KernelProblem: no setting could be timed.
@@ -272,9 +284,7 @@ class Searcher:
             order = list(alive)
             random.Random(self.search.seed * 1000 + level).shuffle(order)
             due = [i for i in order if len(self.search.trials[i].rounds) <= level]
-            for n, index in enumerate(due):
-                self._one(index, measure, repeats, level)
-                progress(level, len(due) - n - 1, self.search.trials[index])
+            self._round(due, measure, repeats, level, progress, run)
             alive = [i for i in alive if self.search.trials[i].state == "ready"]
             if last:
                 break
@@ -290,22 +300,42 @@ class Searcher:
         self._saved(self.search)
         return self.search
 
-    def _one(self, index: int, measure: Measure, repeats: int, level: int) -> None:
-        trial = self.search.trials[index]
-        best = min((other.median_us for other in self.search.timed), default=None)
-        self._running(trial.parameters, True)
+    def _round(
+        self,
+        due: Sequence[int],
+        measure: Measure,
+        repeats: int,
+        level: int,
+        progress: Callable[[int, int, Trial], None],
+        run: Run,
+    ) -> None:
+        under_way: list[int] = []
+
+        def tasks() -> Iterator[Task]:
+            for index in due:
+                best = min((other.median_us for other in self.search.timed), default=None)
+                limit = _HOPELESS * best if best is not None and level == 0 else None
+                under_way.append(index)
+                self._running(self.search.trials[index].parameters, True)
+                yield self.search.trials[index].parameters, repeats, limit
+
         try:
-            taken = measure(
-                trial.parameters,
-                repeats,
-                _HOPELESS * best if best is not None and level == 0 else None,
-            )
-            found = replace(trial, rounds=(*trial.rounds, taken))
-        except (KernelProblem, UsageProblem) as error:
-            found = replace(trial, state="failed", reason=error.message)
+            for n, done in enumerate(run(measure, tasks())):
+                index = due[done.index]
+                trial = self.search.trials[index]
+                under_way.remove(index)
+                self._running(trial.parameters, False)
+                if done.error is None:
+                    found = replace(trial, rounds=(*trial.rounds, done.value))
+                elif isinstance(done.error, KernelProblem | UsageProblem):
+                    found = replace(trial, state="failed", reason=done.error.message)
+                else:
+                    raise done.error
+                self._set(index, found)
+                progress(level, len(due) - n - 1, found)
         finally:  # A program that is killed here leaves its mark.
-            self._running(trial.parameters, False)
-        self._set(index, found)
+            for index in under_way:
+                self._running(self.search.trials[index].parameters, False)
 
     def _better_half(self, alive: list[int], level: int) -> list[int]:
         """The faster half by what was measured up to this round; the header's own parameters stay,
@@ -351,10 +381,7 @@ def save(search: Search) -> None:
         EnvironmentProblem: the folder cannot be written.
     """
     try:
-        replace_file(
-            search.path,
-            json.dumps(document(KIND, search), separators=(",", ":"), ensure_ascii=False).encode(),
-        )
+        replace_file(search.path, encoded(KIND, search))
     except OSError as error:
         raise EnvironmentProblem(
             f"'{search.path}' cannot be written: {error.strerror}",

@@ -1,0 +1,285 @@
+"""The Dask cluster that --cluster names: an address, this machine's GPUs, or jobs of a queue."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.workers import default_jobs
+from ncu_toolkit.gpu import cluster, cuda
+
+_EXTRA: Final = "Run `pip install 'ncu-toolkit[cluster]'`"
+#: How long a scheduler of ours tries to reach a worker that may be gone.
+_LOST: Final = "5s"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a cluster is: an address, or keywords of dask-jobqueue's SLURMCluster."""
+
+    address: str = ""
+    slurm: Mapping[str, Any] = field(default_factory=dict)
+    jobs: int = 1
+    """Slurm jobs, one GPU each."""
+    security: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of Dask's Security: TLS."""
+    wait: float = cluster.WAIT_SECONDS
+
+
+#: Seconds that a job may wait in a queue before the command gives up.
+_QUEUE_SECONDS: Final = 900.0
+_FILE_KEYS: Final = ("address", "slurm", "jobs", "security", "wait")
+
+
+def parse(where: str) -> Settings:
+    """What --cluster names; empty settings for `local`.
+
+    Raises:
+        UsageProblem: it is neither `local`, an address nor a YAML file, or the file has a key or a
+            value that it cannot have.
+        EnvironmentProblem: the extra `cluster` is not installed.
+    """
+    if where == "local":
+        _dask()
+        return Settings()
+    if "://" in where:
+        kind, _, rest = where.partition("://")
+        host, colon, port = rest.rpartition(":")
+        if kind not in ("tcp", "tls") or not host or not colon or not port.isdigit():
+            raise UsageProblem(
+                f"--cluster '{where}' is not an address", "Write it as tcp://host:8786"
+            )
+        _dask()
+        return Settings(address=where)
+    path = Path(where)
+    if path.suffix not in (".yaml", ".yml"):
+        raise UsageProblem(
+            f"--cluster '{where}' is neither local, an address such as tcp://host:8786 nor a YAML file",
+            "docs/cluster.md shows all three",
+        )
+    _dask()
+    return _read(path)
+
+
+def _read(path: Path) -> Settings:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageProblem(f"'{path}' cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = str(error).splitlines()[0]
+        raise UsageProblem(f"'{path}' is not YAML: {line}") from None
+
+    def refuse(what: str) -> UsageProblem:
+        return UsageProblem(f"'{path}': {what}", "docs/cluster.md shows such a file")
+
+    if not isinstance(data, dict):
+        raise refuse("it is no table of keys")
+    for key in data:
+        if key not in _FILE_KEYS:
+            raise refuse(f"'{key}' is no known key; keys are {', '.join(_FILE_KEYS)}")
+    if ("address" in data) == ("slurm" in data):
+        raise refuse("it needs either 'address' or 'slurm'")
+    slurm, security = data.get("slurm") or {}, data.get("security") or {}
+    address = data.get("address", "")
+    for name, value in (("slurm", slurm), ("security", security)):
+        if not isinstance(value, dict):
+            raise refuse(f"'{name}' is no table")
+    for name, value, known in (
+        ("slurm", slurm, _slurm_keys() if slurm else ()),
+        ("security", security, _security_keys() if security else ()),
+    ):
+        for key in value:
+            if key not in known:
+                raise refuse(f"'{name}.{key}' is no known key; keys are {', '.join(known)}")
+    if "address" in data:
+        if not isinstance(address, str) or "://" not in address:
+            raise refuse(f"'address' is {address!r}, expected one such as tls://host:8786")
+        parse(address)
+    jobs, wait = (
+        data.get("jobs", 1),
+        data.get("wait", _QUEUE_SECONDS if slurm else cluster.WAIT_SECONDS),
+    )
+    if type(jobs) is not int or jobs < 1:
+        raise refuse(f"'jobs' is {jobs!r}, expected a number of at least 1")
+    if type(wait) not in (int, float) or not 0 < wait < 1e6:
+        raise refuse(f"'wait' is {wait!r}, expected a number of seconds")
+    return Settings(address, slurm, jobs, security, float(wait))
+
+
+def _slurm_keys() -> tuple[str, ...]:
+    import inspect
+
+    try:
+        from dask_jobqueue.core import Job, JobQueueCluster
+        from dask_jobqueue.slurm import SLURMJob
+    except ImportError:
+        raise EnvironmentProblem("dask-jobqueue is not installed", _EXTRA) from None
+    known: dict[str, None] = {}
+    for kind in (SLURMJob, Job, JobQueueCluster):
+        known.update(dict.fromkeys(inspect.signature(kind.__init__).parameters))
+    ours = ("self", "args", "loop", "security", "asynchronous", "n_workers", "job_cls", "processes")
+    return tuple(sorted(k for k in known if k not in ours and not k.endswith("kwargs")))
+
+
+def _security_keys() -> tuple[str, ...]:
+    from distributed import Security
+
+    return tuple(sorted(Security.__slots__))
+
+
+def _dask() -> Any:
+    """The module distributed, which stays silent: this package reports what matters.
+
+    Raises:
+        EnvironmentProblem: the extra is not installed.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise EnvironmentProblem("--cluster needs dask.distributed", _EXTRA) from None
+    return distributed
+
+
+@contextlib.contextmanager
+def opened(
+    where: str, note: Callable[[str], None], slow_boards: bool = False
+) -> Iterator[cluster.Executor]:
+    """The executor that --cluster names.
+
+    Raises:
+        UsageProblem, EnvironmentProblem: as `parse`; no scheduler, no board, or another version of
+            this package on a worker.
+    """
+    settings = parse(where)
+    with contextlib.ExitStack() as stack:
+        for logger in ("distributed", "asyncio", "tornado"):
+            stack.callback(logging.getLogger(logger).setLevel, logging.getLogger(logger).level)
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
+        started = None
+        import dask
+
+        if not settings.address:  # A result on a lost worker is waited for this long.
+            stack.enter_context(dask.config.set({"distributed.comm.timeouts.connect": _LOST}))
+        if settings.slurm:
+            started = _slurm(settings)
+        elif not settings.address:
+            started = _local()
+        if started is not None:
+            stack.callback(_quietly, started.close, 10)
+        client = _connected(settings, started)
+        stack.callback(_quietly, client.close, 3)
+        remedy = "Start one worker for each GPU with --resources GPU=1: docs/cluster.md"
+        if settings.slurm:
+            remedy = "Look at `squeue`, and let jobs wait longer with 'wait' in the file"
+        executor = cluster.Dask(client, note, settings.wait, slow_boards, remedy)
+        if executor.dashboard:
+            note(f"Dask's dashboard is at {executor.dashboard}")
+        note(f"{executor.boards} x {executor.device().name} measure")
+        yield executor
+
+
+def _quietly(close: Callable[..., Any], seconds: float) -> None:
+    with contextlib.suppress(Exception):
+        close(timeout=seconds)
+
+
+def _connected(settings: Settings, started: Any) -> Any:
+    distributed = _dask()
+    try:
+        security = distributed.Security(**settings.security) if settings.security else None
+        if started is not None:
+            return distributed.Client(started, timeout=cluster.CONNECT_SECONDS)
+        return distributed.Client(
+            settings.address,
+            timeout=cluster.CONNECT_SECONDS,
+            security=security,
+            set_as_default=False,
+        )
+    except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        where = settings.address or "the cluster that was started"
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise EnvironmentProblem(
+            f"no Dask scheduler answers at {where} ({first})",
+            "Check the address, that `dask scheduler` runs there, and the TLS settings",
+        ) from None
+
+
+def _local() -> Any:
+    """One worker for each GPU of this machine, in processes of their own. Only who holds the
+    certificate, which is made for this run, can talk to them."""
+    distributed = _dask()
+    cards = cuda.cards()
+    try:
+        security = distributed.Security.temporary()
+    except ImportError:
+        raise EnvironmentProblem("--cluster local needs cryptography", _EXTRA) from None
+    threads = max(1, default_jobs() // len(cards))
+    # distributed takes workers by spec: LocalCluster gives all the same environment.
+    workers = {
+        card: {
+            "cls": distributed.Nanny,
+            "options": {
+                "nthreads": threads,
+                "resources": {"GPU": 1},
+                "env": {"CUDA_VISIBLE_DEVICES": card},
+                "memory_limit": 0,
+                "security": security,
+                "silence_logs": logging.CRITICAL,
+            },
+        }
+        for card in cards
+    }
+    scheduler = {
+        "cls": distributed.Scheduler,
+        "options": {
+            "protocol": "tls://",
+            "host": "127.0.0.1",
+            "port": 0,
+            "dashboard_address": "127.0.0.1:0",
+            "security": security,
+        },
+    }
+    return distributed.SpecCluster(
+        workers=workers, scheduler=scheduler, security=security, silence_logs=logging.CRITICAL
+    )
+
+
+def _slurm(settings: Settings) -> Any:
+    """A cluster of Slurm jobs, one worker and one GPU each."""
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError:
+        raise EnvironmentProblem("dask-jobqueue is not installed", _EXTRA) from None
+    options = dict(settings.slurm)
+    directives = [str(each) for each in options.pop("job_extra_directives", None) or ()]
+    if not any("gpu" in each or "gres" in each for each in directives):
+        directives.append("--gpus=1")
+    words = [str(each) for each in options.pop("worker_extra_args", None) or ()]
+    security = {}
+    if settings.security:
+        security["security"] = _dask().Security(**settings.security)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as a dashboard's port that is taken
+            started = SLURMCluster(
+                processes=1,
+                job_extra_directives=directives,
+                worker_extra_args=[*words, "--resources", "GPU=1"],
+                **options,
+                **security,
+            )
+        started.scale(jobs=settings.jobs)
+    except (TypeError, ValueError) as error:
+        raise UsageProblem(f"Dask refuses the settings for Slurm: {error}") from None
+    except (OSError, RuntimeError) as error:
+        raise EnvironmentProblem(f"no Slurm job can be started: {error}") from None
+    return started
