@@ -39,7 +39,7 @@ def _folds(page: PageView, profile: Profile) -> Iterator[tuple[str, str]]:
         yield "considered", _considered(page.considered)
     if "rules" in page.tables:
         yield "rules", _count(page.tables["rules"], "message")
-    yield "figures", _count(page.tables["metrics"], "figure") + " with Nsight Compute's names"
+    yield "figures", _count(page.tables["metrics"], "figure")
     yield "reproduce", _plural(len(page.commands), "command")
 
 

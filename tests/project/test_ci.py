@@ -273,11 +273,15 @@ def test_commands_of_the_example_in_the_documentation_are_ones() -> None:
     ours = [words[1:] for words in lines if words[:1] == ["ncu-toolkit"]]
     assert [words[0] for words in ours] == ["doctor", "profile", "baseline"]
     group: Any = cli
+    # click keeps the help option that a command has in its first context
+    top = click.Context(group, **group.context_settings)
     for name, *words in ours:
-        command = group.get_command(click.Context(group), name)
+        command = group.get_command(top, name)
         if isinstance(command, click.Group):
             command, words = command.commands[words[0]], words[1:]
-        command.make_context(name, words)  # raises for an option or a value that is none
+        command.make_context(
+            name, words, parent=top
+        )  # raises for an option or a value that is none
     actions = [
         step for step in loaded(EXAMPLE)["jobs"]["gate"]["steps"] if "/ci" in step.get("uses", "")
     ]

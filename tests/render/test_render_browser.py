@@ -549,6 +549,9 @@ def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Pat
     assert browser.evaluate("document.getElementById('guess').textContent").endswith("1 of 2 right")
     browser.evaluate("document.querySelector('.steps a').click()")
     root = "document.documentElement"
-    browser.wait_for(f"location.hash === '#guess=1.2' && {root} && {root}.dataset.ready")
+    browser.wait_for(
+        f"location.hash === '#guess=1.2' && {root} && {root}.dataset.ready"
+        " && document.querySelector('.nc-title')"
+    )
     assert not browser.evaluate(seen)
     healthy(browser)
