@@ -9,6 +9,7 @@ import click
 from ncu_toolkit.cli._common import Progress, console, output_option
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.units import counted
+from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.render.publish import publish_recordings, rebuild_index
 from ncu_toolkit.runs.store import recordings
@@ -25,7 +26,8 @@ def command(reports: Path) -> None:
     reports.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
         progress.stage("Report", len(recordings()) + 1)
-        runs = publish_recordings(reports, progress.step)
+        with without_collector():
+            runs = publish_recordings(reports, progress.step)
         index, broken = rebuild_index(reports, runs)
         progress.step("index")
     screen = console()
