@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
@@ -92,23 +92,13 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
     absent = missing(profile, _INPUTS) if launch.complete else ()
-    speedup = finite(finding.speedup)
-    factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
     slow = state == "slow"
-    interval = finding.interval if slow and factor else None
     return Card(
         kernel=visible(short_name(launch.function or launch.kernel), NAME),
         time_us=profile.duration_us,
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),
-        state=state,
-        bottleneck=visible(finding.bottleneck),
-        title=_title(state, finding),
-        gain=_gain(state, factor, interval),
-        factor=factor,
-        interval=interval,
-        confidence=finding.confidence,
-        summary=sentences(finding.summary),
+        **_named(state, finding),
         bars=bars,
         waits=_waits(profile),
         roof=_RESOURCES[room.resource] if room else "",
@@ -126,22 +116,12 @@ def of_finding(shown: Card, finding: Finding) -> Card:
     after those of the card where the finding is the verdict."""
     verdict = finding.bottleneck == shown.bottleneck
     state = shown.state if verdict else "roof" if finding.good else "slow"
-    speedup = finite(finding.speedup)
-    factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
-    interval = finding.interval if state == "slow" and factor else None
     first = shown.where if verdict else ()
     places = [_located({}, place) for place in finding.locations]
     known = {(line.path, line.line, line.sass) for line in first}
     return replace(
         shown,
-        state=state,
-        bottleneck=visible(finding.bottleneck),
-        title=_title(state, finding),
-        gain=_gain(state, factor, interval),
-        factor=factor,
-        interval=interval,
-        confidence=finding.confidence,
-        summary=sentences(finding.summary),
+        **_named(state, finding),
         roof=shown.roof if verdict else "",
         headroom=shown.headroom if verdict else None,
         where=(
@@ -151,6 +131,23 @@ def of_finding(shown: Card, finding: Finding) -> Card:
         do=tuple(map(sentences, finding.advice)),
         expect=sentences(finding.look_for),
     )
+
+
+def _named(state: State, finding: Finding) -> dict[str, Any]:
+    """What a card takes from its finding alone: the bottleneck in words, and the gain."""
+    speedup = finite(finding.speedup)
+    factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
+    interval = finding.interval if state == "slow" and factor else None
+    return {
+        "state": state,
+        "bottleneck": visible(finding.bottleneck),
+        "title": _title(state, finding),
+        "gain": _gain(state, factor, interval),
+        "factor": factor,
+        "interval": interval,
+        "confidence": finding.confidence,
+        "summary": sentences(finding.summary),
+    }
 
 
 def sentences(text: str) -> str:
@@ -270,14 +267,14 @@ def reason_name(reason: str) -> str:
 def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
     """The line that costs most, and the verdict's own where neither that is it nor the line where
     warps wait for it."""
-    hottest = _hottest(profile, finding)
+    hottest, waiting = _hottest(profile, finding)
     if hottest is not None:
         yield hottest
     place = next(iter(finding.locations), None)
     if place is not None:
         pointed = _located(profile.sources, place)
         told = hottest is not None and (
-            hottest.of.endswith(f", at {pointed.short}")
+            waiting == pointed.short
             if (pointed.path, pointed.line) != (hottest.path, hottest.line)
             else bool(pointed.path) or pointed.sass == hottest.sass
         )
@@ -285,11 +282,12 @@ def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
             yield pointed
 
 
-def _hottest(profile: Profile, finding: Finding) -> Line | None:
+def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     """The source line with most samples, or executed instructions where the report holds too few
     samples; the instruction where it has no lines. None where it has neither.
 
-    Where warps wait there for a result, the instruction that produces it is named."""
+    Where warps wait there for a result, the line is that of the instruction that produces it, and
+    the place where they wait is the second value; else that is empty."""
     rows = profile.instructions
     weights = [row.sample_count for row in rows]
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
@@ -297,7 +295,7 @@ def _hottest(profile: Profile, finding: Finding) -> Line | None:
         weights = [row.executed or 0 for row in rows]
     total = sum(weights)
     if not total:
-        return None
+        return None, ""
     sums: dict[tuple[str, int], int] = {}
     heaviest: dict[tuple[str, int], tuple[int, Instruction]] = {}
     for row, weight in zip(rows, weights, strict=True):
@@ -314,12 +312,13 @@ def _hottest(profile: Profile, finding: Finding) -> Line | None:
     producer = _producer(profile, row, finding) if sampled else None
     if producer is not None and producer.file.endswith(_TOOLKIT):
         producer = None  # a wrapper in a header of the CUDA toolkit: not a line to change
-    shown = producer or row
+    shown, waiting = producer or row, ""
     if shown is not row and ((shown.file, shown.line) != (row.file, row.line) or not row.file):
-        of = f"{of} wait for it, at {found.short}"
+        waiting = found.short
+        of = f"{of} wait for it, at {waiting}"
     elif row.file:
         of = f"{of}, on this line"
-    return _line(profile.sources, shown.file, shown.line, _told(shown), found.share, of)
+    return _line(profile.sources, shown.file, shown.line, _told(shown), found.share, of), waiting
 
 
 def _told(row: Instruction) -> str:
