@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from ncu_toolkit.agents.root import Root
+from ncu_toolkit.build.nvcc import INCLUDE
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -25,7 +26,6 @@ _SOURCE_BYTES: Final = 1 << 20
 _CUBIN_BYTES: Final = 64 << 20
 _HEADERS: Final = 64
 _TIMEOUT: Final = 60
-_INCLUDE: Final = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 #: Folders of the compilers' own headers, beside the CUDA toolkit's.
 _SYSTEM: Final = ("/usr/include", "/usr/lib/gcc", "/usr/local/include")
 DEFAULT_ARCH: Final = "sm_90"
@@ -79,7 +79,7 @@ def _staged(root: Root, name: str, folder: Path) -> Path:
         copy = folder / part
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(data)
-        for found in _INCLUDE.findall(data.decode("utf-8", "replace")):
+        for found in INCLUDE.findall(data.decode("utf-8", "replace")):
             header = str(PurePosixPath(part).parent / found)
             inside = not header.startswith("/") and ".." not in PurePosixPath(header).parts
             if inside and header not in seen and len(seen) < _HEADERS:

@@ -32,7 +32,8 @@ FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 TIMEOUT = 600
 _FORMAT = 1  # of report.json; entries of another format are built again
 
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
+#: A header that a source includes by a path of its own.
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 _PROPERTIES = re.compile(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
@@ -400,7 +401,7 @@ def _with_includes(source: Path, root: Path) -> Iterator[tuple[Path, str]]:
         seen.add(path)
         text = path.read_text(encoding="utf-8", errors="replace")
         yield path, text
-        for name in _INCLUDE.findall(text):
+        for name in INCLUDE.findall(text):
             for folder in (path.parent, root):
                 if (folder / name).is_file():
                     waiting.append((folder / name).resolve())
