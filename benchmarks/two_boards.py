@@ -265,7 +265,8 @@ def _ncu(card: str, folder: Path, temporary: Path | None, own_tmp: bool) -> subp
         ranges_only=True,
     )
     words = collect.argv(ncu, asked)
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card, "PYTHONPATH": str(ROOT)}
+    packages = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card, "PYTHONPATH": packages}
     if temporary is not None:
         temporary.mkdir(exist_ok=True)
         environment["TMPDIR"] = str(temporary)
