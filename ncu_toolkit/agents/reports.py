@@ -60,15 +60,6 @@ def read(path: str, options: Options, timeout: float) -> FileResult:
     return analyze.analyze([Path(path)], options, timeout=timeout).files[0]
 
 
-def _prepare() -> None:
-    """What a worker loads before the first report comes."""
-    from ncu_toolkit.diagnosis import rules
-    from ncu_toolkit.explain.verdict import card  # noqa: F401
-    from ncu_toolkit.report import framing, messages, reader  # noqa: F401
-
-    rules.load_rules()
-
-
 class Reports:
     """The reports below a root. Safe to use from several threads.
 
@@ -81,7 +72,7 @@ class Reports:
         self._pool = workers.WorkerPool(
             "ncu_toolkit.agents.reports:read", timeout, lambda n: f"'{self._names.get(n, '')}'"
         )
-        self._pool.fork(1, _prepare)
+        self._pool.fork(1, analyze.prepare)
         self._readers = ThreadPoolExecutor(_AT_ONCE, "reader")
         self._kept: OrderedDict[_Key, Future[Report]] = OrderedDict()
         self._lock = threading.Lock()

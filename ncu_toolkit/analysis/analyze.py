@@ -368,6 +368,15 @@ def analyze(
     return Analysis((*(result for result in ordered if result is not None), *results), options)
 
 
+def prepare() -> None:
+    """Load what reading a report needs, in a worker that waits for one."""
+    from ncu_toolkit.diagnosis import rules
+    from ncu_toolkit.explain.verdict import card  # noqa: F401
+    from ncu_toolkit.report import framing, messages, reader  # noqa: F401
+
+    rules.load_rules()
+
+
 def _unpacked(packed: Packed) -> FileResult:
     """The file with its launches, in file order."""
     with workers.without_collector():

@@ -16,9 +16,16 @@ from typing import Any, Final
 import click
 
 from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Analysis, Options, with_tables
+from ncu_toolkit.analysis.analyze import (
+    DEFAULT_TIMEOUT,
+    Analysis,
+    Options,
+    prepare,
+    with_tables,
+)
 from ncu_toolkit.cli._common import PathName, Seconds, console, output_option
 from ncu_toolkit.cli.history import keep_read
+from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import collect, cuda, program_run, selection
@@ -99,36 +106,50 @@ def command(
       ncu-toolkit watch -k matmul --build "make -j" -- ./app 4096
       ncu-toolkit watch --kernel smem_tiled"""
     _require_watchfiles()
-    screen = Screen()
-    if program:
-        watched, profile, state = _of_program(
-            program, kernel, _words(build), inputs, launch_count, launch_skip, timeout, reports, screen
-        )  # fmt: skip
-    else:
-        watched, profile, state = _of_rung(kernel, size, _words(build), inputs, timeout, reports)
-    # what no save can mend ends it now
-    collect.find_ncu()
-    store.discard(store.new_run_folder(reports, "watch"))
+    with workers.WorkerPool(
+        "ncu_toolkit.runs.baselines:read", DEFAULT_TIMEOUT, lambda _: "the run"
+    ) as pool:
+        pool.fork(1, prepare)  # while this process has one thread: `watchfiles` starts others
 
-    def round_() -> Path:
-        screen.at = intake.here(program_run.gpu_uuid())
-        return profile()
+        def read(paths: Sequence[Path], options: Options) -> Analysis:
+            done = pool.do(0, (paths, options))
+            if done.error is not None:
+                raise done.error
+            found: Analysis = done.value
+            return found
 
-    with contextlib.suppress(KeyboardInterrupt), _keyboard() as pressed:
-        changes = _saves(watched, pressed)
-        next(changes, None)  # from here on no save is missed
-        screen.line("each save is a round; q or Ctrl-C ends it")
-        loop(watched, changes, round_, screen, state)
-    screen.line(f"ended; every round is in {reports}")
+        screen = Screen(read=read)
+        if program:
+            watched, profile, state = _of_program(
+                program, kernel, _words(build), inputs, launch_count, launch_skip, timeout, reports, screen
+            )  # fmt: skip
+        else:
+            watched, profile, state = _of_rung(
+                kernel, size, _words(build), inputs, timeout, reports
+            )
+        # what no save can mend ends it now
+        collect.find_ncu()
+        store.discard(store.new_run_folder(reports, "watch"))
+
+        def round_() -> Path:
+            screen.at = intake.here(program_run.gpu_uuid())
+            return profile()
+
+        with contextlib.suppress(KeyboardInterrupt), _keyboard() as pressed:
+            changes = _saves(watched, pressed)
+            next(changes, None)  # from here on no save is missed
+            screen.line("each save is a round; q or Ctrl-C ends it")
+            loop(watched, changes, round_, screen, state)
+        screen.line(f"ended; every round is in {reports}")
 
 
 class Screen:
     """Shows rounds on a terminal, and adds them to the history. `kernel` is the function under study
     once it is known; `at` the commit and the GPU of the round that is under way, None where rounds
-    are not kept."""
+    are not kept. `read` is called as `baselines.read`."""
 
-    def __init__(self, screen: Any = None) -> None:
-        self._screen = screen or console()
+    def __init__(self, screen: Any = None, read: Callable[..., Analysis] = baselines.read) -> None:
+        self._screen, self._reader = screen or console(), read
         self._sides: dict[Path, tuple[gate.Sides, gate.Sides]] = {}
         self.kernel = ""
         self.at: intake.Here | None = None
@@ -162,7 +183,7 @@ class Screen:
             self._screen.print(f"  {visible(line)}", markup=False)
 
     def _read(self, run: Path) -> Analysis:
-        analysis = baselines.read([run], Options(profiles=True, packed=True))
+        analysis = self._reader([run], Options(profiles=True, packed=True))
         self._sides[run] = (gate.sides_of(analysis), baselines.timings_of(run))
         return analysis
 
@@ -278,7 +299,7 @@ def _saves(watched: Watched, pressed: Callable[[], bool]) -> Iterator[object]:
         *watched.places,
         watch_filter=lambda _, path: watched.starts_a_round(path),
         debounce=_DEBOUNCE,
-        step=100,
+        step=50,
         yield_on_timeout=True,
         rust_timeout=_KEYS,
         raise_interrupt=True,

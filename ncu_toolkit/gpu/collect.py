@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -19,7 +20,7 @@ from ncu_toolkit.metrics import sections
 
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.05
 #: Remedy of a time-out.
 _LESS: Final = "allow more time with --timeout, or profile fewer kernels"
 logger = logging.getLogger(__name__)
@@ -81,6 +82,15 @@ def find_ncu() -> Ncu:
 
 
 def _probe(path: str) -> Ncu:
+    """The version that a file says it is, asked once while the file stays the same."""
+    try:
+        return _asked(path, os.stat(shutil.which(path) or path).st_mtime_ns)
+    except OSError as error:
+        raise EnvironmentProblem(f"'{path}' cannot be read: {error.strerror}") from None
+
+
+@cache
+def _asked(path: str, changed: int) -> Ncu:
     try:
         text = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=60, check=False
