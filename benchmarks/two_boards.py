@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -334,6 +335,15 @@ def two_ncu(cards: list[str]) -> dict[str, Any]:
     return found
 
 
+def _anonymous(document: dict[str, Any]) -> str:
+    """JSON in which boards are numbered: UUIDs and host names tell which machine it was."""
+    text = json.dumps(document, indent=1)
+    found = dict.fromkeys(re.findall(r"GPU-[0-9a-f-]{36}", text))
+    for number, uuid in enumerate(found, 1):
+        text = re.sub(f"{uuid}( on [^\\s\"]+)?", f"board {number}", text)
+    return text
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -349,7 +359,7 @@ def main() -> int:
         return 3
     started = time.monotonic()
     document: dict[str, Any] = {
-        "cards": cards,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "kernel": KERNEL,
         "size": given.size,
         "left_out": [],
@@ -380,8 +390,10 @@ def main() -> int:
         document[name]["part_seconds"] = round(time.monotonic() - started - at, 1)
         print(f"{time.monotonic() - started:5.0f} s  {name}", flush=True)
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(given.output, (json.dumps(document, indent=1) + "\n").encode())
-    print(json.dumps(document, indent=1))
+        write_atomic(given.output, (_anonymous(document) + "\n").encode())
+    document["environment"] = cuda.environment()  # last: it makes a context on a board
+    write_atomic(given.output, (_anonymous(document) + "\n").encode())
+    print(_anonymous(document))
     return 0
 
 

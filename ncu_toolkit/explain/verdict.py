@@ -311,7 +311,10 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     found = _line(profile.sources, row.file, row.line, _told(row), sums[top] / total, of)
     producer = _producer(profile, row, finding) if sampled else None
     if producer is not None and producer.file.endswith(_TOOLKIT):
-        producer = None  # a wrapper in a header of the CUDA toolkit: not a line to change
+        # A wrapper in a header of the CUDA toolkit is no line to change; the wait for it may be.
+        producer = rows[rows.index(row) - 1]
+        if attribution.base(producer.opcode) != "DEPBAR":
+            producer = None
     shown, waiting = producer or row, ""
     if shown is not row and ((shown.file, shown.line) != (row.file, row.line) or not row.file):
         waiting = found.short

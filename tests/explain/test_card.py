@@ -142,6 +142,25 @@ def test_the_instruction_that_warps_wait_for_comes_first() -> None:
     assert line.place == "k.cu:11", "the verdict names the multiply-adds themselves"
 
 
+def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
+    """The copy is a function of the toolkit's header, and the samples are on the next instruction."""
+    pipeline = "/usr/local/cuda/targets/x86_64-linux/include/cuda_pipeline_helpers.h"
+    code = (
+        ("LDGSTS.E.128 [R7], [R8.64]", pipeline, 203, 1),
+        ("LDGDEPBAR", "/x/k.cu", 10, 1),
+        ("DEPBAR.LE SB0, 0x0", "/x/k.cu", 11, 1),
+        ("@P2 BRA 0x90", "/x/k.cu", 12, 99),
+        ("EXIT", "/x/k.cu", 13, 0),
+    )
+    rows = tuple(
+        Instruction(at, 16 * at, sass, sass.split()[sass[0] == "@"], file, line, 9, 288, {"long_scoreboard": n * 100})
+        for at, (sass, file, line, n) in enumerate(code)
+    )  # fmt: skip
+    (line,) = shown(instructions=rows).where
+    assert (line.place, line.sass) == ("k.cu:11", "DEPBAR.LE SB0")
+    assert line.of == "the samples wait for it, at k.cu:12"
+
+
 def test_code_left_out_of_the_report_is_told_by_its_address() -> None:
     blank = (Instruction(0, 0, "", "", executed=1), Instruction(1, 16, "", "", executed=9))
     assert shown(instructions=blank).where[0].sass == "+0x10"
