@@ -233,25 +233,38 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, number: int) -> None:
         time.sleep(0.01)
 
 
-def lines(result: dict[str, Any]) -> Iterator[str]:
+def table(result: dict[str, Any]) -> str:
     """The figures as Markdown."""
-    for each in result["trials"]:
-        what = "5 % planted" if each["planted"] else "A/A"
-        how = "interleaved" if each["interleaved"] else "one after the other"
-        alarms = ", ".join(
-            f"`{text}` {count} of {each['trials']}" for text, count in each["alarms"].items()
-        )
-        left = each["asked"] - each["trials"]
-        rest = f"; {left} trials not done" if left else ""
-        yield f"- {each['kernel']}, {what}, {how} (median ratio {each['median_ratio']}): {alarms}{rest}"
-    if found := result["watch"]:
-        whole, own, added = (
-            statistics.median(found[f"{name}_seconds"]) for name in ("round", "ncu", "added")
-        )
-        yield (
-            f"- A further round of `watch`: {whole:.2f} s, of which ncu and the program {own:.2f} s; `watch` adds {added:.2f} s "
-            f"(at most {max(found['added_seconds']):.2f} s in {len(found['added_seconds'])} rounds)"
-        )
+    sides = {
+        (each["kernel"], each["interleaved"], each["planted"]): each for each in result["trials"]
+    }
+    gates = ", ".join(f"`{gate}`" for gate in GATES)
+    found = []
+    if sides:
+        found = [
+            f"| kernel | repeats of the two sides | 5% slower: caught by {gates} | the same: alarms of {gates} |",
+            "|---|---|---|---|",
+        ]
+    for (kernel, interleaved, planted), slower in sides.items():
+        if not planted:
+            continue
+        counts = []
+        for each in (slower, sides[kernel, interleaved, False]):
+            alarms = ", ".join(str(each["alarms"][gate]) for gate in GATES)
+            counts.append(f"{alarms} of {each['trials']}")
+        how = "alternate" if interleaved else "one side after the other"
+        found.append(f"| {kernel} | {how} | {counts[0]} | {counts[1]} |")
+    rounds = result["watch"]
+    whole, own, added = (
+        statistics.median(rounds[key]) for key in ("round_seconds", "ncu_seconds", "added_seconds")
+    )
+    found += [
+        "",
+        f"A further round of `watch` on a small CuPy program took {whole:.1f} s from the save to the last line. ncu with the program "
+        f"took {own:.1f} s of it, `watch` {added:.1f} s (at most {max(rounds['added_seconds']):.1f} s in "
+        f"{len(rounds['added_seconds'])} rounds). The program alone takes {rounds['program_seconds']:.1f} s.",
+    ]
+    return "\n".join(found) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -276,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "seconds": round(time.monotonic() - began, 1),
     }
     write_atomic(options.output, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
-    print("\n".join(lines(result)))
+    print(table(result))
 
 
 if __name__ == "__main__":

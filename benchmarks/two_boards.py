@@ -1,6 +1,6 @@
 """What `--cluster local` gains on a machine with two GPUs, in one run of less than ten minutes.
 
-    python benchmarks/two_boards.py --output docs/data/cluster.json [--budget 540] [--size 2048]
+    python benchmarks/two_boards.py --output docs/data/two_boards.json [--budget 540] [--size 2048]
 
 Measures, each part on its own so that one that fails leaves the others:
 
@@ -12,7 +12,8 @@ Measures, each part on its own so that one that fails leaves the others:
 - two ncu at once, one a GPU: as they are, each with a TMPDIR of its own, each with a /tmp of its own;
   and which files they leave there, to find what they lock.
 
-Writes JSON. What the budget leaves no time for is listed, not guessed."""
+Writes JSON, one entry a size; an entry of the same size is replaced. What the budget leaves no
+time for is listed, not guessed."""
 
 from __future__ import annotations
 
@@ -335,19 +336,60 @@ def two_ncu(cards: list[str]) -> dict[str, Any]:
     return found
 
 
-def _anonymous(document: dict[str, Any]) -> str:
-    """JSON in which boards are numbered: UUIDs and host names tell which machine it was."""
-    text = json.dumps(document, indent=1)
-    found = dict.fromkeys(re.findall(r"GPU-[0-9a-f-]{36}", text))
-    for number, uuid in enumerate(found, 1):
-        text = re.sub(f"{uuid}( on [^\\s\"]+)?", f"board {number}", text)
+def table(documents: list[dict[str, Any]]) -> str:
+    """The figures as Markdown."""
+    lines = [
+        "| size | measurements a minute without `--cluster` | one board | two boards | gain over one board | winner of all searches |",
+        "|---:|---:|---:|---:|---:|---|",
+    ]
+    for each in documents:
+        runs, rates = each["throughput"], each["throughput"]["rates"]
+        lines.append(
+            f"| {each['size']} | {each['plain']['measurements_a_minute']:.0f} | {rates['1']:.0f} | {rates['2']:.0f} | "
+            f"{runs['gain']:.2f} | {'the same' if runs['same_winner'] else 'not the same'} |"
+        )
+    lines.append("")
+    for each in documents:
+        for setting, sides in each.get("ratios", {}).items():
+            if setting == "part_seconds":
+                continue
+            spread = max(side["spread"] for side in sides["boards"].values())
+            lines.append(
+                f"- Time over the baseline's at {each['size']}, {setting}: the boards differ by {sides['differ']:.2%}, "
+                f"their own runs spread by {spread:.2%}."
+            )
+        if killed := each.get("killed"):
+            ended = "finished" if killed["finished"] else "did not finish"
+            lines.append(
+                f"- A worker killed after 30 of {killed['measurements']} measurements at {each['size']}: the search {ended}, "
+                f"{killed['rounds_stored_twice']} results measured twice."
+            )
+        for how, both in each.get("ncu", {}).items():
+            if isinstance(both, dict):
+                one = statistics.mean(run["seconds"] for run in each["ncu"]["alone"])
+                lines.append(
+                    f"- Two ncu at once, {how}: {both['seconds']:.1f} s, where one alone takes {one:.1f} s."
+                )
+    return "\n".join(lines) + "\n"
+
+
+def _merged(path: Path, document: dict[str, Any]) -> str:
+    """JSON of this size and of others that the file has. Boards are numbered: UUIDs and host names
+    tell which machine it was."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    kept = [each for each in known if each["size"] != document["size"]]
+    found = sorted([*kept, document], key=lambda each: int(each["size"]))
+    text = json.dumps(found, indent=1)
+    uuids = dict.fromkeys(re.findall(r"GPU-[0-9a-f-]{36}", text))
+    for number, uuid in enumerate(uuids, 1):
+        text = re.sub(f'{uuid}( on [^\\s"]+)?', f"board {number}", text)
     return text
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--output", type=Path, default=Path("docs/data/cluster.json"))
+    parser.add_argument("--output", type=Path, default=Path("docs/data/two_boards.json"))
     parser.add_argument("--budget", type=float, default=540.0, help="begin no part after this long")
     parser.add_argument("--size", default="2048")
     parser.add_argument("--settings", type=int, default=120)
@@ -390,10 +432,10 @@ def main() -> int:
         document[name]["part_seconds"] = round(time.monotonic() - started - at, 1)
         print(f"{time.monotonic() - started:5.0f} s  {name}", flush=True)
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(given.output, (_anonymous(document) + "\n").encode())
+        write_atomic(given.output, (_merged(given.output, document) + "\n").encode())
     document["environment"] = cuda.environment()  # last: it makes a context on a board
-    write_atomic(given.output, (_anonymous(document) + "\n").encode())
-    print(_anonymous(document))
+    write_atomic(given.output, (_merged(given.output, document) + "\n").encode())
+    print(_merged(given.output, document))
     return 0
 
 

@@ -136,7 +136,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
     for name, table in {
         **{name: made(runs) for name, made in tables.items()},
-        "cost": cost_table(),
+        "cost": measured("cost"),
     }.items():
         text = between(text, name, table)
     tutorial = DOCS / "tutorials" / "slow-kernel.md"
@@ -150,7 +150,12 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     for name in ("summary", "cases", "intervals", "coverage"):
         held = between(held, name, counted[name])
     agents = DOCS / "agents.md"
+    figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
     return {
+        **{
+            page: between(page.read_text(encoding="utf-8"), name, measured(name))
+            for page, name in figures.items()
+        },
         agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
@@ -491,19 +496,20 @@ def _of(timing: Timing, kind: str) -> float:
     return timing.flop_rate if kind == "flop" else timing.byte_rate
 
 
-def cost_table(path: Path = DOCS / "data" / "cost.json") -> str:
-    """What the toolkit itself costs, from a run of benchmarks/cost.py; nothing where none is
-    kept."""
+def measured(name: str) -> str:
+    """The table that benchmarks/NAME.py makes of what it measured, docs/data/NAME.json; nothing
+    where none is kept."""
+    path = DOCS / "data" / f"{name}.json"
     if not path.is_file():
         return ""
-    spec = importlib.util.spec_from_file_location("cost", ROOT / "benchmarks" / "cost.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclasses look their module up
     spec.loader.exec_module(module)
-    words = "What profiling and reading cost, compared with Nsight Compute's own sets and printed pages (`make bench-cost`):"
-    return f"{words}\n\n{module.table(json.loads(path.read_text(encoding='utf-8')))}\n"
+    table: str = module.table(json.loads(path.read_text(encoding="utf-8")))
+    return f"\n{table}\n"
 
 
 def rung_figures(runs: list[Run]) -> str:

@@ -343,8 +343,9 @@ def adopt(built: Sequence[Built]) -> None:
 
 @lru_cache(maxsize=1)
 def own_temporary_folder() -> Path:
-    """A folder of this worker's board for temporary files. ncu keeps its lock in TMPDIR, so that
-    with one folder for all boards of a host only one of them could be profiled at a time."""
+    """A folder of this worker's board for temporary files. NVIDIA documents a lock of ncu's in TMPDIR,
+    which would keep two boards of a host from being profiled at once; ncu 2025.3.1 did not wait
+    for it."""
     folder = Path(tempfile.gettempdir()) / f"ncu-toolkit-{os.getuid()}-{cuda.uuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

@@ -91,5 +91,5 @@ def test_trials_and_rounds(
         assert each["median_ratio"] == pytest.approx(1.05 if each["planted"] else 1.0, abs=0.015)
         assert (each["alarms"]["time>0%"] >= 8) == each["planted"]
     printed = capsys.readouterr().out
-    assert printed.count("A/A") == 6
-    assert "`watch` adds" in printed
+    assert printed.count("of 10") == 2 * 3 * 2
+    assert "A further round of `watch`" in printed
