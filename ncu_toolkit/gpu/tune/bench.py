@@ -295,7 +295,6 @@ def measure_there(
     Raises:
         EnvironmentProblem: this machine has another source.
     """
-    check_source(name, source)
     bench = _bench_for(name, size, dtype, source)
     if verified:
         bench.trust(parameters)
@@ -304,7 +303,8 @@ def measure_there(
 
 @lru_cache(maxsize=1)
 def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
-    """The workspace of a search, which a worker makes once."""
+    """The workspace of a search, which a worker makes once, from the client's code."""
+    check_source(name, source)
     rung = find_rung(name)
     problem = problem_for(rung.family)
     request = Request(rung, problem.parse_size(size), dtype)
