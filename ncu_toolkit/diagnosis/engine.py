@@ -128,7 +128,10 @@ def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list
 
 
 def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
-    """How far the launch is from the nearest roof that removing a cause leaves."""
+    """How far the launch is from the nearest roof that removing a cause leaves; None where the
+    report lacks device memory or issue slots, whose roof may be nearer than any it holds."""
+    if not {"issue", "dram"} <= model.loads.keys():
+        return None
     left = {name: load for name, load in model.loads.items() if name not in finding.relieves}
     name = max(left, key=left.__getitem__, default="")
     if not name or not left[name]:

@@ -1,0 +1,35 @@
+"""Reports of one section each (an H200, ncu 2025.3.1): the card stands and says what is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.report.reader import load_profiles
+
+FOLDER = Path(__file__).parent / "sections"
+TITLES = {
+    "ComputeWorkloadAnalysis": "No cause found",
+    "LaunchStats": "No cause found",
+    "Occupancy": "No cause found",
+    "SourceCounters": "Memory latency",
+    "SpeedOfLight": "L1 and shared-memory bandwidth",
+    "WarpStateStats": "Memory latency",
+}
+
+
+@pytest.mark.parametrize("section", TITLES)
+def test_a_single_section_gets_a_card(section: str) -> None:
+    (profile,) = load_profiles(FOLDER / f"{section}.ncu-rep.xz")
+    shown = card(profile, diagnose(profile))
+    assert shown.title == TITLES[section]
+    assert shown.time_us == pytest.approx(275, rel=0.05)
+    assert shown.missing
+    assert shown.headroom is None, "the nearest roof is not known without memory and issue slots"
+    assert shown.do
+    assert "--set full" in shown.next
+
+
+def test_every_report_is_tried() -> None:
+    assert {path.name.partition(".")[0] for path in FOLDER.iterdir()} == set(TITLES)
