@@ -24,10 +24,9 @@ def command(reports: Path) -> None:
     not be read; all others are shown.
     """
     reports.mkdir(parents=True, exist_ok=True)
-    with Progress() as progress:
+    with Progress() as progress, without_collector(last=True):
         progress.stage("Report", len(recordings()) + 1)
-        with without_collector():
-            runs = publish_recordings(reports, progress.step)
+        runs = publish_recordings(reports, progress.step)
         index, broken = rebuild_index(reports, runs)
         progress.step("index")
     screen = console()
