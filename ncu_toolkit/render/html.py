@@ -51,6 +51,7 @@ def write_run(
     standalone: bool = False,
     book: Book | None = None,
     front: bool = True,
+    document: bool = True,
 ) -> Path:
     """Write a run's pages into `folder` (assets go beside it, once for all runs) and return the
     page to open.
@@ -60,15 +61,16 @@ def write_run(
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
         front: a front page over all runs lies beside the folder, or is written next
             (`write_index`): the pages link it.
+        document: also write what the run's page shows as `report.json`.
 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
     with without_collector():
-        return _write_run(book or book_for(run), folder, standalone, front)
+        return _write_run(book or book_for(run), folder, standalone, front, document)
 
 
-def _write_run(book: Book, folder: Path, standalone: bool, front: bool) -> Path:
+def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document: bool) -> Path:
     view = run_view(book) if standalone else run_summary(book)
     firsts = {name: _first(book, name) for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +110,8 @@ def _write_run(book: Book, folder: Path, standalone: bool, front: bool) -> Path:
         **_addresses(shared),
         **linked(up),
     )
-    write_atomic(folder / "report.json", json_out.document(view).encode())
+    if document:
+        write_atomic(folder / "report.json", json_out.document(view).encode())
     return folder / "index.html"
 
 

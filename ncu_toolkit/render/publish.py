@@ -76,7 +76,7 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
     runs = as_shown(runs)
     for name, run in runs.items():
         tell(name.removeprefix(RECORDED_PREFIX))
-        write_run(run, reports / name)
+        write_run(run, reports / name, document=False)
     store.write_atomic(stamp, key.encode())
     return runs
 
