@@ -55,3 +55,36 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(
         f"{n} x {opcode}" for opcode, n in sorted(counts.items(), key=lambda item: -item[1])
     )
+
+
+def check_register_pool(
+    functions: Sequence[Function], registers: Mapping[str, int], threads: Mapping[str, int]
+) -> list[str]:
+    """Kernels that claim more registers by setmaxnreg than their block was launched with: the
+    last claim would wait for ever. One warpgroup is taken to release at each USETMAXREG.DEALLOC,
+    and all others to claim.
+
+    Args:
+        functions: the disassembly. registers, threads: of a thread and of a block, by kernel.
+    """
+    found = []
+    for function in functions:
+        released, claimed = _amounts(function, "DEALLOC"), _amounts(function, "TRY_ALLOC")
+        if not claimed or function.name not in threads:
+            continue
+        groups = threads[function.name] // 128
+        wanted = sum(released) + (groups - len(released)) * max(claimed)
+        if wanted > groups * registers[function.name]:
+            found.append(
+                f"{function.name} claims {wanted} registers for {groups} warpgroups, which have {groups} x {registers[function.name]}: it would hang"
+            )
+    return found
+
+
+def _amounts(function: Function, kind: str) -> list[int]:
+    """The registers that each USETMAXREG of a kind asks for."""
+    return [
+        int(row.sass.split()[-1].rstrip(";"), 16)
+        for row in function.instructions
+        if row.opcode.startswith(f"USETMAXREG.{kind}")
+    ]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import recorded
-from sass_signature import check_signature
+from sass_signature import check_register_pool, check_signature
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
@@ -93,7 +93,14 @@ def violations(case: Case) -> list[str]:
                 f"{kernel} spills: {used.spill_stores} bytes stored, {used.spill_loads} loaded, with {used.registers} registers"
             )
     registers = {kernel: used.registers for kernel, used in cubin.entries.items()}
-    return found + check_signature(rung.expect.sass, disassemble(cubin.path), registers)
+    problem = problem_for(rung.family)
+    size = problem.parse_size(problem.record_sizes[0])
+    scalars = problem.scalars(size, problem.dtypes[0], rung.problem)
+    names = {**{name: each.value for name, each in scalars.items()}, **size.as_dict()}
+    threads = {each.kernel: each.threads for each in rung.launch_geometry(names, None, 132)}
+    functions = disassemble(cubin.path)
+    found += check_register_pool(functions, registers, threads)
+    return found + check_signature(rung.expect.sass, functions, registers)
 
 
 def attempt(case: Case) -> list[str] | ToolkitError:
