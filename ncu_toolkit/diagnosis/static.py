@@ -196,16 +196,16 @@ def analyse_rung(
         what = f"{rung.name} runs a library ({rung.library}), whose code is not in this repository. Profile it instead"
         return StaticAnalysis(subject, "", "", {}, "", "", (), what)
     problem = _problem(rung)
-    macros = problem.macros(problem.dtype(dtype)) if problem else {}
+    parsed = problem.parse_size(size or problem.bench_sizes[-1]) if problem else None
+    macros = problem.macros(problem.dtype(dtype), parsed) if problem else {}
     cubin = nvcc.compile_rung(rung, arch, parameters, macros)
     # a cubin from the cache has them sorted
     in_order = {name: cubin.parameters[name] for name in (*rung.parameters, *cubin.parameters)}
     geometry: dict[str, LaunchGeometry] = {}
     label = chosen = ""
     intensity = None
-    if problem is not None:
+    if problem is not None and parsed is not None:
         chosen = problem.dtype(dtype)
-        parsed = problem.parse_size(size or problem.bench_sizes[-1])
         label = parsed.label
         scalars = {
             name: scalar.value

@@ -233,7 +233,7 @@ class Runnable:
                 table.swizzle,
             )
         self.cubin = nvcc.compile_rung(
-            rung, arch, self.parameters, workspace.problem.macros(workspace.dtype)
+            rung, arch, self.parameters, workspace.problem.macros(workspace.dtype, workspace.size)
         )
         module = cp.cuda.function.Module()
         module.load(self.cubin.path.read_bytes())

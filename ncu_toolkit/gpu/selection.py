@@ -50,7 +50,7 @@ def rung_of(case: RunCase) -> Rung:
 
 def size_of(case: RunCase) -> Size:
     """The size of a case."""
-    return Size(tuple(case.dims.items()))
+    return Size(tuple(case.dims.items()), case.size)
 
 
 def select(

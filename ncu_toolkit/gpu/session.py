@@ -153,8 +153,9 @@ def build_all(
     for case in cases:
         rung = rung_of(case)
         if not rung.library:
-            key = (case.family, case.rung, case.dtype, *sorted(case.parameters.items()))
-            macros = problem_for(case.family).macros(case.dtype)
+            macros = problem_for(case.family).macros(case.dtype, size_of(case))
+            settings = (*sorted(case.parameters.items()), *sorted(macros.items()))
+            key = (case.family, case.rung, *settings)
             requests[key] = nvcc.BuildRequest(rung, arch, case.parameters, macros)
     reporter.stage("Build", len(requests))
     started = time.monotonic()

@@ -168,7 +168,7 @@ def _compile(
             trials[index] = replace(trial, state="pruned", reason=error.message)
             continue
         requests[index] = nvcc.BuildRequest(
-            rung, device.arch, trial.parameters, problem.macros(search.dtype)
+            rung, device.arch, trial.parameters, problem.macros(search.dtype, request.size)
         )
     reporter.stage("Build", len(requests))
     for index, outcome in _built(requests, request.jobs, deadline, reporter, executor):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ncu_toolkit.core.errors import UsageProblem
@@ -28,10 +28,14 @@ class Size:
     """A problem size: dimension names with their extents, in the family's order."""
 
     dims: tuple[tuple[str, int], ...]
+    #: The family's own words for it, where extents alone do not say it.
+    words: str = field(default="", compare=False)
 
     @property
     def label(self) -> str:
-        """`4096` where all extents agree, else `1023x517x2049`."""
+        """The family's words, else `4096` where all extents agree, else `1023x517x2049`."""
+        if self.words:
+            return self.words
         extents = [extent for _, extent in self.dims]
         if len(set(extents)) == 1:
             return str(extents[0])
@@ -184,8 +188,9 @@ class Problem(ABC):
             )
         return name
 
-    def macros(self, dtype: str) -> Mapping[str, str]:
-        """Preprocessor macros that tell the device code its element type."""
+    def macros(self, dtype: str, size: Size | None = None) -> Mapping[str, str]:
+        """Preprocessor macros that tell the device code its element type, and what else of a size
+        it is compiled for; without a size, of the family's usual one."""
         return {f"ELEM_{dtype.upper()}": "1"}
 
     @abstractmethod
