@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "analyze": "Diagnose the kernels in Nsight Compute reports.",
     "view": "Show reports in a browser, here or on another machine.",
     "profile": "Profile a program, or kernels of a ladder, and write the report.",
+    "probe": "Find what limits a program's kernels where counters are locked.",
     "watch": "Profile a kernel again after each save, and show what changed.",
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",

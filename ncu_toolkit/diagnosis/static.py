@@ -259,9 +259,11 @@ def analyse_source(
     )
 
 
-def analyse_cubin(cubin: Path, *, block: int | None = None, shared: int = 0) -> StaticAnalysis:
+def analyse_cubin(
+    cubin: Path, *, block: int | None = None, shared: int = 0, only: str = ""
+) -> StaticAnalysis:
     """Analyse the kernels of a cubin, whatever compiled it. `block` and `shared` as in
-    `analyse_source`.
+    `analyse_source`; `only` is the mangled name of one kernel ("" for all).
 
     Raises:
         EnvironmentProblem: no nvdisasm or cuobjdump.
@@ -272,6 +274,8 @@ def analyse_cubin(cubin: Path, *, block: int | None = None, shared: int = 0) -> 
             f"there is no file '{cubin}'", "Give a .cu file, a .cubin, or the name of a kernel"
         )
     target, entries = read_cubin(cubin)
+    if only:
+        entries = {name: used for name, used in entries.items() if name == only}
     return _analyse(
         StaticAnalysis(cubin.name, target, "", {}, "", "", ()),
         cubin,

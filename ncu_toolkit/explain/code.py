@@ -63,7 +63,7 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
 def _open_questions(found: StaticAnalysis) -> tuple[str, ...]:
     """What the code leaves open, in one line."""
     asked = [each for kernel in found.kernels for each in kernel.unknown]
-    about = dict.fromkeys(_small(title(name)) for each in asked for name in each.bottlenecks)
+    about = dict.fromkeys(small(title(name)) for each in asked for name in each.bottlenecks)
     times = "Only a profile shows how long the kernel takes"
     other = f", and whether one of these is its limit: {', '.join(about)}" if about else ""
     return (f"{times}{other}.",)
@@ -87,14 +87,14 @@ def _card(
         summary=sentences(first.summary)
         if first
         else "Nothing in the code points to a bottleneck.",
-        where=tuple(_where(kernel, first, texts)),
+        where=tuple(places(kernel, first, texts)),
         do=(sentences(first.advice),) if first else (),
-        expect=sentences(f"If so, a profile shows {_small(first.look_for)}") if first else "",
+        expect=sentences(f"If so, a profile shows {small(first.look_for)}") if first else "",
         next="" if found.nothing else _next(found),
     )
 
 
-def _small(sentence: str) -> str:
+def small(sentence: str) -> str:
     """A sentence as the end of another one; names keep their capitals."""
     return (
         sentence
@@ -117,7 +117,7 @@ def _shape(kernel: KernelAnalysis) -> Iterator[str]:
         yield f"theoretical occupancy {units.percent(kernel.occupancy.fraction, 2)}"
 
 
-def _where(
+def places(
     kernel: KernelAnalysis, finding: StaticFinding | None, texts: Mapping[str, Sequence[str]]
 ) -> Iterator[Line]:
     """The first place that the finding names, else the line that holds most of the first loop."""

@@ -323,7 +323,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 _PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
     (
         "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
-        "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0", True,
+        "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0. Without counters: `ncu-toolkit probe -- python script.py`", True,
     ),
     (
         "counters", r"ERR_NVGPUCTRRESOURCEUNAVAIL|already in use|another (?:instance|tool|profiler)|resource.{0,40}(?:unavailable|busy)", EnvironmentProblem,

@@ -68,6 +68,7 @@ _NEEDED: Final = {
     "GPU": "profile, bench, record",
     "ncu": "profile, record",
     "counters": "profile, record",
+    "CUPTI": "probe",
     "report module": "reading reports",
     "versions": "reading reports of this ncu",
     "compiler": "ladders: build, profile, bench",
@@ -187,7 +188,10 @@ def _counters() -> Check:
         return Check("counters", "ok", "every user may read them")
     if may_profile():
         return Check("counters", "ok", "only administrators may read them, and this process may")
-    remedy = "Run as root, give the container CAP_SYS_ADMIN, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+    remedy = (
+        "Run as root, give the container CAP_SYS_ADMIN, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0. "
+        "`ncu-toolkit probe` works without counters"
+    )
     return Check(
         "counters",
         "missing",
@@ -195,6 +199,20 @@ def _counters() -> Check:
         _NEEDED["counters"],
         remedy,
     )
+
+
+def _cupti() -> Check:
+    try:
+        version = importlib.metadata.version("cupti-python")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(
+            "CUPTI",
+            "warning",
+            "cupti-python is not installed",
+            _NEEDED["CUPTI"],
+            "Run `pip install 'ncu-toolkit[probe]'`",
+        )
+    return Check("CUPTI", "ok", f"cupti-python {version}")
 
 
 def may_profile() -> bool:
@@ -325,6 +343,7 @@ _CHECKS: Final[tuple[tuple[str, Callable[[], Check]], ...]] = (
     ("GPU", _gpu),
     ("ncu", _ncu),
     ("counters", _counters),
+    ("CUPTI", _cupti),
     ("report module", _module),
     ("versions", _versions),
     ("compiler", _tool("nvcc", "compiler")),
@@ -346,6 +365,7 @@ _PACKAGES: Final = (
     "click",
     "numpy",
     "cuda-bindings",
+    "cupti-python",
     "nvidia-ml-py",
 )
 
@@ -394,4 +414,5 @@ def works(checks: tuple[Check, ...]) -> dict[str, bool]:
         "bench": gpu,
         "profile a ladder": gpu and counters,
         "profile a program": reading and counters and state.get("driver") != "missing",
+        "probe": state.get("CUPTI") == "ok" and state.get("driver") != "missing",
     }

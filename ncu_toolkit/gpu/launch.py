@@ -3,8 +3,10 @@ timed or profiled before it is verified."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -12,6 +14,7 @@ import numpy
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda, tensor_map
+from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.ladder.problems import (
     ArraySpec,
@@ -21,6 +24,7 @@ from ncu_toolkit.ladder.problems import (
     compare,
 )
 from ncu_toolkit.model import Device
+from ncu_toolkit.model.profile import Launch
 
 #: Shared memory of a block, static and dynamic, that needs no opt-in (CUDA Programming Guide,
 #: technical specifications).
@@ -196,6 +200,27 @@ class Runnable:
         (0)."""
         return sum(bound.repeat for bound in self._launches)
 
+    @property
+    def launched(self) -> tuple[Launch, ...]:
+        """The launches of one run without their repeats, with their resources; none for a
+        library's."""
+        entries = self.cubin.entries if self.cubin else {}
+        found = []
+        for geometry in (bound.geometry for bound in self._launches):
+            used = entries.get(geometry.kernel)
+            found.append(
+                Launch(
+                    geometry.kernel,
+                    geometry.kernel,
+                    geometry.grid,
+                    geometry.block,
+                    used.registers if used else 0,
+                    used.shared if used else 0,
+                    geometry.shared,
+                )
+            )
+        return tuple(found)
+
     def _bind(self) -> None:
         rung, workspace, cp = self.rung, self.workspace, cuda.cupy()
         sm_count = self.device.sm_count
@@ -263,6 +288,37 @@ class Runnable:
         for bound in self._launches:
             for _ in range(bound.repeat):
                 bound.enqueue()
+
+    @contextlib.contextmanager
+    def padded(self) -> Iterator[bool]:
+        """Ask for so much shared memory that half as many blocks fit on a multiprocessor. False,
+        and nothing is changed, where a launch has no room for that or is a library's."""
+        bound = list(zip(self._launches, map(self._padding, self._launches), strict=True))
+        fits = bool(bound) and all(extra for _, extra in bound)
+        try:
+            for each, extra in bound if fits else ():
+                each.pad(extra)
+        except Exception:
+            fits = False  # The driver gives this kernel no more.
+        try:
+            yield fits
+        finally:
+            for each, _ in bound:
+                each.pad(0)
+
+    def _padding(self, bound: _Bound) -> int:
+        """Bytes that halve the resident blocks of a launch; 0 where that cannot be done."""
+        launch, sm = bound.geometry, limits_of(self.device.cc)
+        if self.cubin is None or launch.kernel not in self.cubin.entries:
+            return 0
+        used = self.cubin.entries[launch.kernel]
+        threads = math.prod(launch.block)
+        now = occupancy(self.device.cc, threads, used.registers, used.shared, launch.shared)
+        half = min(now.active_blocks, -(-launch.blocks // self.device.sm_count)) // 2
+        if not half:
+            return 0
+        wanted = sm.shared // half // sm.shared_unit * sm.shared_unit - sm.shared_reserved
+        return max(0, min(wanted, sm.shared_per_block) - used.shared - launch.shared)
 
     def run_profiled(self, start: Any, stop: Any) -> None:
         """One run with the first occurrence of each launch between `start` and `stop`; repeats and
@@ -332,6 +388,7 @@ class _Bound:
             ) from error
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
+        self.geometry = launch
         if static_shared + launch.shared > _DEFAULT_SHARED_LIMIT:
             cp.cuda.driver.funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, launch.shared)
         self._holders = [_holder(argument) for argument in arguments]
@@ -341,6 +398,13 @@ class _Bound:
         )
         self._launch = cp.cuda.driver.launchKernel
         self._stream = cp.cuda.get_current_stream
+
+    def pad(self, extra: int) -> None:
+        """Ask for `extra` bytes of dynamic shared memory a block beyond what the kernel uses."""
+        self._shared = self.geometry.shared + extra
+        if extra:
+            cp = cuda.cupy()
+            cp.cuda.driver.funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, self._shared)
 
     def enqueue(self) -> None:
         try:

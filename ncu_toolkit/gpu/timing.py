@@ -87,14 +87,28 @@ class Stopwatch:
             self._read((self._blocks, 1, 1), (256, 1, 1), self._flush_arguments)
         self._spin((1, 1, 1), (1, 1, 1), self._spin_arguments)
 
-    def enqueue(self, run: Callable[[], None]) -> tuple[Any, Any]:
-        """Enqueue one timed run; returns its events."""
+    def enqueue(
+        self,
+        run: Callable[[], None],
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> tuple[Any, Any]:
+        """Enqueue one timed run; returns its events. What `before` and `after` enqueue around the
+        run is not timed."""
         start, end = self._cp.cuda.Event(), self._cp.cuda.Event()
         self._before()
+        if before is not None:
+            before()
         start.record()
         run()
         end.record()
+        if after is not None:
+            after()
         return start, end
+
+    def spin(self, cycles: int) -> None:
+        """Enqueue a delay of so many cycles."""
+        self._spin((1, 1, 1), (1, 1, 1), (numpy.int64(cycles),))
 
     def elapsed_us(self, events: tuple[Any, Any]) -> float:
         events[1].synchronize()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
@@ -19,6 +20,9 @@ from ncu_toolkit.model import Diagnosis, Evidence, Finding, Location, finite
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison, Difference, Pair
+    from ncu_toolkit.explain.answer import Answer
+    from ncu_toolkit.explain.probed import Verdict
+    from ncu_toolkit.model.trace import Trace
     from ncu_toolkit.render.views import Cell, LaunchRecord, RunView, Table
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
@@ -234,6 +238,48 @@ def _location(place: Location) -> dict[str, Any]:
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     return {**asdict(shown), "headroom_text": shown.room}
+
+
+def probe_document(trace: Trace, verdicts: Sequence[Verdict], shown: Answer) -> str:
+    """What a probe found, as a JSON document: kernels with most time first, the first ones with
+    their verdict and card."""
+    kernels = []
+    for at, kernel in enumerate(trace.kernels):
+        launch = kernel.launch
+        row: dict[str, Any] = {
+            "kernel": visible(launch.function), "grid": launch.grid, "block": launch.block,
+            "registers": launch.registers, "shared_static": launch.shared_static,
+            "shared_dynamic": launch.shared_dynamic, "launches": kernel.launches,
+            "total_us": kernel.total_us, "median_us": kernel.median_us, "low_us": kernel.low_us,
+            "high_us": kernel.high_us, "conditions_us": dict(kernel.conditions),
+        }  # fmt: skip
+        if at < len(verdicts):
+            row["diagnosis"] = diagnosis(verdicts[at].diagnosis)
+        if at < len(shown.cards):
+            row["card"] = card(shown.cards[at])
+        kernels.append(row)
+    plain = {
+        "schema": "ncu-toolkit/probe",
+        "version": VERSION,
+        "tool_version": __version__,
+        "device": asdict(trace.device),
+        "launches": trace.launches,
+        "span_us": trace.span_us,
+        "busy_us": trace.busy_us,
+        "median_gap_us": trace.gap_us,
+        "gaps": [
+            {
+                "after": visible(gap.after),
+                "before": visible(gap.before),
+                "times": gap.times,
+                "total_us": gap.total_us,
+            }
+            for gap in trace.gaps
+        ],
+        "kernels": kernels,
+        "notes": [visible(note) for note in shown.notes],
+    }
+    return written(plain)
 
 
 def csv(analysis: Analysis) -> str:

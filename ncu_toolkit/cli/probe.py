@@ -1,0 +1,198 @@
+"""`ncu-toolkit probe`: what limits kernels, without performance counters."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncu_toolkit.cli._common import (
+    WIDTH,
+    PathName,
+    Progress,
+    choose_options,
+    emit,
+    parse_params,
+    shown_as,
+    split,
+    tuned_option,
+)
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.diagnosis import regime
+from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
+from ncu_toolkit.explain.answer import CARDS, TOP
+from ncu_toolkit.explain.card import short_name
+from ncu_toolkit.explain.probed import Verdict, answer_of
+from ncu_toolkit.gpu import cuda, selection, trace
+from ncu_toolkit.model.trace import KernelTrace, Trace
+
+FORMATS = ("text", "markdown", "brief", "json")
+
+
+@click.command("probe")
+@choose_options
+@tuned_option
+@click.option(
+    "--experiments/--no-experiments",
+    default=None,
+    help=(
+        "Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes slower by it, "
+        "with the same results]"
+    ),
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=TOP,
+    show_default=True,
+    metavar="N",
+    help="Kernels in the table.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Format to print.",
+)
+@click.option("--output", "-o", type=PathName(), help="File to write instead of printing.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
+@click.pass_context
+def command(
+    ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None,
+    params: tuple[str, ...], tuned: bool, experiments: bool | None, top: int, form: str, output: Path | None, program: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Find what limits kernels where the GPU's performance counters are locked.
+
+    `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
+    exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in
+    which the GPU ran no kernel. With --experiments it also runs slices of other work beside the
+    program, which load one unit of the GPU at a time. `--kernel NAME` does the same to a ladder's
+    kernel.
+
+    Neither needs a permission. The verdict is a regime, with less confidence than one from
+    counters; see docs/probe.md."""
+    names = split(kernels) if kernels else ()
+    chosen = names or families or everything
+    if bool(program) == bool(chosen):
+        raise UsageProblem(
+            "give a program or kernels, not both" if program else "nothing to probe",
+            "Put a program after '--': ncu-toolkit probe -- python script.py; or name a --kernel",
+        )
+    if program:
+        code = _program(program, bool(experiments), top, form, output)
+        ctx.exit(code)
+    cases = selection.select(
+        names,
+        split(families) if families else (),
+        everything,
+        sizes,
+        dtype,
+        default_sizes=lambda problem: problem.bench_sizes[-1:],
+        overrides=parse_params(params, names),
+    )
+    if experiments is False:
+        raise UsageProblem(
+            "a ladder's kernel is probed by experiments", "Leave --no-experiments out"
+        )
+    _rungs(cases, tuned, top, form, output)
+
+
+def _program(
+    program: tuple[str, ...], experiments: bool, top: int, form: str, output: Path | None
+) -> int:
+    """Probe a program and show what was found; returns its exit code."""
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
+        folder = Path(name)
+        code = trace.run(program, folder, trace.plan(folder) if experiments else None)
+        found = trace.read(folder)
+        verdicts, notes = judged(found, top)
+    if experiments:
+        notes += [
+            f"{short_name(kernel.launch.function)}: too few of its {kernel.launches} launches lay "
+            "inside a slice of pressure, so it is judged by its shape"
+            for kernel, verdict in zip(found.kernels[:CARDS], verdicts, strict=False)
+            if verdict.told is None
+        ]
+    if code:
+        notes.append(f"the program ended with exit code {code}")
+    then = f"ncu-toolkit probe --experiments -- {shlex.join(program)}"
+    _show(found, verdicts, top, "" if experiments else then, notes, form, output)
+    return code
+
+
+def _rungs(cases: selection.Cases, tuned: bool, top: int, form: str, output: Path | None) -> None:
+    from ncu_toolkit.gpu import probe
+
+    cases, skipped = selection.runnable_here(cases)
+    cases, lines = selection.settled(cases, tuned)
+    kernels, verdicts = [], []
+    with Progress() as progress:
+        for line in [*lines, *(f"skipped {each.what}: {each.reason}" for each in skipped)]:
+            progress.note(line)
+        for case, kernel, cubin in probe.rungs(cases, progress):
+            label = f"{case.rung} {case.size}" if len(cases) > 1 else case.rung
+            kernel = replace(kernel, launch=replace(kernel.launch, function=label))
+            kernels.append(kernel)
+            diagnosis, told = regime.verdict(kernel, cuda.device())
+            verdicts.append(Verdict(diagnosis, told, _code(kernel, cubin)))
+    if not kernels:
+        raise EnvironmentProblem("no kernel could be probed", "The notes above say why")
+    found = Trace(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0)
+    _show(found, verdicts, top, "", [], form, output)
+
+
+def _code(kernel: KernelTrace, cubin: Path | None) -> KernelAnalysis | None:
+    if cubin is None:
+        return None
+    try:
+        found = analyse_cubin(
+            cubin,
+            block=kernel.launch.threads_per_block,
+            shared=kernel.launch.shared_dynamic,
+            only=kernel.launch.kernel,
+        )
+    except ToolkitError:
+        return None  # No disassembler: the verdict does without.
+    return next(iter(found.kernels), None)
+
+
+def judged(found: Trace, top: int) -> tuple[list[Verdict], list[str]]:
+    """A verdict for each of the first kernels, and what could not be read for them."""
+    verdicts, notes = [], []
+    readable = True
+    for at, kernel in enumerate(found.kernels[:top]):
+        code = None
+        try:
+            code = trace.code_of(found, kernel.launch) if at < CARDS and readable else None
+        except EnvironmentProblem as error:
+            readable = False
+            notes.append(f"the kernels' code is not read: {error.message}")
+        diagnosis, told = regime.verdict(kernel, found.device)
+        verdicts.append(Verdict(diagnosis, told, code))
+    return verdicts, notes
+
+
+def _show(
+    found: Trace,
+    verdicts: list[Verdict],
+    top: int,
+    then: str,
+    notes: list[str],
+    form: str,
+    output: Path | None,
+) -> None:
+    answer = answer_of(found, verdicts, top=top, then=then, notes=notes)
+    shown: Any
+    if form == "json":
+        from ncu_toolkit.render import json
+
+        shown = json.probe_document(found, verdicts, answer)
+    else:
+        shown = shown_as(answer, form)
+    emit(shown, output, WIDTH)

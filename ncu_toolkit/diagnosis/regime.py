@@ -1,0 +1,399 @@
+"""What limits a kernel, told without counters: from its shape, its time, and how its time answers
+to pressure (docs/probe.md)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import Rule, load_rules
+from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
+from ncu_toolkit.metrics.registry import REGISTRY
+from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Profile
+from ncu_toolkit.model.profile import InstructionMix, Origin, Presence, Reading
+from ncu_toolkit.model.trace import AGAIN, HALF, KINDS, OTHER_CACHE, PLAIN, KernelTrace
+
+Regime = Literal["DRAM", "L2", "on-chip memory", "arithmetic", "latency", "launch or idle"]
+REGIMES: Final[tuple[Regime, ...]] = get_args(Regime)
+#: Resource of the time model -> regime.
+OF_RESOURCE: Final[Mapping[str, Regime]] = {
+    "dram": "DRAM", "l2": "L2", "fill": "L2", "atomic": "L2",
+    "l1_data": "on-chip memory", "l1_tag": "on-chip memory", "l1_writeback": "on-chip memory",
+    "l1": "on-chip memory", "lsu": "on-chip memory", "constant": "on-chip memory",
+    "issue": "arithmetic", "fma": "arithmetic", "fmaheavy": "arithmetic", "alu": "arithmetic",
+    "fp64": "arithmetic", "fp16": "arithmetic", "xu": "arithmetic", "tensor": "arithmetic",
+    "uniform": "arithmetic", "blocks": "launch or idle",
+}  # fmt: skip
+#: Share of its time from which a unit limits a launch: Nsight Compute's SpeedOfLight rule calls a
+#: launch limited by compute or memory from 60 % of the peak on, and by latency below.
+LIMITS: Final = 0.6
+#: Runs of a condition below which it says nothing.
+LEAST_RUNS: Final = 4
+
+
+def of_counters(profile: Profile, diagnosis: Diagnosis) -> Regime:
+    """The regime that a verdict from counters means: that of the verdict's own unit, of its shape,
+    or of latency; where its rule names none, that of the busiest unit from LIMITS on."""
+    rule = load_rules()[diagnosis.primary.bottleneck]
+    if rule.FROM_SHAPE:
+        return "launch or idle"
+    if rule.UNITS:
+        return OF_RESOURCE[rule.UNITS[0]]
+    if rule.LIMIT == "latency":
+        return "latency"
+    duration = profile.duration_us or 0.0
+    shares = {name: bound / duration for name, bound in diagnosis.bounds.items() if duration}
+    known = {name: share for name, share in shares.items() if name in OF_RESOURCE}
+    busiest = max(known, key=lambda name: known[name], default="")
+    return OF_RESOURCE[busiest] if busiest and known[busiest] >= LIMITS else "latency"
+
+
+def agrees(rule: Rule, regime: Regime) -> bool:
+    """Whether a rule can be the cause of a regime: a rule of memory without units of its own can
+    be one of any memory."""
+    if rule.FROM_SHAPE or regime == "launch or idle":
+        return rule.FROM_SHAPE and regime == "launch or idle"
+    if rule.UNITS:
+        return regime in {OF_RESOURCE.get(unit) for unit in rule.UNITS}
+    if rule.LIMIT == "memory":
+        return regime in ("DRAM", "L2", "on-chip memory")
+    return regime == ("arithmetic" if rule.LIMIT == "compute" else "latency")
+
+
+@dataclass(frozen=True)
+class Response:
+    """How a kernel's time answers to pressure of one kind: longer by `slope` (a fraction) than with
+    the control; `spread` is the half-width of the 95 % interval of that, by the medians' errors."""
+
+    slope: float
+    spread: float
+    runs: int
+
+
+def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
+    """Responses by kind of pressure. Controls are compared with the plain runs, the rest with its
+    control; a kind that has too few runs is left out."""
+    plain = [*conditions.get(PLAIN, ()), *conditions.get(AGAIN, ())]
+    found = {}
+    for name in (*KINDS, HALF, OTHER_CACHE, AGAIN):
+        control = KINDS[name].control if name in KINDS else ""
+        runs = conditions.get(name, ())
+        base = conditions.get(control, ()) if control else plain
+        if name == AGAIN:
+            base = conditions.get(PLAIN, ())
+        if len(runs) < LEAST_RUNS or len(base) < LEAST_RUNS:
+            continue
+        ratio = statistics.median(runs) / statistics.median(base)
+        error = math.hypot(_error(runs), _error(base))
+        found[name] = Response(ratio - 1, 1.96 * ratio * error, len(runs))
+    return found
+
+
+def _error(times: Sequence[float]) -> float:
+    """Relative standard error of a median: 1.2533 that of a mean of normal values, whose deviation
+    is 1.4826 of the median absolute one (Rousseeuw and Croux 1993)."""
+    middle = statistics.median(times)
+    deviation = 1.4826 * statistics.median(abs(time - middle) for time in times)
+    return 1.2533 * deviation / math.sqrt(len(times)) / middle if middle else 0.0
+
+
+def fill_of(kernel: KernelTrace, device: Device) -> Occupancy | None:
+    """Theoretical occupancy of a traced kernel; None where its GPU is not known."""
+    launch = kernel.launch
+    try:
+        return occupancy(
+            device.cc,
+            math.prod(launch.block),
+            launch.registers,
+            launch.shared_static,
+            launch.shared_dynamic,
+        )
+    except UsageProblem:
+        return None
+
+
+def profile_of(kernel: KernelTrace, device: Device) -> Profile:
+    """A traced kernel as a profile that holds its time and shape and no counter, for the rules."""
+    values = {"duration": kernel.median_us}
+    fill = fill_of(kernel, device)
+    if fill is not None:
+        values["theoretical_occupancy"] = fill.fraction
+        if device.sm_count and fill.active_blocks:
+            values["waves"] = fill.waves(kernel.launch.blocks, device.sm_count)
+    return Profile(
+        origin=Origin("", 0, 0),
+        device=device,
+        launch=kernel.launch,
+        readings={
+            name: Reading(name, value, REGISTRY[name].unit, Presence.PRESENT)
+            for name, value in values.items()
+        },
+        stalls=None,
+        mix=InstructionMix({}),
+    )
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on a figure of `Seen` makes a regime. Fitted on one half of the kernels of
+    docs/data/probe.json, by a hash of their names (docs/probe.md)."""
+
+    dram: float = 0.2
+    dram_used: float = 0.36
+    l2: float = 0.3
+    l2_used: float = 0.2
+    memory: float = 0.9
+    """Slope of DRAM pressure over that of L2 pressure, above which it is DRAM where it is not known
+    what the pressure lost: each byte of device memory also passes through the L2."""
+    spare: float = 0.6
+    """Exponent of the time in the number of multiprocessors above which it is not DRAM, likewise:
+    what waits for memory needs all its warps, what fills the memory's rate does not."""
+    on_chip: float = 0.4
+    """What pressure on shared memory loses, as long as it loses more than that on FP32 does."""
+    balance: float = 0.8
+    shared: float = 0.2
+    constant: float = 0.15
+    arithmetic: float = 0.2
+    issue: float = 0.3
+    """What pressure on FP32 loses."""
+    special: float = 0.5
+    idle: float = 0.35
+    """Part of the GPU's time that the launch's shape leaves unused."""
+    follows: float = 0.2
+    """Exponent of the time in the number of multiprocessors, below which the kernel does not need
+    them."""
+    half: float = 0.3
+    """Slope with half of the resident blocks, above which its warps wait rather than idle."""
+    near: float = 0.75
+    """A regime whose score is this part of the first one's is named beside it."""
+
+
+FITTED: Final = Thresholds(
+    dram=0.15, dram_used=0.3, l2=0.4, l2_used=0.15, on_chip=0.3, balance=0.8, constant=0.15,
+    arithmetic=0.3, issue=0.4, special=0.4, idle=0.2, follows=0.2, half=0.3,
+)  # fmt: skip
+#: Those for programs, where what the pressure lost is not known.
+BY_SLOPES: Final = Thresholds(
+    dram=0.2, l2=0.5, memory=0.9, spare=0.5, shared=0.05, constant=0.1, arithmetic=0.15,
+    special=0.4, idle=0.2, follows=0.03,
+)  # fmt: skip
+#: Microseconds that starting and ending a launch takes, and those between two launches
+#: (diagnosis/rules/launch_overhead.py has their source).
+_LAUNCH_US: Final = 1.2 + 2.2
+_ARITHMETIC: Final = ("fma2", "special")
+_ON_CHIP: Final = ("shared2", "constant")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What experiments and shape say of a kernel: slopes by condition, the part of its speed that
+    each pressure kept beside the kernel (empty where that was not measured), the exponent of the
+    time in the number of multiprocessors, and the part of the GPU that its shape leaves unused."""
+
+    slopes: Mapping[str, float]
+    kept: Mapping[str, float]
+    follows: float
+    unused: float
+
+    def slope(self, kind: str) -> float:
+        return self.slopes.get(kind, 0.0)
+
+    def lost(self, kind: str) -> float:
+        return 1 - self.kept.get(kind, 1.0)
+
+
+def seen(answers: Mapping[str, Response], kept: Mapping[str, float], unused: float) -> Seen:
+    """The responses as numbers that `scores` compares."""
+    alone = answers.get("alone")
+    follows = math.log(1 + alone.slope) / -math.log(1 - KINDS["alone"].alone) if alone else 1.0
+    return Seen({kind: each.slope for kind, each in answers.items()}, kept, follows, unused)
+
+
+def scores(found: Seen, at: Thresholds | None = None) -> dict[Regime, float]:
+    """How far each regime is above its threshold (1); latency is what remains below all."""
+    at = at or (FITTED if found.kept else BY_SLOPES)
+    dram, l2 = found.slope("dram") / at.dram, found.slope("l2") / at.l2
+    if found.kept:
+        dram = min(dram, found.lost("dram") / at.dram_used)
+        l2 = min(l2, found.lost("l2") / at.l2_used)
+    else:
+        dram *= found.follows < at.spare
+        if found.slope("dram") >= at.memory * found.slope("l2"):
+            l2 = 0.0
+        else:
+            dram = 0.0
+    arithmetic = max(found.slope("fma2") / at.arithmetic, found.slope("special") / at.special)
+    on_chip = found.slope("constant") / at.constant
+    if found.kept:
+        clogged = found.kept.get("shared2", 1.0) < at.balance * found.kept.get("fma2", 1.0)
+        if clogged:
+            on_chip = max(on_chip, found.lost("shared2") / at.on_chip)
+        else:
+            arithmetic = max(arithmetic, found.lost("fma2") / at.issue)
+    else:
+        on_chip = max(on_chip, found.slope("shared2") / at.shared)
+    made: dict[Regime, float] = {
+        "DRAM": dram, "L2": l2, "on-chip memory": on_chip, "arithmetic": arithmetic,
+        "launch or idle": 0.0, "latency": 1.0,
+    }  # fmt: skip
+    most = max(made.values())
+    if found.unused >= at.idle:
+        made["launch or idle"] = most * found.unused / at.idle * 1.01
+    elif found.follows < at.follows and most <= 1 and found.slope(HALF) < at.half:
+        made["launch or idle"] = 1.01
+    return made
+
+
+def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
+    """Part (0-1) of the GPU's time that a launch leaves unused by its shape: multiprocessors without
+    a block, the empty part of the waves, and starting and ending it."""
+    short = _LAUNCH_US / (_LAUNCH_US + kernel.median_us) if kernel.median_us else 0.0
+    blocks, fill = kernel.launch.blocks, fill_of(kernel, device)
+    if not blocks or not device.sm_count:
+        return short
+    parts = [short, 1 - blocks / device.sm_count]
+    if fill is not None and fill.active_blocks:
+        waves = fill.waves(blocks, device.sm_count)
+        parts.append(1 - waves / math.ceil(waves) if waves > 1 else 0.0)
+    return max(0.0, *parts)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a probe says of one kernel. `second` is another regime that it cannot tell from the
+    first; `bottleneck` is the id of the rule that goes with the first."""
+
+    first: Regime
+    second: Regime | None
+    bottleneck: str
+    confidence: Literal["medium", "low"]
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def either(self) -> tuple[Regime, ...]:
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+
+def tell(kernel: KernelTrace, device: Device, at: Thresholds | None = None) -> Told | None:
+    """The regime of a kernel by its experiments; None where too few launches ran under pressure."""
+    answers = responses(kernel.conditions)
+    if not {"dram", "l2", "alone", "fma2", "shared2"} <= answers.keys():
+        return None
+    found = seen(answers, kept(kernel), unused_by_shape(kernel, device))
+    by_shape = diagnose(profile_of(kernel, device))
+    return _told(found, answers, by_shape, at or (FITTED if found.kept else BY_SLOPES))
+
+
+def kept(kernel: KernelTrace) -> dict[str, float]:
+    """The part of its speed alone that each pressure kept beside the kernel (medians)."""
+    return {kind: statistics.median(rates) for kind, rates in kernel.rates.items() if rates}
+
+
+def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Thresholds) -> Told:
+    ranked = sorted(scores(found, at).items(), key=lambda item: -item[1])
+    (first, most), (second, next_) = ranked[:2]
+    close = next_ >= at.near * most
+    kind = {
+        "DRAM": "dram",
+        "L2": "l2",
+        "on-chip memory": _most(found, {"shared2": at.on_chip, "constant": at.constant}),
+        "arithmetic": _most(found, {"fma2": at.arithmetic, "special": at.special}),
+    }.get(first, "")
+    evidence = [
+        Evidence(
+            f"pressure_{name}",
+            f"Slower under pressure: {name.rstrip('123')}",
+            answers[name].slope,
+            "fraction",
+            f"Time beside pressure over that beside its control, less 1; ± {answers[name].spread:.2g}.",
+        )
+        for name in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC, "alone")
+        if name in answers
+    ]
+    return Told(
+        first,
+        second if close else None,
+        _rule(first, kind, shape, found.unused >= at.idle),
+        "low" if close else "medium",
+        tuple(evidence),
+    )
+
+
+def _most(found: Seen, thresholds: Mapping[str, float]) -> str:
+    """The kind of pressure whose slope or loss is furthest above its threshold."""
+    return max(
+        thresholds,
+        key=lambda kind: (
+            max(found.slope(kind), found.lost(kind) if kind != "constant" else 0.0)
+            / thresholds[kind]
+        ),
+    )
+
+
+def _rule(regime: Regime, kind: str, shape: Diagnosis, unused: bool) -> str:
+    """The id of the rule that goes with a regime, by what the rules declare. `unused` says whether
+    the shape leaves the GPU unused."""
+    rules = load_rules()
+    if regime == "launch or idle":
+        if rules[shape.primary.bottleneck].FROM_SHAPE:
+            return shape.primary.bottleneck
+        if unused:
+            return next(name for name, rule in rules.items() if "blocks" in rule.UNITS)
+        return next(name for name, rule in rules.items() if "active_fraction" in rule.REQUIRES)
+    if regime == "latency":
+        return next(name for name, rule in rules.items() if "long_scoreboard" in rule.WAITS)
+    # Pressure on one pipe also takes issue slots, so FP32 stands for all of them.
+    resource = "issue" if kind == "fma2" else KINDS[kind].resource
+    return next(name for name, rule in rules.items() if resource in rule.UNITS)
+
+
+_SUMMARY: Final[Mapping[Regime, str]] = {
+    "DRAM": "Traffic of other work to device memory slows it most: it is limited by DRAM bandwidth.",
+    "L2": "Traffic of other work to the L2 slows it most: it is limited by L2 bandwidth.",
+    "on-chip memory": "Other work in shared memory, L1 or constant memory slows it most: it is limited there.",
+    "arithmetic": "Other work on the same pipe or issue slots slows it most: it is limited by arithmetic.",
+    "latency": "No unit that was put under pressure limits it: its warps wait for results.",
+    "launch or idle": "It leaves much of the GPU unused.",
+}
+_ADVICE: Final[Mapping[Regime, str]] = {
+    "DRAM": "Move fewer bytes: fuse neighbouring kernels, use narrower types, reuse what was loaded.",
+    "L2": "Reuse data in shared memory or registers, and read whole 128-byte lines.",
+    "on-chip memory": "Keep values in registers across iterations, use wider accesses, and avoid bank conflicts.",
+    "arithmetic": "Compute less: cheaper instructions, narrower types, tensor cores, values computed once.",
+    "latency": "Have more loads under way: unroll, prefetch, or run more warps.",
+    "launch or idle": "Give every multiprocessor work for all of the time: more, smaller or more even blocks, fewer launches.",
+}
+
+
+def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None]:
+    """What limits a traced kernel: by its experiments, where it has any, else by its shape."""
+    by_shape = diagnose(profile_of(kernel, device))
+    told = tell(kernel, device)
+    if told is None:
+        return by_shape, None
+    either = (
+        f" Or by {told.second}: the experiments do not separate the two." if told.second else ""
+    )
+    finding = Finding(
+        told.bottleneck,
+        _SUMMARY[told.first] + either,
+        told.confidence,
+        told.evidence,
+        None,
+        (),
+        (_ADVICE[told.first],),
+    )
+    duration = kernel.median_us
+    answers = responses(kernel.conditions)
+    bounds: dict[str, float] = {}
+    for kind in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC):
+        share = min(1.0, max(0.0, answers[kind].slope)) if kind in answers else 0.0
+        bounds[KINDS[kind].resource] = share * duration
+    others = tuple(each for each in by_shape.findings if load_rules()[each.bottleneck].FROM_SHAPE)
+    same = tuple(each for each in others if each.bottleneck != told.bottleneck)
+    return Diagnosis((finding, *same), bounds=bounds), told

@@ -1,0 +1,140 @@
+"""What a probe found, as an answer: the same cards as a report's, with what was measured in place of
+counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
+from ncu_toolkit.diagnosis.rules import load_rules, title
+from ncu_toolkit.diagnosis.rules._code import StaticFinding
+from ncu_toolkit.diagnosis.static import KernelAnalysis
+from ncu_toolkit.explain.answer import Answer, Column, Kind, Table, answer, table
+from ncu_toolkit.explain.card import NAME, Card, short_name, whole_percent
+from ncu_toolkit.explain.code import places, small
+from ncu_toolkit.explain.verdict import card as card_of_launch
+from ncu_toolkit.explain.verdict import sentences
+from ncu_toolkit.model import Diagnosis
+from ncu_toolkit.model.trace import Gap, KernelTrace, Trace
+
+#: Part of the time that the GPU may be without a kernel before that is worth a sentence.
+_IDLE: Final = 0.1
+_UNKNOWN: Final = "Its time and shape alone do not show what limits it."
+_BASIS: Final = "Measured without counters"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a probe says of one kernel, with its code where that could be read."""
+
+    diagnosis: Diagnosis
+    told: Told | None = None
+    """What the experiments say; None without any."""
+    code: KernelAnalysis | None = None
+
+
+def card(kernel: KernelTrace, trace: Trace, found: Verdict, then: str = "") -> Card:
+    """The card of a traced kernel. `then` is the command to run next."""
+    shown = card_of_launch(profile_of(kernel, trace.device), found.diagnosis)
+    unknown, cause = shown.state == "unknown", _cause(found)
+    summary, advice = shown.summary, shown.do
+    if unknown:
+        summary, advice = _UNKNOWN, ()
+    if cause is not None:
+        named = f" Its code shows {small(title(cause.bottleneck))}: {small(cause.summary)}"
+        summary, advice = summary + sentences(named), (sentences(cause.advice),)
+    return replace(
+        shown,
+        kernel=visible(short_name(kernel.launch.function), NAME),
+        shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])),
+        summary=summary,
+        where=tuple(places(found.code, cause, {})) if found.code is not None else (),
+        do=advice,
+        expect="" if unknown else shown.expect,
+        missing=_basis(found),
+        next=then,
+    )
+
+
+def _cause(found: Verdict) -> StaticFinding | None:
+    """What the code shows that fits the verdict; anything it shows where there is no verdict."""
+    if found.code is None or found.diagnosis.primary.good:
+        return None
+    fits = [
+        each
+        for each in found.code.findings
+        if found.told is None or agrees(load_rules()[each.bottleneck], found.told.first)
+    ]
+    return next(iter(fits), None)
+
+
+def _basis(found: Verdict) -> str:
+    if found.told is not None:
+        return f"{_BASIS}: bars show how far its time follows each unit under pressure."
+    return f"{_BASIS}: by time and shape{', and its code' if found.code is not None else ''}."
+
+
+def _fill(kernel: KernelTrace, trace: Trace) -> list[str]:
+    fill = fill_of(kernel, trace.device)
+    if fill is None:
+        return []
+    parts = [f"theoretical occupancy {whole_percent(fill.fraction)}"]
+    if trace.device.sm_count and fill.active_blocks:
+        waves = fill.waves(kernel.launch.blocks, trace.device.sm_count)
+        parts.append(f"{units.significant(waves)} waves")
+    return parts
+
+
+def answer_of(
+    trace: Trace,
+    verdicts: Sequence[Verdict],
+    *,
+    top: int,
+    then: str = "",
+    notes: Sequence[str] = (),
+) -> Answer:
+    """The answer to a traced program.
+
+    Args:
+        verdicts: one for each of the trace's first kernels; more are not shown.
+    """
+    kinds = [
+        Kind(card(kernel, trace, found, then), kernel.launches, kernel.total_us, kernel.launches)
+        for kernel, found in zip(trace.kernels, verdicts, strict=False)
+    ]
+    shown = answer(kinds, (*trace.notes, *notes), top=top, next_command=then)
+    left = trace.kernels[len(kinds) :]
+    rest = shown.rest
+    if left:
+        time = units.duration(sum(kernel.total_us for kernel in left))
+        rest = f"{len(left)} more kernels take {time}; --top {len(trace.kernels)} shows all."
+    tables = [_gaps(trace.gaps)] if _idle(trace) >= _IDLE and trace.gaps else []
+    return replace(shown, rest=rest, points=_points(trace), tables=tuple(tables))
+
+
+def _idle(trace: Trace) -> float:
+    return 1 - trace.busy_us / trace.span_us if trace.span_us else 0.0
+
+
+def _points(trace: Trace) -> tuple[str, ...]:
+    if trace.launches < 2:
+        return ()
+    span = units.duration(trace.span_us)
+    busy = f"A kernel ran in {whole_percent(1 - _idle(trace))} of the {span} from the first launch to the last."
+    if trace.gap_us is None or trace.gap_us <= 0:
+        return (busy,)
+    return (busy, f"The median gap between two kernels is {units.duration(trace.gap_us)}.")
+
+
+def _gaps(gaps: Sequence[Gap]) -> Table:
+    columns: tuple[Column[Gap], ...] = (
+        Column("after", lambda gap: short_name(gap.after)[:NAME], numeric=False, code=True),
+        Column("before", lambda gap: short_name(gap.before)[:NAME], numeric=False, code=True),
+        Column("times", lambda gap: str(gap.times)),
+        Column("idle", lambda gap: units.duration(gap.total_us)),
+    )
+    return table("Where the GPU ran no kernel", columns, gaps)

@@ -1,0 +1,293 @@
+"""Pressure: kernels that load one unit of the GPU on a stream of their own while another kernel runs.
+
+They run in the primary context of this process, through cuda-bindings' driver API, so that a
+program of any library can be put under pressure. kernels/common/pressure.cu says how they work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.model.trace import KINDS
+
+#: Said where `usable` leaves a kind out.
+NO_STREAMS: Final = "too little device memory is free to put DRAM under pressure"
+#: Threads of a block that fills a multiprocessor, and of one that leaves room (pressure.cu).
+_FULL: Final = 1024
+_SMALL: Final = 160
+#: Bytes of the buffer that is streamed, where they are free: several times the L2 of any GPU so
+#: far, and read so that its lines leave the L2 first.
+_STREAMED: Final = 1 << 28
+#: Bytes that the L2 stream reads again and again: they stay in the L2 of any GPU since Volta.
+_RESIDENT: Final = 1 << 22
+#: One warp reads this many bytes a round.
+_PIECE: Final = 4096
+
+
+class _Control(ctypes.Structure):
+    """The control block of pressure.cu."""
+
+    _fields_ = (
+        ("phase", ctypes.c_uint32),
+        ("ready", ctypes.c_uint32),
+        ("rounds", ctypes.c_uint64),
+        ("begin", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("last", ctypes.c_uint64),
+        ("failed", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("sms", ctypes.c_uint32 * 8),
+        ("first", ctypes.c_uint64),
+        ("finished", ctypes.c_uint64),
+    )
+
+
+#: Coarsest step of the GPU's timer.
+_TICK_NS: Final = 1_100
+_NEVER: Final = (1 << 64) - 1
+_FIRST: Final = _Control.first.offset
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the pressure saw of one measured run.
+
+    `rate` is rounds of work a nanosecond while the run was under way, `multiprocessors` how many it
+    ran on. `whole` is False where it did not start in time or ended before the run did.
+    """
+
+    rate: float
+    multiprocessors: int
+    whole: bool
+
+
+def driver() -> Any:
+    """cuda-bindings' driver API. Raises EnvironmentProblem where it is missing."""
+    try:
+        from cuda.bindings import driver as module
+    except ImportError:
+        raise EnvironmentProblem(
+            "cuda-bindings is missing; the experiments need it",
+            "Run `pip install 'ncu-toolkit[probe]'`",
+        ) from None
+    return module
+
+
+def checked(answer: tuple[Any, ...], what: str) -> Any:
+    """What a call of the driver returned.
+
+    Raises:
+        EnvironmentProblem: not enough device memory. KernelProblem: any other failure.
+    """
+    status = int(answer[0])
+    if status == 2:  # CUDA_ERROR_OUT_OF_MEMORY
+        raise EnvironmentProblem(
+            f"the GPU has no memory left for {what}", "Choose a smaller size, or --no-experiments"
+        )
+    if status:
+        raise KernelProblem(f"{what} failed on the GPU ({answer[0]})")
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+
+def first_device() -> tuple[str, int]:
+    """Architecture and multiprocessors of the first device that programs see, without a context.
+
+    Raises:
+        EnvironmentProblem: cuda-bindings or a GPU is missing.
+    """
+    d = driver()
+    try:
+        checked(d.cuInit(0), "the driver")
+        device = checked(d.cuDeviceGet(0), "the device")
+    except (KernelProblem, RuntimeError) as error:
+        raise EnvironmentProblem(
+            f"no usable GPU: {str(error).splitlines()[0]}", "Check `nvidia-smi`"
+        ) from None
+    wanted = d.CUdevice_attribute
+    major, minor, sm_count = (
+        int(checked(d.cuDeviceGetAttribute(attribute, device), "the device"))
+        for attribute in (
+            wanted.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            wanted.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            wanted.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        )
+    )
+    return f"sm_{major}{minor}", sm_count
+
+
+def compiled(arch: str) -> bytes:
+    """The pressure kernels for an architecture, as a cubin. Raises as `nvcc.compile_file`."""
+    from ncu_toolkit.build import nvcc
+    from ncu_toolkit.ladder.catalogue import kernels_root
+
+    return nvcc.compile_file(kernels_root() / "common" / "pressure.cu", arch).path.read_bytes()
+
+
+def use_primary_context(number: int = 0) -> None:
+    """Make a device's primary context current in this thread: that of the CUDA runtime, and so of
+    CuPy, PyTorch and the others.
+
+    Raises:
+        EnvironmentProblem, KernelProblem: no device, or no memory for a context.
+    """
+    d, what = driver(), "the context"
+    checked(d.cuInit(0), "the driver")
+    device = checked(d.cuDeviceGet(number), "the device")
+    context = checked(d.cuDevicePrimaryCtxRetain(device), what)
+    checked(d.cuCtxSetCurrent(context), what)
+
+
+class Pressure:
+    """The pressure kernels, loaded into the first device's primary context from `image`.
+
+    Raises:
+        EnvironmentProblem: cuda-bindings is missing, or no memory is free.
+    """
+
+    def __init__(self, image: bytes, sm_count: int) -> None:
+        self._driver = driver()
+        self.sm_count = sm_count
+        self._image = image
+        use_primary_context()
+        call, d = checked, self._driver
+        self._module = call(d.cuModuleLoadData(self._image), "the pressure kernels")
+        _, highest = call(d.cuCtxGetStreamPriorityRange(), "the stream of the pressure")
+        self.stream = call(
+            d.cuStreamCreateWithPriority(1, highest), "the stream of the pressure"
+        )  # 1: CU_STREAM_NON_BLOCKING
+        self._event = call(d.cuEventCreate(2), "the event of the pressure")  # 2: without timing
+        self._control = call(d.cuMemAlloc(ctypes.sizeof(_Control)), "the pressure")
+        self._never = call(d.cuMemAlloc(1024), "the pressure")
+        self._bytes, self._data = self._buffer()
+        self._functions: dict[str, Any] = {}
+        self._seed = 0
+
+    def _buffer(self) -> tuple[int, Any]:
+        """The largest buffer for the streams that is free: a power of two of bytes."""
+        d, size = self._driver, _STREAMED
+        free, _ = checked(d.cuMemGetInfo(), "the pressure")
+        while size > free // 4 and size > _RESIDENT:
+            size //= 2
+        data = checked(d.cuMemAlloc(size), "the pressure")
+        checked(d.cuMemsetD8(data, 0, size), "the pressure")
+        return size, data
+
+    def close(self) -> None:
+        """Free what the pressure took."""
+        d = self._driver
+        d.cuStreamSynchronize(self.stream)
+        for pointer in (self._data, self._never, self._control):
+            d.cuMemFree(pointer)
+        d.cuEventDestroy(self._event)
+        d.cuStreamDestroy(self.stream)
+        d.cuModuleUnload(self._module)
+
+    def usable(self, kinds: Iterable[str]) -> tuple[str, ...]:
+        """The kinds that press on what they are named after. Without memory for a buffer that is
+        too large for the L2, streams do not reach device memory."""
+        whole = self._bytes == _STREAMED
+        return tuple(kind for kind in kinds if whole or KINDS[kind].resource != "dram")
+
+    def blocks(self, name: str) -> int:
+        """Blocks of a kind of pressure; 0 for none."""
+        if not name:
+            return 0
+        share = KINDS[name].alone
+        return max(1, round(share * self.sm_count)) if share else self.sm_count
+
+    def start(self, name: str, stream: int, most_ns: int) -> None:
+        """Enqueue on `stream` a wait for pressure of a kind ("" for none), and start the pressure
+        once everything before on `stream` is done. It ends with `stop`, or after `most_ns`."""
+        d, what = self._driver, "the pressure"
+        checked(d.cuMemsetD8Async(self._control, 0, _FIRST, stream), what)
+        rest = ctypes.sizeof(_Control) - _FIRST
+        checked(d.cuMemsetD8Async(int(self._control) + _FIRST, 0xFF, rest, stream), what)
+        if name:
+            checked(d.cuEventRecord(self._event, stream), what)
+            checked(d.cuStreamWaitEvent(self.stream, self._event, 0), what)
+            self.launch(name, int(self._control), most_ns, self.blocks(name))
+        words = (
+            ctypes.c_uint64(int(self._control)),
+            ctypes.c_uint32(self.blocks(name)),
+            ctypes.c_uint64(2_000),
+            ctypes.c_uint64(50_000_000),
+        )
+        self._launch("begin", 1, 1, words, stream)
+
+    def stop(self, stream: int) -> None:
+        """Enqueue on `stream` the end of the pressure."""
+        self._launch("finish", 1, 1, (ctypes.c_uint64(int(self._control)),), stream)
+
+    def seen(self, stream: int) -> Seen:
+        """Wait for the pressure and `stream` to end, and read what the pressure saw."""
+        d, control = self._driver, _Control()
+        checked(d.cuStreamSynchronize(stream), "the kernel under pressure")
+        checked(d.cuStreamSynchronize(self.stream), "the pressure")
+        where = ctypes.addressof(control)
+        checked(d.cuMemcpyDtoH(where, self._control, ctypes.sizeof(control)), "the pressure")
+        span = control.end - control.begin
+        whole = not control.failed and control.finished + _TICK_NS >= control.end
+        bits = sum(int(word).bit_count() for word in control.sms)
+        return Seen(control.rounds / span if span > 0 else 0.0, bits, whole)
+
+    def slice(self, name: str, span_ns: int) -> dict[str, int]:
+        """Run a kind of pressure for so many nanoseconds beside whatever else is running, and wait
+        for its end.
+
+        Returns:
+            first, last: when its first and last block started; finished: when the first one ended,
+            in nanoseconds of the GPU's timer. rounds, blocks, multiprocessors.
+        """
+        d, what, control = self._driver, "the pressure", _Control()
+        control.phase, control.first, control.finished = 1, _NEVER, _NEVER
+        place, size = ctypes.addressof(control), ctypes.sizeof(control)
+        checked(d.cuMemcpyHtoDAsync(self._control, place, size, self.stream), what)
+        # A busy GPU has not room for a block on every multiprocessor at once: more of them reach
+        # most, and those that come second to one only wait.
+        blocks = self.blocks(name) if KINDS[name].alone else 2 * self.blocks(name)
+        self.launch(name, int(self._control), span_ns, blocks)
+        checked(d.cuStreamSynchronize(self.stream), what)
+        checked(d.cuMemcpyDtoHAsync(place, self._control, size, self.stream), what)
+        checked(d.cuStreamSynchronize(self.stream), what)
+        return {
+            "first": control.first,
+            "last": control.last,
+            "finished": control.finished,
+            "rounds": control.rounds,
+            "blocks": self.blocks(name),
+            "multiprocessors": sum(int(word).bit_count() for word in control.sms),
+        }
+
+    def launch(self, name: str, control: int, most_ns: int, blocks: int) -> None:
+        """Launch a kind of pressure on its stream with a control block."""
+        kind = KINDS[name]
+        self._seed += 1
+        resident = kind.kernel.endswith("_l2")
+        words = (
+            ctypes.c_uint64(control),
+            ctypes.c_uint64(int(self._data)),
+            ctypes.c_uint64((_RESIDENT if resident else self._bytes) // _PIECE - 1),
+            ctypes.c_uint32(self._seed),
+            ctypes.c_uint64(most_ns),
+            ctypes.c_uint64(int(self._never)),
+        )
+        threads = _FULL if kind.alone else _SMALL
+        self._launch(kind.kernel, blocks, threads, words, int(self.stream))
+
+    def _launch(
+        self, kernel: str, blocks: int, threads: int, words: tuple[Any, ...], stream: int
+    ) -> None:
+        d = self._driver
+        if kernel not in self._functions:
+            found = d.cuModuleGetFunction(self._module, kernel.encode())
+            self._functions[kernel] = checked(found, kernel)
+        places = (ctypes.c_void_p * len(words))(*map(ctypes.addressof, words))
+        answer = d.cuLaunchKernel(
+            self._functions[kernel], blocks, 1, 1, threads, 1, 1, 0, stream,
+            ctypes.addressof(places), 0,
+        )  # fmt: skip
+        checked(answer, kernel)

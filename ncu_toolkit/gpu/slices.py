@@ -1,0 +1,64 @@
+"""Experiments on a program that is not ours: slices of pressure while it runs.
+
+A thread of the program runs each kind of pressure for a few milliseconds, in an order by lot, with
+pauses between. Launches of the program that fall into a slice ran under its pressure; those in no
+slice ran without. The program is not stopped, and nothing of it is changed but its speed."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from ncu_toolkit.gpu.pressure import NO_STREAMS, Pressure, checked, driver
+
+#: Nanoseconds of a slice, how many times longer some are, for long kernels, and of 16 slices how
+#: many are so.
+SLICE_NS: Final = 4_000_000
+_LONGER: Final = (1, 4, 16)
+_OFTEN: Final = (12, 3, 1)
+#: Seconds between two slices.
+PAUSE: Final = 0.003
+#: How often a program is looked at that has not used the GPU yet, in seconds.
+_WATCH: Final = 0.02
+
+
+def run(path: str, asked: dict[str, Any], done: threading.Event) -> None:
+    """Put the program under pressure until `done`, and write a line for each slice to `path`.
+
+    Args:
+        asked: "cubin" (path of the pressure kernels), "kinds", "sm_count", "seed".
+
+    Raises:
+        ToolkitError: the pressure cannot be had here; the program is not disturbed.
+    """
+    d = driver()
+    checked(d.cuInit(0), "the driver")
+    device = checked(d.cuDeviceGet(0), "the device")
+    while True:
+        _, active = checked(d.cuDevicePrimaryCtxGetState(device), "the device")
+        if active:
+            break
+        if done.wait(_WATCH):
+            return
+    # What this thread does must not spoil a graph that the program captures meanwhile.
+    relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    checked(d.cuThreadExchangeStreamCaptureMode(relaxed), "the capture mode")
+    pressure = Pressure(Path(asked["cubin"]).read_bytes(), int(asked["sm_count"]))
+    shuffler = random.Random(int(asked["seed"]))
+    usable = pressure.usable(asked["kinds"])
+    with open(path, "w", encoding="utf-8") as file:
+        if len(usable) < len(asked["kinds"]):
+            file.write(json.dumps({"note": NO_STREAMS}) + "\n")
+        while not done.is_set():
+            kinds = list(usable)
+            shuffler.shuffle(kinds)
+            for kind in kinds:
+                if done.wait(PAUSE * (0.5 + shuffler.random())):
+                    break
+                (longer,) = shuffler.choices(_LONGER, _OFTEN)
+                seen = pressure.slice(kind, SLICE_NS * longer)
+                file.write(json.dumps({"kind": kind, **seen}) + "\n")
+                file.flush()

@@ -1,0 +1,415 @@
+"""Run a program with the tracer inside (inside/tracer.py), and read what it wrote."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy
+
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
+from ncu_toolkit.gpu import pressure
+from ncu_toolkit.model.profile import Device, Launch
+from ncu_toolkit.model.trace import Gap, KernelTrace, Trace
+
+_INSIDE: Final = Path(__file__).parent / "inside"
+#: Kinds of pressure that a program is put under: every unit, at one strength.
+SLICED: Final = (
+    "alone", "dram", "l2", "beside", "fma2", "fma3", "alu", "special", "double", "tensor",
+    "shared2", "constant",
+)  # fmt: skip
+#: Gaps that are reported.
+_GAPS: Final = 5
+#: What the tracer's own kernels are called (kernels/common/pressure.cu).
+_OURS: Final = "pressure_"
+_EXTENTS: Final = ("x", "y", "z")
+#: Bytes of the largest module whose code is read: a library's module holds hundreds of kernels, all
+#: of which nvdisasm writes out.
+_LARGEST: Final = 1 << 20
+#: Seconds that a program has to end by itself after Ctrl-C.
+_GRACE: Final = 10.0
+
+
+def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = None) -> int:
+    """Run a program with the tracer, its input and output as they are.
+
+    Args:
+        folder: where the tracer writes.
+        plan: the experiments (slices.run); none where None.
+
+    Returns:
+        The program's exit code; 128 + the number of the signal that ended it. After Ctrl-C, which
+        the program gets too, 130.
+
+    Raises:
+        UsageProblem: there is no such program.
+    """
+    if not command:
+        raise UsageProblem(
+            "no program to probe", "Put it after '--': ncu-toolkit probe -- python script.py"
+        )
+    if shutil.which(command[0]) is None:
+        raise UsageProblem(
+            f"there is no program '{command[0]}'", "Write `python name.py` for a script"
+        )
+    environment = {**os.environ, "NCU_TOOLKIT_PROBE": str(folder)}
+    paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    if plan is not None:
+        place = folder / "plan"
+        place.write_text(json.dumps(dict(plan)), encoding="utf-8")
+        environment["NCU_TOOLKIT_PROBE_PLAN"] = str(place)
+    with subprocess.Popen(list(command), env=environment) as process:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            try:
+                process.wait(_GRACE)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.kill()
+            return 128 + signal.SIGINT
+    return 128 - code if code < 0 else code
+
+
+def plan(folder: Path) -> dict[str, Any]:
+    """The experiments on a program, for `run`.
+
+    Raises:
+        EnvironmentProblem: no cuda-bindings, compiler or GPU.
+    """
+    arch, sm_count = pressure.first_device()
+    place = folder / "pressure"
+    place.write_bytes(pressure.compiled(arch))
+    return {
+        "cubin": str(place),
+        "kinds": [*SLICED],
+        "sm_count": sm_count,
+        "seed": 1,
+        "root": str(Path(__file__).parents[2]),
+    }
+
+
+def read(folder: Path) -> Trace:
+    """What the programs of a probe launched; of several processes or GPUs the one with most kernel
+    time, which a note says.
+
+    Raises:
+        EnvironmentProblem: the tracer could not start; why.
+        UsageProblem: nothing was launched, or no Python was started.
+        InputProblem: the records cannot be read.
+    """
+    traces = [trace for path in sorted(folder.glob("*.kernels")) for trace in _of_process(path)]
+    if not traces:
+        raise _nothing(folder)
+    traces.sort(key=lambda trace: -trace.busy_us)
+    notes = list(traces[0].notes)
+    if len(traces) > 1:
+        others = sum(trace.launches for trace in traces[1:])
+        notes.append(
+            f"the program used {len(traces)} GPUs or processes: shown is the one with most kernel time, {others} launches of the others are left out"
+        )
+    first = traces[0]
+    return Trace(
+        first.device, first.kernels, first.launches, first.span_us, first.busy_us, first.gaps,
+        first.gap_us, tuple(notes), tuple(sorted(folder.glob("*.cubin"))),
+    )  # fmt: skip
+
+
+def code_of(trace: Trace, launch: Launch) -> KernelAnalysis | None:
+    """The code of a traced kernel; None where none of the modules on disk holds it, or only one so
+    large that reading it would take longer than the program.
+
+    Raises:
+        EnvironmentProblem: no disassembler.
+    """
+    name = launch.kernel.encode()
+    for path in trace.cubins:
+        if path.stat().st_size > _LARGEST or name not in path.read_bytes():
+            continue
+        threads = math.prod(launch.block)
+        try:
+            found = analyse_cubin(
+                path, block=threads, shared=launch.shared_dynamic, only=launch.kernel
+            )
+        except (InputProblem, UsageProblem):
+            continue  # Not every module is code that nvdisasm knows.
+        if found.kernels:
+            return found.kernels[0]
+    return None
+
+
+def _nothing(folder: Path) -> EnvironmentProblem | UsageProblem:
+    for path in sorted(folder.glob("*.error")):
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+        last = text.splitlines()[-1] if text else "no reason given"
+        if "No module named 'cupti'" in last or "No module named 'cuda" in last:
+            return EnvironmentProblem(
+                "the program's Python has no cupti-python",
+                "Run `pip install 'ncu-toolkit[probe]'` with that Python",
+            )
+        if "libcuda" in last or "driver is not found" in last:
+            return EnvironmentProblem("there is no CUDA driver here", "Check `nvidia-smi`")
+        old = "INSUFFICIENT" in last or "NOT_COMPATIBLE" in last or "OLD" in last
+        remedy = "Update the driver: CUDA 13 needs 580" if old else "Check `ncu-toolkit doctor`"
+        return EnvironmentProblem(f"CUPTI cannot record here ({last})", remedy)
+    if not any(folder.glob("*.json")):
+        return UsageProblem(
+            "no Python started in the program, or it was killed before it launched a kernel",
+            "The tracer works inside Python: write `ncu-toolkit probe -- python script.py`",
+        )
+    return UsageProblem(
+        "the program launched no kernel",
+        "Check that it uses the GPU; its own output is above",
+    )
+
+
+def _of_process(path: Path) -> list[Trace]:
+    """The traces of one process, one a GPU."""
+    try:
+        facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        layout = numpy.dtype(
+            {
+                "names": list(facts["formats"]),
+                "formats": list(facts["formats"].values()),
+                "offsets": [facts["offsets"][name] for name in facts["formats"]],
+                "itemsize": facts["itemsize"],
+            }
+        )
+        raw = path.read_bytes()
+        rows = numpy.frombuffer(raw[: len(raw) // layout.itemsize * layout.itemsize], layout).copy()
+        lines = path.with_suffix(".names").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputProblem(f"the records of {path.name} cannot be read: {error}") from None
+    names = _named(rows, lines)
+    notes = list(facts["notes"])
+    if "ended" not in facts:
+        notes.append("the program was ended from outside: the last launches may be missing")
+    written = _slices(path.with_suffix(".pressure"))
+    slices = [line for line in written if "kind" in line]
+    notes += [str(line["note"]) for line in written if "note" in line]
+    devices = sorted(set(rows["device_id"].tolist()))
+    return [
+        _trace(rows[rows["device_id"] == number], names, _device(facts, number), notes, slices)
+        for number in devices
+    ]
+
+
+def _named(rows: Any, lines: Sequence[str]) -> dict[int, str]:
+    """The names by a number of their own, which takes the place of the address in the records."""
+    addresses, found = rows["name"].copy(), {}
+    at = numpy.arange(len(rows))
+    for number, line in enumerate(lines, 1):
+        begin, address, name = line.split(" ", 2)
+        found[number] = name
+        rows["name"][(at >= int(begin)) & (addresses == int(address))] = number
+    return found
+
+
+def _device(facts: Mapping[str, Any], number: int) -> Device:
+    known = facts["devices"].get(str(number), {})
+    return Device(
+        name=known.get("name", "GPU"),
+        cc=(int(known.get("major", 0)), int(known.get("minor", 0))),
+        sm_count=int(known.get("sm_count", 0)),
+        l2_bytes=int(known.get("l2_bytes", 0)),
+    )
+
+
+def _slices(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue  # the last line of a program that was killed
+    return found
+
+
+def _trace(
+    rows: Any,
+    names: Mapping[int, str],
+    device: Device,
+    notes: list[str],
+    slices: Sequence[Mapping[str, Any]],
+) -> Trace:
+    rows = rows[rows["end"] > rows["start"]]  # without a time: lost by CUPTI
+    rows = rows[numpy.argsort(rows["start"], kind="stable")]
+    ours = {address for address, name in names.items() if name.startswith(_OURS)}
+    mine = numpy.isin(rows["name"], list(ours))
+    pressure, rows = rows[mine], rows[~mine]
+    if not len(rows):
+        return Trace(device, (), 0, 0.0, 0.0, notes=tuple(notes))
+    windows = _windows(pressure, slices)
+    start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
+    until = numpy.maximum.accumulate(end)
+    idle = start[1:] - until[:-1]
+    gaps: Counter[tuple[int, int]] = Counter()
+    times: Counter[tuple[int, int]] = Counter()
+    for at in numpy.flatnonzero(idle > 0).tolist():
+        pair = (int(rows["name"][at]), int(rows["name"][at + 1]))
+        gaps[pair] += int(idle[at])
+        times[pair] += 1
+    busy = int(until[-1] - start[0] - idle[idle > 0].sum())
+    shown = {address: readable(name) for address, name in names.items()}
+    return Trace(
+        device=device,
+        kernels=_kernels(rows, names, shown, device, windows),
+        launches=len(rows),
+        span_us=float(until[-1] - start[0]) / 1e3,
+        busy_us=busy / 1e3,
+        gaps=tuple(
+            Gap(shown.get(after, ""), shown.get(before, ""), times[after, before], total / 1e3)
+            for (after, before), total in gaps.most_common(_GAPS)
+        ),
+        gap_us=float(numpy.median(idle)) / 1e3 if len(idle) else None,
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice of pressure on the clock of the records, in nanoseconds: all of its blocks ran from
+    `full` to `ending`, some from `start` to `end`."""
+
+    kind: str
+    start: int
+    full: int
+    ending: int
+    end: int
+    rate: float
+    """Rounds a nanosecond."""
+
+
+def _windows(pressure: Any, slices: Sequence[Mapping[str, Any]]) -> list[_Slice]:
+    """The slices in order. A pressure kernel's record starts with its first block, which gives the
+    two clocks' difference."""
+    found = []
+    for row, each in zip(pressure, slices, strict=False):
+        start, end = int(row["start"]), int(row["end"])
+        shift = start - each["first"]
+        span = max(1, each["finished"] - each["first"])
+        full, ending = each["last"] + shift, min(end, each["finished"] + shift)
+        found.append(_Slice(each["kind"], start, full, ending, end, each["rounds"] / span))
+    return found
+
+
+def _kernels(
+    rows: Any,
+    names: Mapping[int, str],
+    shown: Mapping[int, str],
+    device: Device,
+    windows: Sequence[_Slice],
+) -> tuple[KernelTrace, ...]:
+    keys = [
+        "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+        "registers_per_thread", "static_shared_memory", "dynamic_shared_memory",
+    ]  # fmt: skip
+    table = numpy.zeros(len(rows), [(key, "<i8") for key in keys])
+    for key in keys:
+        table[key] = rows[key]
+    kinds, which = numpy.unique(table, return_inverse=True)
+    spans = (rows["end"].astype("i8") - rows["start"].astype("i8")) / 1e3
+    under = _under(rows, windows)
+    found = []
+    for number, kind in enumerate(kinds):
+        mine = which.ravel() == number
+        own = numpy.sort(spans[mine])
+        conditions: dict[str, list[float]] = defaultdict(list)
+        for time_us, name in zip(spans[mine].tolist(), under[mine].tolist(), strict=True):
+            if name:
+                conditions[name].append(time_us)
+        address = int(kind["name"])
+        found.append(
+            KernelTrace(
+                Launch(
+                    kernel=names.get(address, ""),
+                    function=shown.get(address, ""),
+                    grid=_triple(kind, "grid"),
+                    block=_triple(kind, "block"),
+                    registers=int(kind["registers_per_thread"]),
+                    shared_static=int(kind["static_shared_memory"]),
+                    shared_dynamic=int(kind["dynamic_shared_memory"]),
+                ),
+                launches=int(mine.sum()),
+                total_us=float(own.sum()),
+                median_us=float(numpy.median(own)),
+                low_us=float(numpy.quantile(own, 0.1)),
+                high_us=float(numpy.quantile(own, 0.9)),
+                conditions={name: tuple(times) for name, times in conditions.items()},
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.total_us))
+
+
+def _triple(kind: Any, what: str) -> tuple[int, int, int]:
+    x, y, z = (int(kind[f"{what}_{axis}"]) for axis in _EXTENTS)
+    return x, y, z
+
+
+def _under(rows: Any, windows: Sequence[_Slice]) -> Any:
+    """The kind of pressure that each launch ran under from start to end, "plain" where none
+    overlapped it, "" where one did for a part of it."""
+    if not windows:
+        return numpy.full(len(rows), "", dtype="U20")
+    begins = numpy.array([each.start for each in windows])
+    kinds = numpy.array([each.kind for each in windows], dtype="U20")
+    start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
+    at = numpy.searchsorted(begins, start, side="right") - 1
+    before = numpy.maximum(at, 0)
+    full = numpy.array([each.full for each in windows])[before]
+    ending = numpy.array([each.ending for each in windows])[before]
+    over = numpy.array([each.end for each in windows])[before]
+    inside = (at >= 0) & (start >= full) & (end <= ending)
+    following = numpy.append(begins, numpy.iinfo("i8").max)[at + 1]
+    free = ((at < 0) | (start >= over)) & (end <= following)
+    return numpy.where(inside, kinds[before], numpy.where(free, "plain", ""))
+
+
+@lru_cache(maxsize=1)
+def _demangler() -> Any:
+    try:
+        library = ctypes.CDLL(ctypes.util.find_library("stdc++") or "libstdc++.so.6")
+        function = library.__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return function
+
+
+def readable(name: str) -> str:
+    """A kernel's name as the source has it, without its arguments: `_Z3fooIfEvPf` is `foo<float>`."""
+    function = _demangler() if name.startswith("_Z") else None
+    if function is None:
+        return name
+    status = ctypes.c_int(0)
+    found = function(name.encode(), None, None, ctypes.addressof(status))
+    if not found or status.value:
+        return name
+    text = ctypes.string_at(found).decode("utf-8", "replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(found))
+    text = re.sub(r"^void ", "", text)
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "<") - (character == ">" and text[at - 1] != "-")
+        if character == "(" and not depth and not text.startswith("(anonymous", at):
+            return text[:at]
+    return text

@@ -1,0 +1,106 @@
+"""What a program launched, as CUPTI's activity records tell it: no counters. Times in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit.model.profile import Device, Launch
+
+
+@dataclass(frozen=True)
+class PressureKind:
+    """One sort of pressure: its kernel (kernels/common/pressure.cu), and the share of
+    multiprocessors that it takes for itself; 0 where it runs beside the other kernel on all of
+    them.
+
+    `control` is the kind that takes the same room and does nothing: the difference between the two
+    is the pressure. `resource` is what it presses on, by the time model's name; "" for a control.
+    """
+
+    kernel: str
+    alone: float = 0.0
+    control: str = "beside"
+    resource: str = ""
+
+
+#: Shares of the multiprocessors that the streams take: enough to load device memory, few enough
+#: that the other kernel keeps most of the GPU.
+_FEW: Final = 1 / 8
+_MORE: Final = 1 / 4
+KINDS: Final[Mapping[str, PressureKind]] = {
+    "alone_few": PressureKind("pressure_alone", _FEW, ""),
+    "dram_few": PressureKind("pressure_dram", _FEW, "alone_few", "dram"),
+    "l2_few": PressureKind("pressure_l2", _FEW, "alone_few", "l2"),
+    "alone": PressureKind("pressure_alone", _MORE, ""),
+    "dram": PressureKind("pressure_dram", _MORE, "alone", "dram"),
+    "l2": PressureKind("pressure_l2", _MORE, "alone", "l2"),
+    "beside": PressureKind("pressure_beside", control=""),
+    "fma1": PressureKind("pressure_fma1", resource="fma"),
+    "fma2": PressureKind("pressure_fma2", resource="fma"),
+    "fma3": PressureKind("pressure_fma3", resource="fma"),
+    "alu": PressureKind("pressure_alu", resource="alu"),
+    "special": PressureKind("pressure_special", resource="xu"),
+    "double": PressureKind("pressure_double", resource="fp64"),
+    "tensor": PressureKind("pressure_tensor", resource="tensor"),
+    "shared1": PressureKind("pressure_shared1", resource="l1_data"),
+    "shared2": PressureKind("pressure_shared2", resource="l1_data"),
+    "constant": PressureKind("pressure_constant", resource="constant"),
+}
+#: Conditions beside the kinds of pressure: nothing (twice: the two must agree), the L2 in the other
+#: state, and half the resident blocks.
+PLAIN: Final = "plain"
+AGAIN: Final = "plain_again"
+OTHER_CACHE: Final = "other_cache"
+HALF: Final = "half_occupancy"
+
+
+@dataclass(frozen=True)
+class KernelTrace:
+    """The launches of one kernel with the same grid, block and shared memory."""
+
+    launch: Launch
+    """`kernel` is the mangled name, `function` the readable one."""
+    launches: int
+    total_us: float
+    median_us: float
+    low_us: float
+    """The fastest tenth of the launches took no longer, the slowest tenth no less than `high_us`."""
+    high_us: float
+    conditions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Times under each kind of pressure; "plain" for none. Empty without experiments."""
+    rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """How much of its speed alone the pressure kept beside each of those launches (0-1)."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Time in which the GPU ran no kernel, summed over all places between the same two kernels."""
+
+    after: str
+    before: str
+    times: int
+    total_us: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One program's kernels on one GPU, those with most time first.
+
+    `span_us` is from the first start to the last end, `busy_us` the part of it in which a kernel
+    ran. `gaps` are those with most time first.
+    """
+
+    device: Device
+    kernels: tuple[KernelTrace, ...]
+    launches: int
+    span_us: float
+    busy_us: float
+    gaps: tuple[Gap, ...] = ()
+    gap_us: float | None = None
+    """Median time between the end of a kernel and the start of the next; None for one launch."""
+    notes: tuple[str, ...] = ()
+    cubins: tuple[Path, ...] = ()
+    """Code that the program loaded."""
