@@ -431,6 +431,9 @@ GOALS = (
     ("transpose", "transpose_vectorized", "16384", "copy", 0.97),
     ("elementwise", "gelu_vectorized", "16384", "copy", 0.97),
     ("elementwise", "rgb_to_gray_vectorized", "16384", "copy", 0.97),
+    ("softmax", "softmax_registers", "262144x1024", "copy", 0.97),
+    ("softmax", "softmax_registers", "65536x4096", "copy", 0.97),
+    ("softmax", "softmax_registers", "8192x32768", "copy", 0.97),
 )
 #: A geometric mean over sizes with its least ratio, and the ratio that no size may fall below.
 MEAN_GOAL = (

@@ -193,7 +193,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
         )
         prediction = model.without(removal)
-        return replace(found, speedup=prediction.speedup, arithmetic=prediction.arithmetic)
+        return replace(
+            found,
+            speedup=prediction.speedup,
+            arithmetic=prediction.arithmetic,
+            relieves=prediction.relieves,
+        )
     moved = figures.value(profile, "dram_bytes")
     advice: tuple[str, ...]
     if sure or not moved:

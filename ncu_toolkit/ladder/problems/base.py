@@ -21,6 +21,7 @@ Options = Mapping[str, Any]  # a rung's [problem] table: lets one family hold se
 MAX_DIMENSION = 2**31 - 1
 #: Characters of an extent: more is no size, and Python refuses thousands of digits.
 _LONGEST_EXTENT = 20
+_POWER = re.compile(r"\s*2\s*(?:\^|\*\*)\s*(\d{1,3})\s*")
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,19 @@ class Problem(ABC):
     minimum_extent: ClassVar[int] = 1
 
     def parse_size(self, text: str) -> Size:
-        """`1024` (all dimensions alike) or `1024x512x2048` (in the order of `dimensions`).
+        """`1024` (all dimensions alike) or `1024x512x2048` (in the order of `dimensions`); an
+        extent may be a power of two, `2^22` or `2**22`.
 
         Raises:
             UsageProblem: not a number, out of range, or a wrong count of extents.
         """
         parts = text.strip().lower().split("x")
         names = "x".join(self.dimensions)
+        powers = [_POWER.fullmatch(part) for part in parts]
+        parts = [
+            str(2 ** int(power[1])) if power else part
+            for power, part in zip(powers, parts, strict=True)
+        ]
         if not all(re.fullmatch(r"[+-]?[0-9]+", part.strip()) for part in parts):
             raise UsageProblem(
                 f"size '{text}' is not a number",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.ladder.problems._cub import device_call
 from ncu_toolkit.ladder.problems.base import (
     Array,
     ArraySpec,
@@ -27,9 +24,6 @@ _UNIT = 2.0**-24
 _THREADS = 2**14
 #: Standard deviations allowed between the computed and the exact sum.
 _SIGMAS = 8.0
-#: CuPy's compiled entry to cub::DeviceReduce: void cub_device_reduce(void*, size_t&, void*, void*,
-#: int, cudaStream_t, int, int).
-_CUB_SYMBOL = "_Z17cub_device_reducePvRmS_S_iP11CUstream_stii"
 
 
 class Reduction(Problem):
@@ -50,12 +44,6 @@ class Reduction(Problem):
     record_sizes = ("2^22", "2^28")
     test_sizes = ("0", "1", "7", "127", "129", "1000", "2^20", "4194305", "16777259", "2^26")
     minimum_extent = 0
-
-    def parse_size(self, text: str) -> Size:
-        """A count, also as a power of two: `1000`, `2^22`, `2**22`. Raises UsageProblem as
-        `Problem.parse_size` does."""
-        power = re.fullmatch(r"\s*2\s*(?:\^|\*\*)\s*(\d{1,3})\s*", text)
-        return super().parse_size(str(2 ** int(power[1])) if power else text)
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         return {"x": ArraySpec((size["n"],), dtype), "y": ArraySpec((1,), dtype, "output")}
@@ -117,59 +105,11 @@ class Reduction(Problem):
         dtype: str,
         options: Options,
     ) -> Callable[[], None]:
-        """`cub`: cub::DeviceReduce::Sum, straight into y, with the workspace allocated here and not
-        when called.
-
-        CuPy's Python entry allocates its result and copies it to `out`; the compiled function under
-        it takes both pointers.
-
-        Raises:
-            UsageProblem: another name.
-            EnvironmentProblem: this CuPy does not export the function.
-        """
+        """`cub`: cub::DeviceReduce::Sum, straight into y. Raises as `device_call` does, and
+        UsageProblem for another name."""
         if name != "cub":
             return super().library(xp, name, arrays, size, dtype, options)
-        cub = importlib.import_module("cupy.cuda.cub")
-        try:
-            device_reduce = ctypes.CDLL(str(cub.__file__))[_CUB_SYMBOL]
-        except (OSError, AttributeError) as error:
-            remedy = "The cub baseline needs CuPy 14: pip install cupy-cuda13x"
-            raise EnvironmentProblem(
-                f"this CuPy does not export cub_device_reduce ({error})", remedy
-            ) from error
-        device_reduce.restype = None
-        pointer, integer = ctypes.c_void_p, ctypes.c_int
-        device_reduce.argtypes = [
-            pointer,
-            ctypes.POINTER(ctypes.c_size_t),
-            pointer,
-            pointer,
-            integer,
-            pointer,
-            integer,
-            integer,
-        ]
-        x, y = arrays["x"], arrays["y"]
-        operation = int(cub.CUPY_CUB_SUM)
-        type_id = int(importlib.import_module("cupy.cuda.common")._get_dtype_id(x.dtype))
-        nbytes = ctypes.c_size_t(0)
-
-        def call(workspace: int | None) -> None:
-            stream = xp.cuda.get_current_stream().ptr
-            device_reduce(
-                workspace,
-                ctypes.byref(nbytes),
-                x.data.ptr,
-                y.data.ptr,
-                size["n"],
-                stream,
-                operation,
-                type_id,
-            )
-
-        call(None)  # without a workspace it only says how large one must be
-        workspace = xp.empty(max(nbytes.value, 1), dtype=xp.uint8)
-        return lambda: call(workspace.data.ptr)
+        return device_call(xp, "cub_device_reduce", "CUPY_CUB_SUM", arrays["x"], arrays["y"])
 
 
 def rounding_bound(n: int, largest: float) -> float:

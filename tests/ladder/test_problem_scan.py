@@ -1,0 +1,70 @@
+"""The scan family on NumPy: its reference, its sizes, and that its rungs launch at every one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.problems import compare, problem_for
+
+PROBLEM = problem_for("scan")
+RUNGS = [rung for rung in catalogue.find_family("scan").rungs if not rung.library]
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=50))
+def test_sums_wrap_around(values: list[int]) -> None:
+    x = np.array(values, dtype=np.int32)
+    size = PROBLEM.parse_size(str(len(values)))
+    expected = PROBLEM.reference(np, {"x": x}, size, "int32", {})["y"]
+    for i, value in enumerate(expected.values):
+        assert int(value) == (sum(values[: i + 1]) + 2**31) % 2**32 - 2**31
+    right = np.cumsum(x.view(np.uint32), dtype=np.uint32).view(np.int32)  # as the kernels compute
+    assert compare(np, "y", right, expected).passed
+    right[-1] ^= 1
+    assert not compare(np, "y", right, expected).passed
+
+
+def test_inputs_cover_all_bits_and_work_is_positive() -> None:
+    size = PROBLEM.parse_size("2^12")
+    x = PROBLEM.make_inputs(np, 1, size, "int32", {}, ["x"])["x"]
+    assert x.dtype == np.int32
+    assert 0 < int((x < 0).sum()) < x.size
+    assert PROBLEM.make_inputs(np, 1, size, "int32", {}, []) == {}
+    assert PROBLEM.flops(size, {}) == 2**12 - 1
+    assert PROBLEM.compulsory_bytes(size, "int32", {}) == 8 * 2**12
+
+
+@pytest.mark.parametrize(("text", "says"), [("0", "too small"), ("2^31", "too large")])
+def test_impossible_sizes_are_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageProblem, match=says):
+        PROBLEM.parse_size(text)
+
+
+def test_another_library_is_refused() -> None:
+    with pytest.raises(UsageProblem, match="no library baseline"):
+        PROBLEM.library(np, "thrust", {}, PROBLEM.parse_size("8"), "int32", {})
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize(
+    "text", [*PROBLEM.test_sizes, *PROBLEM.bench_sizes, "4097", "8193", "2147483647"]
+)
+def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
+    size = PROBLEM.parse_size(text)
+    scalars = {name: s.value for name, s in PROBLEM.scalars(size, "int32", {}).items()}
+    scratch = rung.scratch_counts(scalars, None, 132)
+    launches = rung.launch_geometry(scalars, None, 132)
+    known = {"x", "y", *scalars, *scratch}
+    assert all(set(launch.args) <= known for launch in launches)
+    if "sums" in scratch:  # one a block of the first launch
+        assert scratch["sums"] == launches[0].grid[0] == launches[2].grid[0]
+        assert len(launches) == 3
+    else:  # one word a tile, and a block each
+        parameters = rung.with_parameters()
+        tile = 4 * parameters["VECTORS"] * parameters["BLOCK"]
+        assert scratch["words"] * tile >= size["n"]
+        assert launches[0].grid[0] <= scratch["words"]
