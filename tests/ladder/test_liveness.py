@@ -185,10 +185,11 @@ def code_and_oracle(rung: Rung) -> list[tuple[Function, dict[int, int]]]:
 
 RUNGS = [rung for family in load_families().values() for rung in family.rungs if not rung.library]
 #: Part of all instructions with the same count, and the largest difference at one. For sm_90 it is
-#: 0.990 and 2, with one peak off by one. nvdisasm follows that a write and a branch under the same
-#: predicate belong together (we do not, and count a few registers longer), and takes registers for
-#: lost at a call (we follow the call), so functions with calls are left out.
-EQUAL, OFF_BY = 0.985, 3
+#: 0.99 and 4 (the four registers of a guarded vector in scan_shuffle), with one peak off by one.
+#: nvdisasm follows that a write and a branch under the same predicate belong together (we do not,
+#: and count a few registers longer), and takes registers for lost at a call (we follow the call),
+#: so functions with calls are left out.
+EQUAL, OFF_BY = 0.985, 4
 
 
 @pytest.mark.toolchain
