@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Final
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.ladder.header import FILE_NAME, parse_rung
@@ -273,12 +274,18 @@ def _check_names(files: Collection[Path]) -> None:
         places[name] = label
 
 
+#: Most names that an error lists.
+_LISTED: Final = 25
+
+
 def _name_of(path: Path) -> str:
     return path.stem.partition("_")[2]
 
 
 def _suggest(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return (
-        f"Did you mean '{near[0]}'?" if near else f"Known are {', '.join(sorted(known)) or 'none'}"
-    )
+    if near:
+        return f"Did you mean '{near[0]}'?"
+    if len(known) > _LISTED:
+        return "`ncu-toolkit list` shows them"
+    return f"Known are {', '.join(sorted(known)) or 'none'}"

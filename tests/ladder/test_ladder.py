@@ -286,6 +286,11 @@ def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
     assert catalogue.load_rung(path).title == "Another step"
 
 
+def test_a_hundred_names_are_not_listed() -> None:
+    with pytest.raises(UsageProblem, match=r"^no kernel 'q'\. `ncu-toolkit list` shows them$"):
+        catalogue.find_rung("q")
+
+
 def test_misses_suggest_the_nearest(tmp_path: Path) -> None:
     write(tmp_path, "01_vectorized.cu")
     with pytest.raises(UsageProblem, match=r"no kernel 'vectorised'.*'vectorized'"):
