@@ -67,7 +67,7 @@ FILL = [1, 2, 4, 8]
 REGISTERS = [48, 56, 64]
 [[constraint]]
 check = "FILL <= VECTORS"
-says = "a thread holds no more than VECTORS"
+says = "a thread holds at most VECTORS"
 
 [[launch]]
 kernel = "softmax_registers"
