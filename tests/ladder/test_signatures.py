@@ -94,7 +94,8 @@ def violations(case: Case) -> list[str]:
             )
     registers = {kernel: used.registers for kernel, used in cubin.entries.items()}
     problem = problem_for(rung.family)
-    size = problem.parse_size(problem.record_sizes[0])
+    sizes = map(problem.parse_size, problem.record_sizes)
+    size = next(each for each in sizes if problem.macros(problem.dtypes[0], each) == macros)
     scalars = problem.scalars(size, problem.dtypes[0], rung.problem)
     names = {**{name: each.value for name, each in scalars.items()}, **size.as_dict()}
     threads = {each.kernel: each.threads for each in rung.launch_geometry(names, None, 132)}
