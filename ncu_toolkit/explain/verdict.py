@@ -297,24 +297,19 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     if not total:
         return None, ""
     sums: dict[tuple[str, int], int] = {}
-    heaviest: dict[tuple[str, int], tuple[int, Instruction]] = {}
-    for row, weight in zip(rows, weights, strict=True):
+    heaviest: dict[tuple[str, int], int] = {}
+    for at, (row, weight) in enumerate(zip(rows, weights, strict=True)):
         if not weight:
             continue
         key = (row.file, row.line) if row.file else ("", row.index)
         sums[key] = sums.get(key, 0) + weight
-        if key not in heaviest or weight > heaviest[key][0]:
-            heaviest[key] = (weight, row)
+        if key not in heaviest or weight > weights[heaviest[key]]:
+            heaviest[key] = at
     top = max(sums, key=lambda key: sums[key])
-    row = heaviest[top][1]
+    row = rows[heaviest[top]]
     of = "the samples" if sampled else "the executed instructions"
     found = _line(profile.sources, row.file, row.line, _told(row), sums[top] / total, of)
-    producer = _producer(profile, row, finding) if sampled else None
-    if producer is not None and producer.file.endswith(_TOOLKIT):
-        # A wrapper in a header of the CUDA toolkit is no line to change; the wait for it may be.
-        producer = rows[rows.index(row) - 1]
-        if attribution.base(producer.opcode) != "DEPBAR":
-            producer = None
+    producer = _producer(profile, heaviest[top], finding) if sampled else None
     shown, waiting = producer or row, ""
     if shown is not row and ((shown.file, shown.line) != (row.file, row.line) or not row.file):
         waiting = found.short
@@ -329,15 +324,15 @@ def _told(row: Instruction) -> str:
     return row.sass or f"+{row.address:#x}"
 
 
-def _producer(profile: Profile, row: Instruction, finding: Finding) -> Instruction | None:
-    """The instruction whose late result makes up most of an instruction's samples: of several the
-    one that the verdict names, else the one that most samples of the kernel wait for. None where
-    there is none, or where the verdict names instructions of this kind and none with a result."""
+def _producer(profile: Profile, index: int, finding: Finding) -> Instruction | None:
+    """The instruction whose late result makes up most of the samples at `index`: of several the one
+    that the verdict names, else the one that most samples of the kernel wait for. None where there
+    is none, or where the verdict names instructions of this kind and none with a result."""
+    rows = profile.instructions
+    row = rows[index]
     reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
     if 2 * row.samples.get(reason, 0) < row.sample_count:
         return None
-    rows = profile.instructions
-    index = next(at for at, each in enumerate(rows) if each is row)
     found = attribution.flow_of(rows).producers(index, _RESULTS[reason])
     found = [at for at in found if _has_result(rows[at].opcode)]
     weights = attribution.weights_by_culprit(profile, reason)
@@ -348,7 +343,11 @@ def _producer(profile: Profile, row: Instruction, finding: Finding) -> Instructi
     best = max(
         found, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
     )
-    return None if best is None else rows[best]
+    if best is None or not rows[best].file.endswith(_TOOLKIT):
+        return None if best is None else rows[best]
+    # A wrapper in a header of the CUDA toolkit is no line to change; the wait for it may be.
+    wait = rows[index - 1] if index else row
+    return wait if attribution.base(wait.opcode) == "DEPBAR" else None
 
 
 def _has_result(opcode: str) -> bool:
