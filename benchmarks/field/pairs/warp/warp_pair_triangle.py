@@ -59,7 +59,7 @@ def make(variant, x, y, z):
 
     def run():
         out.zero_()
-        wp.launch(kernel, dim=BODIES, inputs=[x, y, z, out], block_dim=256)
+        wp.launch(kernel, dim=BODIES, inputs=[x, y, z, out])
 
     return Work(run, out.numpy)
 

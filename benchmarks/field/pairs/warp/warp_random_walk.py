@@ -1,11 +1,11 @@
-"""16384 walkers that follow links through 16 million nodes, 512 steps each."""
+"""32768 walkers that follow links through 16 million nodes, 512 steps each."""
 
 import numpy
 
 from benchmarks.field import Launch, Pair, Work
 from benchmarks.field.pairs.warp._common import wp
 
-NODES, WALKERS, STEPS = 1 << 24, 1 << 14, 512
+NODES, WALKERS, STEPS = 1 << 24, 1 << 15, 512
 
 
 @wp.kernel(enable_backward=False)
@@ -49,7 +49,7 @@ def make(variant, as_made, in_order):
     total = wp.zeros(WALKERS, dtype=float)
 
     def run():
-        wp.launch(walk, dim=WALKERS, inputs=[*graph, total], block_dim=64)
+        wp.launch(walk, dim=WALKERS, inputs=[*graph, total])
 
     return Work(run, total.numpy)
 
