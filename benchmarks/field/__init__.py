@@ -3,7 +3,8 @@
 A pair is one piece of work written twice: as people write it, and mended. Pairs that run in this
 process (Triton, Numba, CuPy, PyTorch, JAX, Warp) are one file each, `pairs/<language>/NAME.py`,
 that ends in `PAIR = Pair(...)`. Programs that are built and run by themselves (CUDA C++, CUTLASS)
-are `ExternalPair`s: `PAIRS` of any file in `pairs/cuda/` or `pairs/cutlass/`.
+are `ExternalPair`s: `PAIRS` of any file in `pairs/cuda/`, `pairs/cutlass/` or `pairs/public/`.
+The last are CUDA C++ of public repositories, which are fetched first (see public.py).
 
 Nothing here imports a GPU library: `names` and `half` work on any machine.
 """
@@ -27,7 +28,7 @@ FOLDER: Final = Path(__file__).resolve().parent
 #: A folder for each GPU, of what `record` wrote and `pack` packed.
 RECORDINGS: Final = FOLDER / "recordings"
 #: Folders of pairs/ whose files hold `PAIRS` of ExternalPair.
-EXTERNAL: Final = ("cuda", "cutlass")
+EXTERNAL: Final = ("cuda", "cutlass", "public")
 #: Calls of a variant before the one that is profiled.
 WARM_UPS: Final = 2
 
@@ -89,8 +90,9 @@ class ExternalPair:
 
     `build` and `run` give the commands of a variant, as lists of words. In each word `{src}` is
     the folder of the pair, `{out}` the folder for what is built (also the working directory),
-    `{nvcc}` the compiler, `{arch}` the GPU's (`sm_90`) and `{cutlass}` the package that holds
-    CUTLASS. `agree` takes what the two programs printed and says why they disagree, empty where they agree."""
+    `{nvcc}` the compiler, `{arch}` the GPU's (`sm_90`), `{cutlass}` the package that holds CUTLASS,
+    and `{public}` the fetched files of `repository`. `agree` takes what the two programs printed and
+    says why they disagree, empty where they agree."""
 
     name: str
     work: str
@@ -101,6 +103,8 @@ class ExternalPair:
     environment: Mapping[str, str] = field(default_factory=dict)
     language: str = "cuda"
     """The folder's, set by `find`."""
+    repository: str = ""
+    """The one of public.toml whose files it includes, if any."""
 
     def launch(self, variant: str) -> Launch:
         return self.profile if isinstance(self.profile, Launch) else self.profile[variant]
@@ -167,6 +171,11 @@ def work(name: str) -> str:
     if path is None:
         return _external()[name].work
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+
+
+def repository(name: str) -> str:
+    """The public repository that the pair's sources come from; empty for our own."""
+    return "" if name in _files() else _external()[name].repository
 
 
 def half(name: str) -> Literal["development", "sealed"]:

@@ -1,6 +1,7 @@
 """python -m benchmarks.field: run, check, time and record pairs of the field benchmark.
 
     python -m benchmarks.field --list
+    python -m benchmarks.field fetch [--from REPOSITORY=FOLDER]
     python -m benchmarks.field NAME --variant before|after
     python -m benchmarks.field --check [NAME...]
     python -m benchmarks.field time NAME
@@ -8,7 +9,10 @@
     python -m benchmarks.field pack --out DIR
     python -m benchmarks.field score [--half development|sealed] [--cases] [--out docs/field.md]
 
-Exit codes are those of ncu-toolkit; 5 where a pair fails.
+`fetch` brings the sources of the pairs of public repositories into the cache folder; --from takes
+a clone on this machine, bare or not, in place of the network.
+
+Exit codes are those of ncu-toolkit; 5 where a pair fails, 3 where its sources are not fetched.
 """
 
 from __future__ import annotations
@@ -19,9 +23,16 @@ import sys
 from pathlib import Path
 
 from benchmarks import field
-from ncu_toolkit.core.errors import EXIT_KERNEL, EXIT_OK, ToolkitError, UsageProblem
+from benchmarks.field import public
+from ncu_toolkit.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_KERNEL,
+    EXIT_OK,
+    ToolkitError,
+    UsageProblem,
+)
 
-VERBS = ("time", "record", "record-one", "pack", "score")
+VERBS = ("fetch", "time", "record", "record-one", "pack", "score")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,6 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("words", nargs="*", metavar="NAME", help="time, record, or pairs")
     parser.add_argument("--variant", choices=field.VARIANTS)
+    parser.add_argument(
+        "--from",
+        dest="clones",
+        action="append",
+        default=[],
+        metavar="REPOSITORY=FOLDER",
+        help="clone to fetch from; may be repeated",
+    )
     parser.add_argument("--list", action="store_true", help="language, half, name and work of each")
     parser.add_argument("--check", action="store_true", help="compare both variants' results")
     parser.add_argument(
@@ -64,13 +83,21 @@ def _carry_out(given: argparse.Namespace) -> int:
     if given.list:
         for name in field.names():
             where = f"{field.language(name):8} {field.half(name):11}"
-            print(f"{where} {name:32} {field.work(name)}")
+            absent = " (sources not fetched)" if _unfetched(name) else ""
+            print(f"{where} {name:38} {field.work(name)}{absent}")
         return EXIT_OK
     words: list[str] = list(given.words)
     verb = words.pop(0) if words and words[0] in VERBS else ""
     unknown = [name for name in words if name not in field.names()]
     if unknown:
         raise UsageProblem(f"there is no pair '{unknown[0]}'", "--list lists them")
+    if verb == "fetch":
+        clones = public.clones(given.clones)
+        for repository in public.repositories().values():
+            new = public.fetch(repository, clones.get(repository.name))
+            whole = f"{len(repository.files)} files, {new} of them new"
+            print(f"{repository.name}: {whole}, in {repository.folder}")
+        return EXIT_OK
     if verb == "score":
         from benchmarks.field import scoring
 
@@ -103,11 +130,18 @@ def _carry_out(given: argparse.Namespace) -> int:
         failed = _recorded(chosen, given)
         for name, said in failed.items():
             print(f"\n{name} failed:\n{said}", file=sys.stderr)
-        return EXIT_KERNEL if failed else EXIT_OK
+        codes = (EXIT_ENVIRONMENT if _unfetched(name) else EXIT_KERNEL for name in failed)
+        return max(codes, default=EXIT_OK)
     if len(words) == 1 and given.variant:
         running.run(field.find(words[0]), given.variant)
         return EXIT_OK
     raise UsageProblem("name one pair and its --variant", "`--help` shows every form")
+
+
+def _unfetched(name: str) -> bool:
+    """Whether the pair includes sources of a public repository that are not in the cache folder."""
+    repository = field.repository(name)
+    return bool(repository) and bool(public.repositories()[repository].missing())
 
 
 def _recorded(chosen: list[str], given: argparse.Namespace) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Pairs that are one .cu file each, with both sides behind `-DVARIANT=0|1`.
 
 A file opens with comments: what it computes, `// tolerance: T`, and `// before: FLAGS` or
-`// after: FLAGS` where the sides are compiled differently. Its kernel is
-named as the file; see pairs/cuda/field.cuh for what a program prints.
+`// after: FLAGS` where the sides are compiled differently. Its kernel is named as the file, or by
+`// before kernel: NAME` and `// after kernel: NAME`. `// from: REPOSITORY` names the one of
+public.toml that it includes files of. See pairs/cuda/field.cuh for what a program prints.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.field import VARIANTS, ExternalPair, Launch
+from benchmarks.field import VARIANTS, ExternalPair, Launch, public
 
 #: Flags of every program; `field.cuh` needs the lambdas.
 FLAGS: Final = ("-std=c++17", "-O3", "-arch={arch}", "--extended-lambda")
@@ -29,19 +30,26 @@ def programs(folder: Path, flags: Sequence[str] = (), kernel: str = "") -> tuple
 
 
 def _pair(path: Path, flags: Sequence[str], kernel: str) -> ExternalPair:
-    head = _head(path)
-    build = {}
+    head, build = _head(path), {}
+    repository = head.get("from", "")
+    if repository:
+        flags = (*public.repositories()[repository].flags, *flags)
     for number, variant in enumerate(VARIANTS):
         own = [*FLAGS, *flags, *head.get(variant, "").split(), f"-DVARIANT={number}"]
         words = ("{nvcc}", *own, "-o", f"{{out}}/{variant}", f"{{src}}/{path.name}")
         build[variant] = (words,)
+    before, after = (
+        Launch(f"^{head.get(f'{variant} kernel') or kernel or path.stem}$", THIRD)
+        for variant in VARIANTS
+    )
     return ExternalPair(
         name=f"{path.parent.name}_{path.stem}",
         work=head["work"],
         build=build,
         run={variant: (f"{{out}}/{variant}",) for variant in VARIANTS},
-        profile=Launch(f"^{kernel or path.stem}$", THIRD),
+        profile=before if before == after else {"before": before, "after": after},
         agree=sums_agree(float(head["tolerance"])),
+        repository=repository,
     )
 
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import itertools
 import json
+import lzma
 import os
 import queue
 import random
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -42,8 +43,9 @@ from benchmarks.field import (
     half,
     language,
     names,
+    public,
 )
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.cluster import HERE, Executor, own_temporary_folder
@@ -252,12 +254,13 @@ def _cutlass() -> str:
 
 def _words(pair: ExternalPair, words: Sequence[str], out: Path) -> list[str]:
     folder = FOLDER / "pairs" / pair.language
-    known = {
+    known: dict[str, Callable[[], str]] = {
         "{src}": lambda: str(folder),
         "{out}": lambda: str(out),
         "{nvcc}": lambda: shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc",
         "{arch}": _arch,
         "{cutlass}": _cutlass,
+        "{public}": lambda: str(public.fetched(pair.repository)),
     }
     return [re.sub("|".join(known), lambda found: known[found.group()](), word) for word in words]
 
@@ -421,7 +424,7 @@ def pack(out: Path) -> None:
     without source text. What is there of the same pair is replaced.
 
     Raises:
-        InputProblem: a report cannot be redacted.
+        InputProblem: a report cannot be redacted, or holds fetched source text.
     """
     for path in sorted(out.glob("*.json")):
         if path.stem not in names():
@@ -433,7 +436,22 @@ def pack(out: Path) -> None:
             packed = folder / f"{path.stem}-{variant}.ncu-rep.xz"
             packed.unlink(missing_ok=True)
             redact(out / f"{path.stem}-{variant}.ncu-rep", packed, remove_source=True)
+            _refuse_source(path.stem, packed)
         write_atomic(folder / path.name, _document(about))
+
+
+def _refuse_source(name: str, packed: Path) -> None:
+    """Delete a packed report that holds text of a public repository; others may hold our own."""
+    pair = find(name) if language(name) in EXTERNAL else None
+    if not isinstance(pair, ExternalPair) or not pair.repository:
+        return
+    repository = public.repositories()[pair.repository]
+    if found := public.holds_source(lzma.decompress(packed.read_bytes()), repository):
+        packed.unlink()
+        raise InputProblem(
+            f"the report of {name} holds '{found}', text of {repository.name}",
+            "Profile without --import-source and build without -lineinfo",
+        )
 
 
 def _document(value: object) -> bytes:
@@ -449,6 +467,8 @@ def digest(name: str) -> str:
         pair = find(name)
         assert isinstance(pair, ExternalPair)
         commands = repr((pair.build, pair.run, pair.profile, pair.environment))
+        if pair.repository:
+            commands += public.repositories()[pair.repository].commit
         own = {path for path in folder.rglob("*.cu") if f"/{path.name}" in commands}
         files = sorted(own.union(folder.rglob("*.cuh")))
     text = commands.encode() + b"".join(path.read_bytes() for path in files)
