@@ -156,10 +156,13 @@ def test_what_is_refused(
 @pytest.mark.usefixtures("kept")
 def test_ctrl_c_ends_a_long_query(capsys: pytest.CaptureFixture[str]) -> None:
     """DuckDB makes a RuntimeError of it."""
+    # what a shell starts in the background ignores SIGINT
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     product = "select sum(a.range * b.range) from range(1000000) a, range(1000000) b"
     with pytest.raises(SystemExit) as ended:
         main(["history", "--sql", product])
+    signal.signal(signal.SIGINT, before)
     assert ended.value.code == 130
     assert "interrupted" in capsys.readouterr().err
 
