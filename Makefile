@@ -24,12 +24,17 @@ MUTATED ?=
 MUTATIONS ?= 6000
 # Seconds that bench-cost may take.
 BUDGET ?= 300
+# What `record` records, under which GPU's name, where, and with which options.
+LADDERS ?= $(patsubst ncu_toolkit/ladder/problems/%.py,%,$(filter-out %/base.py %/__init__.py,$(wildcard ncu_toolkit/ladder/problems/[a-z]*.py)))
+GPU ?= gpu
+RECORDINGS ?= recordings
+OPTIONS ?=
 # Where the field benchmark is recorded, and how many pairs at once: three for each GPU fill it.
 FIELD ?= field
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score test-gpu sanitize docs site clean
+.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score record test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -99,6 +104,9 @@ field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmar
 
 field-score: $(STAMP)  ## Score the development half of the recorded field benchmark into docs/field.md; needs no GPU.
 	$(RUN) -m benchmarks.field score --cases --out docs/field.md
+
+record: $(GPU_STAMP)  ## Record LADDERS (all) on this machine's GPU into RECORDINGS, a folder each; a folder that exists is kept.
+	@for ladder in $(LADDERS); do at=$(RECORDINGS)/$(GPU)-$$(echo $$ladder | tr _ -); test -e $$at/profiles.msgpack.xz || NCU_TOOLKIT_SOURCE_ROOT=/src $(RUN) -m ncu_toolkit record --family $$ladder --output $$at $(OPTIONS) || exit $$?; done
 
 test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and odd sizes.
 	$(RUN) -m pytest -m gpu tests/gpu

@@ -83,4 +83,8 @@ count = "heads * N * N"
 [expect.sass]
 present = ["FFMA", "MUFU.EX2"]
 absent = ["HMMA", "HGMMA", "LDS", "LDL", "STL"]
+
+[[expect.profile]]
+says = "each lane of a load of keys has a row of its own: nine sectors a load, queries included"
+check = "metric('ld_sectors_per_request') > 8"
 +++*/

@@ -6,7 +6,6 @@ product is computed. The accumulators of the scores, rounded in pairs, already l
 operand of the second product wants them, so that powers never leave registers."""
 kind = "step"
 compared_with = "attention_fused"
-removes = "tensor-core-unused"
 +++*/
 
 #include "common/cp_async.cuh"
@@ -164,4 +163,17 @@ args = ["Q", "K", "V", "O", "N", "causal"]
 present = ["HMMA.16816.F32", "LDSM.16.M88.4", "LDSM.16.MT88.4", "LDGSTS.E.BYPASS", "MUFU.EX2"]
 absent = ["HGMMA", "LDL", "STL"]
 max_registers = 255
+
+[[expect.profile]]
+says = "both products are computed once: 16 heads of 128 and 16384 tokens, 2048 multiply-adds an instruction"
+check = "executed('HMMA') == 2 * 16384 * N"
+sizes = ["4096x128"]
+
+[[expect.profile]]
+says = "powers never leave registers"
+check = "executed('STS') == 0 < prev_executed('STS')"
+
+[[expect.profile]]
+says = "FFMA is left for the softmax only"
+check = "executed('FFMA') < 0.02 * prev_executed('FFMA')"
 +++*/

@@ -124,4 +124,13 @@ swizzle = 128
 present = ["HGMMA", "UTMALDG.2D", "STSM", "MUFU.EX2"]
 absent = ["HMMA", "LDSM", "LDL", "STL"]
 max_registers = 255
+
+[[expect.profile]]
+says = "an instruction of a warpgroup does what 16 of a warp did"
+check = "executed('HGMMA') * 16 == prev_executed('HMMA')"
+sizes = ["4096x128"]
+
+[[expect.profile]]
+says = "a third of the instructions is gone: no fragments are loaded, no copies issued by all threads"
+check = "metric('instructions') < 0.67 * prev_metric('instructions')"
 +++*/

@@ -1,4 +1,4 @@
-// Warpgroup matrix instructions whose left operand comes from registers, and whose right operand lies in shared memory with n along rows.
+// Warpgroup matrix instructions for attention: with 64 columns, and with the left operand in registers and n along rows of the right one.
 #pragma once
 
 #include "common/wgmma.cuh"
@@ -18,6 +18,18 @@ __device__ __forceinline__ unsigned long long wgmma_tile_across(const void* tile
 // along k, row (t % 32) / 4 in a[0] (k = 2 * (t % 4) and + 1) and a[2] (k + 8), and the row eight below in a[1] and a[3].
 #define ACCUMULATORS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ACCUMULATORS_16(d, i) ACCUMULATORS_4(d, i), ACCUMULATORS_4(d, i + 4), ACCUMULATORS_4(d, i + 8), ACCUMULATORS_4(d, i + 12)
+
+// d (64 x 64, fp32) = a (64 x 16) * b (16 x 64) + (accumulate ? d : 0), both operands in shared memory as in common/wgmma.cuh.
+__device__ __forceinline__ void wgmma_k16(float (&d)[32], unsigned long long a, unsigned long long b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." ELEM16_PTX "." ELEM16_PTX " {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, %32, %33, p, 1, 1, 0, 0;\n}"
+        : ACCUMULATORS_16(d, 0), ACCUMULATORS_16(d, 16)
+        : "l"(a), "l"(b), "r"((int)accumulate));
+}
 
 // d (64 x 64, fp32) += a (64 x 16, registers) * b (16 x 64).
 __device__ __forceinline__ void wgmma_k16_registers(float (&d)[32], const unsigned* a, unsigned long long b) {

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -28,11 +29,14 @@ from ncu_toolkit.gpu.cluster import HERE, Executor
 from ncu_toolkit.gpu.collect import find_ncu
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.gpu.session import Session
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import Problem
-from ncu_toolkit.model.run import Skipped
+from ncu_toolkit.ladder.catalogue import find_rung, load_families
+from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.report import scrub
 from ncu_toolkit.runs import store
+
+#: Rungs that the curve over sizes times beside the baseline.
+CURVE_RUNGS: Final = 2
 
 
 @click.command("record")
@@ -86,6 +90,12 @@ from ncu_toolkit.runs import store
     help="Also run Nsight Compute's own full set, for its rules' verdicts.",
 )
 @click.option(
+    "--curve/--no-curve",
+    default=True,
+    show_default=True,
+    help="Also time the library and the fastest rungs over more sizes, where the family has such.",
+)
+@click.option(
     "--timeout",
     type=Seconds(),
     default=stages.DEFAULT_TIMEOUT,
@@ -108,6 +118,7 @@ def command(
     stock_sizes: str | None,
     seconds: float,
     stock_rules: bool,
+    curve: bool,
     timeout: float,
     tuned: bool,
     cluster: str | None,
@@ -175,6 +186,8 @@ def command(
             progress.note(line)
         stages.build_all(session, cases, progress, executor)
         stages.time_all(session, timed, progress, seconds=seconds, executor=executor)
+        if curve and not (target / store.CURVE).is_file():
+            _time_curve(session, names, dtype, tuned, progress, seconds, executor)
         stages.measure_ceilings(session, progress, executor)
         session.save()
         part = ladder_run.PART_SECONDS if executor.boards else None
@@ -247,6 +260,51 @@ def _merged(cases: Cases, more: Cases) -> Cases:
     rungs = {(case.family, case.rung) for case in cases}
     added = [case for case in more if (case.family, case.rung) in rungs]
     return tuple({case.marker: case for case in (*cases, *added)}.values())
+
+
+def _time_curve(
+    session: Session,
+    names: Sequence[str],
+    dtype: str | None,
+    tuned: bool,
+    progress: Progress,
+    seconds: float,
+    executor: Executor,
+) -> None:
+    """Time the baseline and the fastest rungs of each family at its curve's sizes, in turns and
+    without the others, into CURVE."""
+    rungs = [
+        f"{name}/{rung}"
+        for name in names
+        if problem_for(name).curve_sizes
+        for rung in _fastest(session.run, name)
+    ]
+    if not rungs:
+        return
+    cases = selection.select(
+        rungs, (), False, None, dtype, default_sizes=lambda problem: problem.curve_sizes
+    )
+    folder = session.folder / "curve"
+    folder.mkdir(exist_ok=True)
+    apart = Session(replace(session.run, cases=(), timings=(), costs={}), folder)
+    timed = selection.settled(cases, tuned, executor.device())[0]
+    stages.time_all(apart, timed, progress, seconds=seconds, executor=executor)
+    store.write_json(session.folder / store.CURVE, "timings", list(apart.run.timings))
+    shutil.rmtree(folder)
+    session.failures += apart.failures
+    session.context_lost = session.context_lost or apart.context_lost
+
+
+def _fastest(run: Run, family: str) -> list[str]:
+    """The baseline of a family and its fastest steps, as timed at the largest size; none where
+    fewer than two were."""
+    timed = [timing for timing in run.timings if timing.family == family]
+    largest = max(timed, key=lambda timing: (timing.flops, timing.compulsory_bytes), default=None)
+    here = [timing for timing in timed if largest and timing.size == largest.size]
+    ranked = sorted(here, key=lambda timing: timing.median_us)
+    steps = [t.rung for t in ranked if find_rung(f"{family}/{t.rung}").kind == "step"]
+    baseline = [t.rung for t in here if t.rung == problem_for(family).baseline]
+    return [*baseline, *steps[:CURVE_RUNGS]] if steps and baseline else []
 
 
 def _stock(

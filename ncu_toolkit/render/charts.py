@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from ncu_toolkit.core import units
@@ -349,43 +350,105 @@ def apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
     return kept
 
 
+@dataclass(frozen=True)
+class SizeAxis:
+    """Sizes on an axis: the place of each label, in order, the labels at which lines begin anew, and
+    the axis's layout."""
+
+    places: Mapping[str, float]
+    breaks: frozenset[str]
+    layout: Figure
+
+    def line(self, labels: Collection[str]) -> list[str | None]:
+        """The labels in the axis's order, with None where a line is to have a gap."""
+        found: list[str | None] = []
+        gap = False
+        for label in self.places:
+            gap = gap or label in self.breaks
+            if label in labels:
+                found += [None, label] if gap and found else [label]
+                gap = False
+        return found
+
+
+def size_axis(dims: Mapping[str, Mapping[str, int]]) -> SizeAxis:
+    """An axis for sizes, given each label's extents by dimension.
+
+    It is logarithmic in the product of the extents where sizes only grow: none is smaller in a
+    dimension than the one before. Otherwise sizes lie side by side, those together that differ in
+    the first dimension only, and lines join these."""
+    volumes = {label: float(math.prod(extents.values())) for label, extents in dims.items()}
+    order = sorted(dims, key=lambda label: volumes[label])
+    grows = all(
+        volumes[a] < volumes[b]
+        and all(x <= y for x, y in zip(dims[a].values(), dims[b].values(), strict=True))
+        for a, b in pairwise(order)
+    )
+    title = {"text": "size"}
+    if grows:
+        places = [volumes[label] for label in order]
+        shown = apart(places, [plot_text(label) for label in order])
+        layout = {"type": "log", "title": title, "tickvals": places, "ticktext": shown}
+        return SizeAxis(
+            dict(zip(order, places, strict=True)), frozenset(), {**layout, "automargin": True}
+        )
+    extents = {label: tuple(dims[label].values())[::-1] for label in dims}
+    order = sorted(dims, key=lambda label: extents[label])
+    breaks = [b for a, b in pairwise(order) if extents[a][:-1] != extents[b][:-1]]
+    layout = {
+        "title": title,
+        "tickvals": list(range(1, len(order) + 1)),
+        "range": [0.5, len(order) + 1],  # slanted labels reach to the right
+        "ticktext": [plot_text(label) for label in order],
+    }
+    return SizeAxis(
+        {label: float(place) for place, label in enumerate(order, 1)},
+        frozenset(breaks if len(breaks) + 1 < len(order) else ()),
+        {**layout, "automargin": True},
+    )
+
+
 #: Rungs drawn at first in the chart over sizes; the others wait in the legend.
 _SIZES_SHOWN: Final = 6
 
 
 def by_size(
-    series: Sequence[tuple[str, str, str, Sequence[tuple[float, str, float]]]], unit: str
+    series: Sequence[tuple[str, str, str, Mapping[str, float]]], axis: SizeAxis, unit: str
 ) -> Figure:
-    """Rate over size, a line for each rung: (label, kind, colour, [(position, size text, rate)])."""
+    """Rate over size, a line for each rung: (label, kind, colour, rate by size)."""
     factor, prefix = si_prefix(
-        max((rate for *_, points in series for _, _, rate in points), default=1.0)
+        max((rate for *_, rates in series for rate in rates.values()), default=1.0)
     )
-    ticks = dict(
-        sorted({position: text for *_, points in series for position, text, _ in points}.items())
-    )
-    fastest = sorted(
-        (points[-1][2] for _, kind, _, points in series if kind == "step"), reverse=True
-    )[:_SIZES_SHOWN]
+    last = {
+        label: next(rates[size] for size in reversed(tuple(axis.places)) if size in rates)
+        for label, _, _, rates in series
+    }
+    fastest = sorted((last[label] for label, kind, *_ in series if kind == "step"), reverse=True)[
+        :_SIZES_SHOWN
+    ]
     data = []
-    for index, (label, kind, colour, points) in enumerate(series):
+    for index, (label, kind, colour, rates) in enumerate(series):
         baseline = kind in ("baseline", "roof")
+        line = axis.line(rates)
         data.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": plot_text(label),
-                "x": [position for position, _, _ in points],
-                "y": [rate / factor for _, _, rate in points],
+                "x": [size and axis.places[size] for size in line],
+                "y": [size and rates[size] / factor for size in line],
                 "line": {
                     "color": colour,
                     "width": 3 if baseline else 1.5,
                     "dash": "dash" if kind in ("regression", "planted") else "solid",
                 },
                 "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 7},
-                "text": [f"{plot_text(text)}: {units.si(rate, unit)}" for _, text, rate in points],
+                "text": [
+                    size and f"{plot_text(size)}: {units.si(rates[size], unit)}" for size in line
+                ],
                 "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
                 "visible": True
-                if baseline or index == 0 or (fastest and points[-1][2] >= fastest[-1])
+                if baseline or index == 0 or (fastest and last[label] >= fastest[-1])
                 else "legendonly",
             }
         )
@@ -394,13 +457,7 @@ def by_size(
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "legend": LEGEND,
         "showlegend": True,
-        "xaxis": {
-            "type": "log",
-            "title": {"text": "size"},
-            "tickvals": list(ticks),
-            "ticktext": apart(list(ticks), [plot_text(text) for text in ticks.values()]),
-            "automargin": True,
-        },
+        "xaxis": axis.layout,
         "yaxis": {"title": {"text": f"{prefix}{unit}"}, "rangemode": "tozero", "automargin": True},
     }
     return {"data": data, "layout": layout}

@@ -45,10 +45,10 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
     most = max(len(line.keys() & base.keys()) for line in rivals.values())
     # a curve of few rungs over many sizes goes before all rungs over few sizes
     full = {rung: line for rung, line in rivals.items() if len(line.keys() & base.keys()) == most}
-    sizes = sorted(
-        {size for line in full.values() for size in line.keys() & base.keys()},
-        key=lambda size: _volume(base[size]),
+    axis = charts.size_axis(
+        {size: base[size].dims for line in full.values() for size in line if size in base}
     )
+    sizes = list(axis.places)
     largest = sizes[-1]
     top = sorted(full, key=lambda rung: full[rung][largest].median_us)[:RUNGS]
     shown = {problem.baseline: base, **{rung: full[rung] for rung in top}}
@@ -60,7 +60,7 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
         key,
         "Against the library, by size",
         f"{summary} Unprofiled medians ({visible(dtype)}). Bars run from the 10th to the 90th percentile of the repeats.",
-        _figure(shown, problem.baseline, sizes, kind, unit, book.colours.get(family, {})),
+        _figure(shown, problem.baseline, axis, kind, unit, book.colours.get(family, {})),
         plain_table(
             f"{key}-data",
             "Rate by size, and over the library's",
@@ -114,13 +114,6 @@ def _comparable(book: Book, family: str, rung: str) -> bool:
     )
 
 
-def _volume(timing: Timing) -> float:
-    volume = 1.0
-    for extent in timing.dims.values():
-        volume *= extent
-    return volume
-
-
 def _rate(timing: Timing, kind: str, microseconds: float) -> float:
     return (timing.flops if kind == "flop" else timing.compulsory_bytes) / (microseconds * 1e-6)
 
@@ -165,38 +158,34 @@ def _rate_cell(timing: Timing, kind: str, unit: str) -> Cell:
 def _figure(
     shown: Mapping[str, Line],
     baseline: str,
-    sizes: Sequence[str],
+    axis: charts.SizeAxis,
     kind: str,
     unit: str,
     colours: Mapping[str, str],
 ) -> dict[str, Any]:
     rates = {
-        rung: [_rate(line[size], kind, line[size].median_us) for size in sizes]
+        rung: {size: _rate(line[size], kind, line[size].median_us) for size in axis.places}
         for rung, line in shown.items()
     }
-    factor, prefix = charts.si_prefix(max(max(values) for values in rates.values()))
-    places = [_volume(shown[baseline][size]) for size in sizes]
+    factor, prefix = charts.si_prefix(max(max(found.values()) for found in rates.values()))
+    drawn = axis.line(axis.places)
     data = []
     for index, (rung, line) in enumerate(shown.items()):
-        low = [_rate(line[size], kind, line[size].quantile_us(0.9)) for size in sizes]
-        high = [_rate(line[size], kind, line[size].quantile_us(0.1)) for size in sizes]
+        rate = rates[rung]
+        low = {size: _rate(line[size], kind, line[size].quantile_us(0.9)) for size in rate}
+        high = {size: _rate(line[size], kind, line[size].quantile_us(0.1)) for size in rate}
         data.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": plot_text(rung),
-                "x": places,
-                "y": [rate / factor for rate in rates[rung]],
+                "x": [size and axis.places[size] for size in drawn],
+                "y": [size and rate[size] / factor for size in drawn],
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
-                    "array": [
-                        (top - rate) / factor for top, rate in zip(high, rates[rung], strict=True)
-                    ],
-                    "arrayminus": [
-                        (rate - bottom) / factor
-                        for bottom, rate in zip(low, rates[rung], strict=True)
-                    ],
+                    "array": [size and (high[size] - rate[size]) / factor for size in drawn],
+                    "arrayminus": [size and (rate[size] - low[size]) / factor for size in drawn],
                     "thickness": 1.2,
                     "width": 3,
                 },
@@ -206,8 +195,7 @@ def _figure(
                 },
                 "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 8},
                 "text": [
-                    f"{plot_text(size)}: {units.si(rate, unit)}"
-                    for size, rate in zip(sizes, rates[rung], strict=True)
+                    size and f"{plot_text(size)}: {units.si(rate[size], unit)}" for size in drawn
                 ],
                 "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
             }
@@ -217,13 +205,7 @@ def _figure(
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "legend": charts.LEGEND,
         "showlegend": True,
-        "xaxis": {
-            "type": "log",
-            "title": {"text": "size"},
-            "tickvals": places,
-            "ticktext": charts.apart(places, [plot_text(size) for size in sizes]),
-            "automargin": True,
-        },
+        "xaxis": axis.layout,
         "yaxis": {
             "type": "log",
             "title": {"text": f"{prefix}{unit}"},
@@ -236,7 +218,9 @@ def _figure(
 
 
 def _decades(data: Sequence[Mapping[str, Any]]) -> list[float]:
-    """1, 2 and 5 of each power of ten that the lines lie in."""
-    values = [y for trace in data for y in trace["y"] if y > 0]
+    """1, 2 and 5 of each power of ten that the lines lie in; every digit where they span less than
+    a factor of ten."""
+    values = [y for trace in data for y in trace["y"] if y]
     low, high = (math.floor(math.log10(edge(values))) for edge in (min, max))
-    return [digit * 10.0**power for power in range(low, high + 1) for digit in (1, 2, 5)]
+    digits = (1, 2, 5) if max(values) >= 10 * min(values) else range(1, 10)
+    return [digit * 10.0**power for power in range(low, high + 1) for digit in digits]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -456,45 +457,43 @@ def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Ch
 def _sizes_chart(
     book: Book, family: str, variants: dict[Variant, list[Entry]], kind: str
 ) -> Chart | None:
-    lines: dict[tuple[str, str], list[tuple[float, str, float]]] = {}
+    lines: dict[tuple[str, str], dict[str, float]] = {}
     kinds: dict[str, str] = {}
+    dims: dict[str, Mapping[str, int]] = {}
     types = {variant.dtype for variant in variants}
     for variant, entries in variants.items():
         for entry in entries:
             rate = rate_of(entry, kind)
-            if rate:
-                lines.setdefault((entry.label, variant.dtype), []).append(
-                    (variant.volume, variant.size, rate)
-                )
+            if rate and entry.timing:
+                lines.setdefault((entry.label, variant.dtype), {})[variant.size] = rate
                 kinds[entry.label] = entry.kind
-    if len({variant.volume for variant in variants}) < 2 or not lines:
+                dims[variant.size] = entry.timing.dims
+    if len(dims) < 2:
         return None
     unit = rate_unit(kind)
+    axis = charts.size_axis(dims)
     series = [
         (
             f"{label} ({dtype})" if len(types) > 1 else label,
             kinds[label],
             book.colours[family][label],
-            points,
+            rates,
         )
-        for (label, dtype), points in lines.items()
+        for (label, dtype), rates in lines.items()
     ]
-    sizes = sorted({(position, size) for *_, points in series for position, size, _ in points})
-    rows: list[list[Cell]] = []
-    for label, _, _, points in series:
-        at = {position: rate for position, _, rate in points}
-        rows.append(
-            [text(label), *(number(at.get(position), unit, NOT_TIMED) for position, _ in sizes)]
-        )
+    rows = [
+        [text(label), *(number(rates.get(size), unit, NOT_TIMED) for size in axis.places)]
+        for label, _, _, rates in series
+    ]
     key = slug(f"{family}-sizes")
     table = plain_table(
         f"{key}-data",
         "Rate by size",
-        ["Rung", *(visible(size) for _, size in sizes)],
+        ["Rung", *map(visible, axis.places)],
         rows,
-        numeric=range(1, len(sizes) + 1),
+        numeric=range(1, len(axis.places) + 1),
     )
-    figure = charts.by_size(series, unit)
+    figure = charts.by_size(series, axis, unit)
     return Chart(
         key,
         "Rate by size",

@@ -159,12 +159,15 @@ def index_view(parts: Sequence[tuple[str, IndexPart]]) -> IndexView:
         for family in part.families:
             holders.setdefault(family.name, []).append((folder, part, family))
     shown = []
-    for _, found in sorted(holders.items(), key=lambda item: _place(item[0])):
-        # more rungs profiled first, then live before recorded, then the newest: one rung of this
-        # machine does not hide a whole recorded ladder
-        ranked = sorted(
+    # more rungs profiled first, then live before recorded, then the newest: one rung of this machine
+    # does not hide a whole recorded ladder
+    ranks = [
+        sorted(
             found, key=lambda held: (held[2].profiled, held[1].live, held[1].created), reverse=True
         )
+        for found in holders.values()
+    ]
+    for ranked in sorted(ranks, key=lambda ranked: _place(ranked[0][2])):
         folder, part, family = ranked[0]
         origin = f"{'live' if part.live else 'recorded'} on {part.device}, {part.created[:10]}"
         others = tuple(
@@ -197,7 +200,11 @@ def _lead(parts: Sequence[IndexPart], ladders: int) -> str:
         if ladders
         else ""
     )
-    bars = " A bar is a kernel's speed; grey bars are libraries." if ladders else ""
+    bars = (
+        " A bar is a kernel's speed; grey bars are libraries. Below them: the bottlenecks on the way."
+        if ladders
+        else ""
+    )
     return f"{counted}{what}, each with its bottleneck, gain and hottest line.{bars}"
 
 
@@ -234,13 +241,16 @@ def _common_facts(parts: Sequence[IndexPart]) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _place(family: str) -> tuple[bool, bool, str]:
+def _place(family: PartFamily) -> tuple[bool, bool, int, str]:
     """Ladders bound by arithmetic first, then those bound by traffic, last those that climb towards
-    no library (planted defects)."""
-    if family not in families():
-        return True, True, family
-    problem = problem_for(family)
-    return not problem.baseline, problem.rate != "flop", family
+    no library (planted defects); of each the longest ladder first."""
+    problem = problem_for(family.name) if family.name in families() else None
+    return (
+        problem is None or not problem.baseline,
+        problem is None or problem.rate != "flop",
+        -len(family.rungs),
+        family.name,
+    )
 
 
 def _runs(parts: Sequence[tuple[str, IndexPart]]) -> Table:

@@ -29,6 +29,8 @@ from ncu_toolkit.core.errors import (
     EXIT_USAGE,
 )
 from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu.selection import Cases
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.model.run import Run as RunValue
 from ncu_toolkit.runs import store
@@ -344,6 +346,38 @@ def test_an_installation_without_recordings_says_so(
 def test_a_folder_of_reports_that_is_a_file(run: Run, tmp_path: Path) -> None:
     Path("reports").write_text("")
     assert run("report").code == EXIT_USAGE
+
+
+def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ncu_toolkit.cli import record
+    from ncu_toolkit.gpu.session import Session
+
+    assert recorded.FP32 is not None
+    manifest, timings = store.load_manifest(recorded.FP32), store.load_timings(recorded.FP32)
+    asked: list[tuple[str, str]] = []
+
+    def timed(session: Session, cases: Cases, *_: object, **__: object) -> None:
+        asked.extend((case.rung, case.size) for case in cases)
+        session.update(timings=tuple(t for t in timings if (t.rung, t.size) in asked))
+
+    monkeypatch.setattr(record.stages, "time_all", timed)
+    boards = SimpleNamespace(device=lambda: manifest.device)
+    session = Session(replace(manifest, timings=timings), tmp_path)
+    record._time_curve(session, ["gemm_fp32", "reduction"], None, False, None, 0.1, boards)  # type: ignore[arg-type]
+    assert {rung for rung, _ in asked} == {
+        "cublas",
+        "register_blocked",
+        "register_blocked_unrolled",
+    }
+    assert [size for rung, size in asked if rung == "cublas"] == list(
+        problem_for("gemm_fp32").curve_sizes
+    )
+    curve = store.load_timings(tmp_path, store.CURVE)
+    assert {(t.rung, t.size) for t in curve} <= set(asked)
+    assert [path.name for path in tmp_path.iterdir()] == [store.CURVE]
+    assert session.run.timings == timings, "those of the run stay as they are"
 
 
 def test_a_recording_that_was_cut_off_can_be_finished(

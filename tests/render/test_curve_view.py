@@ -12,7 +12,7 @@ import render_fixture
 from ncu_toolkit.model import Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.charts import apart
+from ncu_toolkit.render.charts import apart, size_axis
 from ncu_toolkit.render.curve_view import _decades, library_curve
 from ncu_toolkit.runs import store
 
@@ -79,6 +79,50 @@ def test_labels_of_an_axis_keep_apart() -> None:
     assert _decades([{"y": [0.7, 3.0]}, {"y": [41.0]}]) == pytest.approx(
         [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
     )
+    assert _decades([{"y": [290.0, None, 720.0]}]) == [100.0 * digit for digit in range(1, 10)]
+
+
+def test_sizes_that_do_not_grow_lie_side_by_side() -> None:
+    """Attention at 4096 tokens, causal and head size 64, has the extents' product of head size 128
+    without a mask; rows of all lengths of a softmax have one number of elements."""
+    attention = {
+        f"{n}x{d}{'xcausal' * (mask - 1)}": {"N": n, "D": d, "mask": mask}
+        for n in (1024, 4096)
+        for d in (128, 64)
+        for mask in (1, 2)
+    }
+    axis = size_axis(attention)
+    assert list(axis.places) == [
+        "1024x64", "4096x64", "1024x128", "4096x128",
+        "1024x64xcausal", "4096x64xcausal", "1024x128xcausal", "4096x128xcausal",
+    ]  # fmt: skip
+    assert list(axis.places.values()) == list(range(1, 9))
+    assert axis.layout.get("type") != "log"
+    assert axis.line(["1024x64", "4096x64", "4096x64xcausal"]) == [
+        "1024x64", "4096x64", None, "4096x64xcausal",
+    ]  # fmt: skip
+    softmax = size_axis({f"{r}x{2**20 // r}": {"rows": r, "cols": 2**20 // r} for r in (64, 1024)})
+    assert list(softmax.places) == ["1024x1024", "64x16384"]
+    assert softmax.line(softmax.places) == ["1024x1024", "64x16384"], "one line, no gap"
+    assert size_axis({"64": {"n": 64}, "32": {"n": 32}}).places == {"32": 32, "64": 64}
+
+
+def test_a_gap_in_a_line_is_no_point() -> None:
+    rows = tuple(
+        replace(
+            t,
+            size=f"{t.size}{mask}",
+            dims={"N": t.dims["M"], "D": 64, "mask": 1 + (mask == "xcausal")},
+        )
+        for t in curve()
+        for mask in ("", "xcausal")
+    )
+    chart = library_curve(book_of(rows), "gemm_fp32", "flop")
+    assert chart is not None
+    trace = chart.figure["data"][1]
+    assert trace["x"] == [1, 2, 3, 4, None, 5, 6, 7, 8]
+    assert trace["y"][4] is trace["error_y"]["array"][4] is trace["text"][4] is None
+    assert len(chart.table.rows) == 8
 
 
 def test_the_interleaved_baseline_counts_where_there_is_one() -> None:

@@ -94,6 +94,11 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
             fact(profile, "duration"),
             fact(profile, "issue_active"),
             *stalls,
+            *(
+                fact(profile, m)
+                for m in (RESOURCES[name][0] if name else ())
+                if m != "issue_active"
+            ),
             fact(profile, "sm_throughput"),
             fact(profile, "memory_throughput"),
             fact(profile, "achieved_occupancy"),

@@ -56,7 +56,8 @@ class Attention(Problem):
     rate = "flop"
     baseline = "cudnn_attention"
     roof = "tensor"
-    bench_sizes = tuple(
+    bench_sizes = ("4096x64", "4096x64xcausal", "4096x128", "4096x128xcausal")
+    curve_sizes = tuple(
         f"{n}x{d}{mask}"
         for d in HEAD_SIZES
         for mask in ("", "xcausal")

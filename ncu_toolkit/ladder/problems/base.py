@@ -134,6 +134,9 @@ class Problem(ABC):
     #: Sizes at which `record` also profiles the library baselines, to show which kernels the
     #: library picks; none for most families.
     library_sizes: ClassVar[tuple[str, ...]] = ()
+    #: Sizes at which `record` times the library and the fastest rungs alone, for the curve; none
+    #: for most families.
+    curve_sizes: ClassVar[tuple[str, ...]] = ()
     minimum_extent: ClassVar[int] = 1
 
     def parse_size(self, text: str) -> Size:

@@ -44,6 +44,7 @@ class GemmFp32(Problem):
     baseline = "cublas"
     roof = "fp32"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
+    curve_sizes = ("256", *bench_sizes, "12288", "16384")
     record_sizes = ("1024", "4096")
     library_sizes = (
         "128",

@@ -60,6 +60,7 @@ class GemmTensor(Problem):
     baseline = "cublas_bf16"
     roof = "tensor"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
+    curve_sizes = ("256", *bench_sizes, "12288", "16384")
     record_sizes = ("4096", "8192")
     library_sizes = (
         "128",
