@@ -255,12 +255,16 @@ def test_unknown_dtype_and_library_are_refused() -> None:
 
 class _FakeCublas:
     """cublasGemmEx on NumPy arrays found by address: column-major C (m x n) = alpha * A (m x k) * B
-    (k x n) + beta * C, float16 only."""
+    (k x n) + beta * C, float16 only; parts of a sum must be added in float32."""
 
     CUBLAS_OP_N, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 0, 68, -1
 
     def __init__(self, arrays: dict[int, np.ndarray]) -> None:
         self.arrays = arrays
+        self.mode = 0
+
+    def setMathMode(self, handle: int, mode: int) -> None:
+        self.mode = mode
 
     def gemmEx(
         self,
@@ -286,6 +290,7 @@ class _FakeCublas:
     ) -> None:  # type: ignore[no-untyped-def]
         assert (handle, opa, opb, compute, algorithm) == (11, 0, 0, 68, -1)
         assert ta == tb == tc == 2
+        assert self.mode == 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
         assert alpha != beta
         left = self.arrays[a].reshape(k, lda)[:, :m].T.astype(np.float32)
         right = self.arrays[b].reshape(n, ldb)[:, :k].T.astype(np.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
@@ -36,6 +36,9 @@ SUBNORMAL = {"bfloat16": 2.0**-134, "float16": 2.0**-25}
 #: Probability, over all random inputs, that some partial sum passes `partial_sum_bound` and a right
 #: result might be called wrong.
 _RISK = 1e-6
+#: cublasMath_t's CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION (cublas_api.h), which CuPy has no
+#: name for: where cuBLAS splits K, it adds the parts in float32 and not in the output's type.
+_FLOAT32_REDUCTION = 16
 #: Fewest products that a tensor core adds in one step (Volta's 4; later ones add 8 or 16, so take
 #: fewer steps).
 _PRODUCTS_PER_STEP = 4
@@ -88,6 +91,8 @@ class GemmTensor(Problem):
         "1024",
         "4096",
     )
+    # Several rounds of tiles on a GPU of 132 SMs, with rows off the 16-byte grid.
+    further_sizes: ClassVar = {"wgmma_fitted": ("3000x3001x1157",)}
 
     @property
     def largest_extent(self) -> int:
@@ -170,7 +175,9 @@ class GemmTensor(Problem):
         options: Options,
     ) -> Callable[[], None]:
         """`cublas`: cublasGemmEx on A and B as they lie. Its column-major view of the three arrays
-        is C^T = B^T * A^T.
+        is C^T = B^T * A^T. Sums of parts stay in float32: by default cuBLAS may round each of them
+        to the output's type, and did at 4097, beyond what one rounding explains
+        (docs/decisions/20-tops.md).
 
         Raises:
             UsageProblem: another name.
@@ -189,6 +196,8 @@ class GemmTensor(Problem):
         )  # read by the host in every call: the closure keeps them
 
         def call() -> None:
+            # Set each time: CuPy's own routines and other ladders share this handle.
+            cublas.setMathMode(handle, _FLOAT32_REDUCTION)
             cublas.gemmEx(
                 handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k,
                 one.ctypes.data, b.data.ptr, element, n, a.data.ptr, element, k,

@@ -1,0 +1,236 @@
+/*+++
+title = "Tiles that fill the last round"
+idea = """\
+A round of tiles lasts as long whether it is full or not: 3072 takes 2.18 rounds of 128 x 256, and \
+pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. The tuner's \
+table has the shape for each size. A block's first copies start before the cluster has met, and no \
+barrier ends the kernel."""
+kind = "step"
+compared_with = "wgmma_persistent"
++++*/
+
+#include "common/common.cuh"
+#include "common/tile_order.cuh"
+#include "common/tma.cuh"
+#include "common/wgmma_shapes.cuh"
+
+#define CONSUMERS (BM / 64)  // warpgroups
+#define SHARED_BYTES 232448  // that a block may have
+#define TILE_A (BM * BK)
+#define TILE_B (BN * BK)
+#define SHARE_ROWS (BN / CLUSTER)  // what each block of a cluster fetches of a tile of B, for all of them
+#define STAGE_BYTES ((TILE_A + TILE_B) * 2)
+#define STORE_N (BN % 64 == 0 ? 64 : 32)  // columns that leave at a time
+#define PIECE_PITCH (STORE_N + 8)         // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
+
+// The ring takes what shared memory the outgoing piece leaves. A stage has two barriers.
+constexpr int FITTING = (SHARED_BYTES - BM * PIECE_PITCH * 2) / (STAGE_BYTES + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
+static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches together");
+
+// Where a block's tile lies. The tiles of a cluster lie one below the other and need the same part of B.
+__device__ __forceinline__ TileIndex corner(int index, int tile_rows, int tile_cols, int rank) {
+    const TileIndex tile = banded_tile(index, tile_rows, tile_cols, BAND);
+    return {(tile.row * CLUSTER + rank) * BM, tile.col * BN};
+}
+
+// Rounds STORE_N columns of a warp's 16 rows into its piece of shared memory.
+__device__ __forceinline__ void write_piece(elem16* piece, const float* v) {
+    const int lane = threadIdx.x % WARP_SIZE;
+    const unsigned address = shared_address(piece + lane % 16 * PIECE_PITCH + lane / 16 * CHUNK);
+#pragma unroll
+    for (int n = 0; n < STORE_N; n += 16, v += 8)
+        stmatrix_x4(address + n * 2, pack_elem16(v[0], v[1]), pack_elem16(v[2], v[3]), pack_elem16(v[4], v[5]), pack_elem16(v[6], v[7]));
+}
+
+// Sends a warp's 16 x BN part of a tile out through its piece of shared memory, in whole sectors. N is a multiple of CHUNK.
+__device__ __forceinline__ void store_through(elem16* piece, elem16* C, const float (&sum)[BN / 2], int row0, int col0, int M, int N) {
+    const int lane = threadIdx.x % WARP_SIZE;
+#pragma unroll
+    for (int n0 = 0; n0 < BN; n0 += STORE_N) {
+        constexpr int ROW_CHUNKS = STORE_N / CHUNK;
+        write_piece(piece, sum + n0 / 2);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 16 * ROW_CHUNKS / WARP_SIZE; ++i) {
+            const int r = (i * WARP_SIZE + lane) / ROW_CHUNKS, c = lane % ROW_CHUNKS * CHUNK;
+            const uint4 chunk = *reinterpret_cast<const uint4*>(piece + r * PIECE_PITCH + c);
+            if (row0 + r < M && col0 + n0 + c < N) __stcs(reinterpret_cast<uint4*>(C + (size_t)(row0 + r) * N + (col0 + n0 + c)), chunk);
+        }
+        __syncwarp();  // the piece has been read and may be written again
+    }
+}
+
+// Meets the other blocks of the cluster after mbarrier_init_fence, where nothing else is handed over: unlike cluster_sync, nobody waits until
+// earlier writes have arrived everywhere. All lanes of a warp come together.
+__device__ __forceinline__ void cluster_meet() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (CONSUMERS + 1), 1)
+wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K) {
+    extern __shared__ __align__(1024) elem16 ring_a[];  // swizzled tiles start at a multiple of 1024 bytes
+    elem16* ring_b = ring_a + STAGES * TILE_A;
+    elem16* pieces = ring_b + STAGES * TILE_B;
+    mbarrier *full = reinterpret_cast<mbarrier*>(pieces + BM * PIECE_PITCH), *empty = full + STAGES;
+
+    const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
+    const int steps = ceil_div(K, BK);
+    const int tile_rows = ceil_div(M, BM * CLUSTER), tile_cols = ceil_div(N, BN);
+    const int first = blockIdx.x / CLUSTER, stride = gridDim.x / CLUSTER;
+
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&full[s], 1);                         // this block's producer, and the bytes that all producers deliver
+            mbarrier_init(&empty[s], CLUSTER * CONSUMERS * 4);  // one lane of each consumer warp of the cluster
+        }
+        mbarrier_init_fence();
+    }
+    unsigned phase = 0;  // parity of the current round through the ring
+    if (warpgroup == 0) {
+        // With one consumer nobody needs more registers than all may have.
+        if (CONSUMERS > 1) release_registers<40>();
+        TileIndex tile = corner(first, tile_rows, tile_cols, rank);
+        int t = min(EARLY, steps);
+        if (threadIdx.x == 0) {
+            // The first tiles come before the blocks of the cluster have met: each fetches all of them for itself.
+            for (int s = 0; s < t; ++s) {
+                mbarrier_arrive_expect(&full[s], STAGE_BYTES);
+                tma_load(ring_a + s * TILE_A, &map_a, s * BK, tile.row, &full[s]);
+#pragma unroll
+                for (int part = 0; part < CLUSTER; ++part)
+                    tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, s * BK, tile.col + part * SHARE_ROWS, &full[s]);
+            }
+        }
+        __syncwarp();
+        cluster_meet();
+        if (threadIdx.x == 0) {
+            int stage = t;
+            bool backward = false;
+            for (int index = first; index < tile_rows * tile_cols; index += stride) {
+                tile = corner(index, tile_rows, tile_cols, rank);
+                for (; t < steps; ++t) {
+                    const int k0 = (backward ? steps - 1 - t : t) * BK;
+                    // Free in every block: this block's part of B lands in all of them.
+                    mbarrier_wait(&empty[stage], phase ^ 1);
+                    mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
+                    tma_load(ring_a + stage * TILE_A, &map_a, k0, tile.row, &full[stage]);
+                    elem16* share = ring_b + stage * TILE_B + rank * SHARE_ROWS * BK;
+                    tma_load_multicast(share, &map_b, k0, tile.col + rank * SHARE_ROWS, &full[stage], (1 << CLUSTER) - 1);
+                    if (++stage == STAGES) stage = 0, phase ^= 1;
+                }
+                t = 0;
+                // What was read last is still in the L2: start the next tile, in the same rows or columns, from there.
+                backward = !backward;
+            }
+            // No block leaves while another may still arrive at its barriers: wait until all stages have been handed back.
+            for (int s = 0; s < STAGES; ++s) {
+                mbarrier_wait(&empty[stage], phase ^ 1);
+                if (++stage == STAGES) stage = 0, phase ^= 1;
+            }
+        }
+    } else {
+        if (CONSUMERS > 1) claim_registers<CONSUMERS == 2 ? 232 : 152>();
+        const int band = (warpgroup - 1) * 64, warp = threadIdx.x / WARP_SIZE % 4;
+        cluster_meet();
+        elem16* piece = pieces + (band + warp * 16) * PIECE_PITCH;
+        // Lane r of each warp reports to block r.
+        const unsigned empty_there = cluster_address(shared_address(empty), lane % CLUSTER);
+        const auto release = [&](int s) {
+            if (lane < CLUSTER) mbarrier_arrive_cluster(empty_there + s * sizeof(mbarrier));
+        };
+        float sum[BN / 2];
+        int stage = 0;
+        for (int index = first; index < tile_rows * tile_cols; index += stride) {
+            const TileIndex tile = corner(index, tile_rows, tile_cols, rank);
+            for (int t = 0; t < steps; ++t) {
+                mbarrier_wait(&full[stage], phase);
+                const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < BK / 16; ++k) wgmma_k16(sum, a + k * WGMMA_K16_STEP, b + k * WGMMA_K16_STEP, t + k > 0);
+                wgmma_commit();
+                // The stage before this one has been read: hand it back while this one is multiplied.
+                wgmma_wait<1>();
+                if (t > 0) release(stage == 0 ? STAGES - 1 : stage - 1);
+                if (++stage == STAGES) stage = 0, phase ^= 1;
+            }
+            wgmma_wait<0>();
+            release(stage == 0 ? STAGES - 1 : stage - 1);
+            if (N % CHUNK == 0) store_through(piece, C, sum, tile.row + band + warp * 16, tile.col, M, N);
+            else store_accumulators(C, sum, tile.row + band, tile.col, M, N);  // rows off the 16-byte grid
+        }
+    }
+}
+
+/*+++
+minimum_cc = "9.0"
+arch_specific = true
+
+[source]
+document = """\
+PTX ISA, thread block clusters and multicast; CUDA C++ Programming Guide, asynchronous copies"""
+
+[parameters]
+BM = 128                  # 64 rows for each consumer warpgroup
+BN = 256
+BK = 64
+CLUSTER = 2
+BAND = 8                  # rows of clusters' tiles taken together
+EARLY = 2                 # stages filled before the blocks of a cluster have met
+
+[search]
+BM = [64, 128, 192]
+BN = [128, 192, 224, 256]
+BAND = [4, 7, 8, 10, 14]
+EARLY = [2, 3, 7]
+
+[[constraint]]
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 192 or BM <= 128 and (BN == 224 or BN == 256)) and (CLUSTER == 1 or CLUSTER == 2)"
+says = """\
+a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three for 192; a \
+row of a tile is one 128-byte swizzle span"""
+
+[[constraint]]
+check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
+says = "the ring has one stage more than are filled early"
+
+[[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
+kernel = "wgmma_fitted"
+grid = ["ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+block = ["128 * (BM // 64 + 1)", "1", "1"]
+shared = "min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + BM * ((64 if BN % 64 == 0 else 32) + 8) * 2"
+args = ["map_a", "map_b", "C", "M", "N", "K"]
+
+[tensor_maps.map_a]
+array = "A_pitched"
+box = ["BK", "BM"]
+swizzle = 128
+
+[tensor_maps.map_b]
+array = "B_t"
+box = ["BK", "BN // CLUSTER"]
+swizzle = 128
+
+[expect.sass]
+present = ["HGMMA", "UTMALDG.2D", "STSM", "SYNCS", "USETMAXREG"]
+absent = ["LDL", "STL", "HMMA", "LDGSTS", "LDSM"]
+max_registers = 168
+
+[[expect.profile]]
+says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds, in whole tiles"
+check = "executed('HGMMA') * 16 * BN * 16 == ceil_div(M, BM * CLUSTER) * BM * CLUSTER * ceil_div(N, BN) * BN * ceil_div(K, BK) * BK"
+
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+Over cuBLAS in turns, as tuned, at 1024, 2048 .. 16384: 0.998, 1.014, 1.014, 1.034, 1.006, 1.024, \
+1.010, 1.053, 1.007, 1.002, 1.017, 1.008, 0.988, 0.998, 0.976, 0.971; 3.97 at 4097. \
+wgmma_persistent of the same run: 0.79 at 3072, 0.93 at 5120, 0.97 at 2048. How the two orders of \
+a pair are weighed, and what was tried: docs/decisions/20-tops.md."""
+
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+0.2 to 0.6 % slower than wgmma_persistent from 12288 on, where the last round is a small part of \
+the work. Why was not looked into."""
++++*/
