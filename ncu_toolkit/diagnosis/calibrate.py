@@ -166,7 +166,7 @@ class Reach:
     worst_error: float = 35.0
     skill: float = 0.5
     coverage: float = 0.75
-    width: float = 3.0
+    width: float = 3.5
 
     def shortfalls(self, found: Score) -> list[str]:
         """What `found` misses, in words; a score without cases misses everything."""

@@ -29,7 +29,18 @@ from ncu_toolkit.diagnosis.rules._support import (
     sections_to_collect,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, NOISE, RESOURCES, TimeModel
+from ncu_toolkit.diagnosis.time_model import (
+    ACHIEVABLE,
+    BLOCK_STARTS,
+    MEMORY,
+    NOISE,
+    OFF_CHIP,
+    PIPES,
+    RESOURCES,
+    Prediction,
+    Removal,
+    TimeModel,
+)
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
@@ -140,7 +151,7 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
 
 
 def _bounded(finding: Finding, model: TimeModel) -> Finding:
-    """A finding with the interval of its gain, which ends at the next roof."""
+    """A finding with the interval of its gain, which ends near the next roof."""
     room = _headroom(finding, model)
     return replace(finding, interval=intervals.around(finding, room.factor if room else None))
 
@@ -295,8 +306,9 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
             summary += f". Warps also wait {units.percent(share)} of their time ({_words(reason)}), so both limit the kernel"
         advice = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
         sure = unit.busy >= SATURATED.value
+        leaner = _leaner(model) if sure and unit.resource in PIPES else None
     elif waits:
-        bottleneck, sure = _by_wait(profile, reason, unit), False
+        bottleneck, sure, leaner = _by_wait(profile, reason, unit), False, None
         summary = f"Warps wait {units.percent(share)} of their time ({_words(reason)})"
         if unit is not None:
             summary += f". The busiest resource is {unit.words} ({units.percent(unit.busy)})"
@@ -304,9 +316,14 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
     else:
         return None
     absent = sections_to_collect(profile)
+    said = (
+        "No known cause would save a tenth of the time"
+        if leaner is None
+        else "With fewer instructions for the same bytes, memory would be the limit"
+    )
     return Finding(
         bottleneck,
-        f"{summary}. No known cause would save a tenth of the time.",
+        f"{summary}. {said}.",
         "medium" if sure else "low",
         facts(
             unit.evidence if unit else None,
@@ -315,11 +332,46 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
             fact(profile, "sm_throughput"),
             fact(profile, "memory_throughput"),
         ),
-        None,
-        ("No estimate, because no cause was found.",),
+        leaner.speedup if leaner else None,
+        leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
         (advice, *((f"Collect the missing sections: {command(absent)}",) if absent else ())),
         "Less work for this unit, or fewer such stalls.",
+        relieves=leaner.relieves if leaner else (),
+        weight=leaner.saved if leaner else 0.0,
     )
+
+
+#: Device memory, L2 or its link are this busy beside full issue slots or pipes: a third of their
+#: instructions would keep memory busy too. Lean kernels that compute for their time (dozens of
+#: operations a byte) leave memory below a quarter: all nine held-out ones at such a roof do.
+STREAMS: Final = Threshold(
+    0.3, "kernels that compute most of their time keep memory at most a quarter busy"
+)
+
+
+def _leaner(model: TimeModel) -> Prediction | None:
+    """The time of a launch at the roof of issue slots or a pipe if its code were so lean that
+    memory is the limit, and this roof no longer is (BUSY). None where memory is too idle to tell
+    whether so few instructions would do (STREAMS), where matrix or FP64 units are BUSY, and where
+    it would not be SUBSTANCE faster.
+
+    Williams et al., "Roofline": a kernel's operations a byte decide which roof it meets, and fewer
+    instructions for the same bytes move it to that of memory."""
+    full = max(model.worked(name) for name in PIPES)
+    memory = max(model.worked(name) for name in OFF_CHIP)
+    if memory < STREAMS.value or max(map(model.busy, ("fp64", "tensor"))) >= BUSY.value:
+        return None
+    left = min(1.0, BUSY.value / full * memory / ACHIEVABLE)
+    found = model.without(
+        Removal(
+            f"with {units.percent(1 - left)} fewer instructions",
+            loads=dict.fromkeys(PIPES, left),
+            instructions=left,
+            basis=f"Memory is {units.percent(memory)} busy. If it were the limit, {units.percent(left)} of the instructions "
+            f"would keep this unit at most {units.percent(BUSY.value)} busy.",
+        )
+    )
+    return found if found.quantified and found.speedup >= SUBSTANCE else None
 
 
 def _busiest(profile: Profile, model: TimeModel) -> _Unit | None:

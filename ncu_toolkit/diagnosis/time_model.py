@@ -40,6 +40,10 @@ SUSTAINED: Final = 0.8
 #: report, at 1.5-2 GHz.
 FLOOR_US: Final = 1.2
 
+#: Most cycles that an access takes on a GPU with nothing else to do: microbenchmarks of Volta to
+#: Hopper (Jia et al.; Luo et al.) find 600 to 800 for device memory behind a TLB miss.
+UNLOADED: Final = 1000.0
+
 BUSY: Final = 0.6
 """Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight
 rule."""
@@ -94,6 +98,8 @@ READ_ONLY: Final = 0.05
 BLOCK_STARTS: Final = 0.84
 #: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
 OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
+#: Units of the SMs that are busy with instructions of any kind, so that fewer of them are less work.
+PIPES: Final = ("issue", "fma", "fmaheavy", "alu", "fp16", "xu", "uniform")
 ON_CHIP: Final = ("lsu", "l1_tag", "l1_data", "l1_writeback")
 MEMORY: Final = (*ON_CHIP, "fill", "l2", "dram")
 """Resources that a global memory access uses."""
@@ -184,6 +190,8 @@ class TimeModel:
     (ACTIVITY)."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """Resource -> fraction of its peak that can be had, where it is not ACHIEVABLE."""
+    access: float = 0.0
+    """Cycles that a warp waits for each of its memory accesses, 0 where not known."""
 
     def utilization(self, resource: str) -> float | None:
         """Load over time, None where it was not collected."""
@@ -404,10 +412,19 @@ class TimeModel:
         unit, busy = self.busiest(*MEMORY)
         relief = removal.loads.get(unit, 1.0) if unit else 1.0
         if relief < 1:
-            shorter = 1 - queue_share(busy) * (1 - relief)
             for reason in _QUEUES_ON_CHIP if RESOURCES[unit][1] else _QUEUES_OFF_CHIP:
                 if reason in kept:
-                    kept[reason] = min(kept[reason], shorter)
+                    # A warp is throttled only while the line in front of the unit is full; of a
+                    # scoreboard the unit's own latency stays.
+                    queued = (
+                        busy
+                        if reason == "lg_throttle" and not RESOURCES[unit][1]
+                        else self.queue(busy)
+                    )
+                    kept[reason] = min(kept[reason], 1 - queued * (1 - relief))
+            for reason in ("mio_throttle", "short_scoreboard"):
+                if reason in kept:
+                    kept[reason] = min(kept[reason], 1 - self.queue(0.0) * (1 - relief))
         if "barrier" in kept and "barrier" not in removal.stalls:
             others = {
                 reason: share
@@ -445,7 +462,16 @@ class TimeModel:
             return queue_share(self.busy("issue"))
         if reason not in _QUEUES_ON_CHIP:
             return 0.0
-        return queue_share(self.busiest(*(MEMORY if reason in _QUEUES_OFF_CHIP else ON_CHIP))[1])
+        off_chip = reason in _QUEUES_OFF_CHIP
+        busy = self.busiest(*(MEMORY if off_chip else ON_CHIP))[1]
+        return self.queue(busy) if off_chip else queue_share(busy)
+
+    def queue(self, busy: float) -> float:
+        """The part (0-1) of a memory access's time that is spent in queues, where the busiest unit
+        on its way is `busy`: by that unit's load (queue_share), or by the time that an access takes
+        beyond UNLOADED, whichever shows more. A queue at one slice, channel or page table shows in
+        no unit's average, but what waits in it takes longer than memory that is idle."""
+        return max(queue_share(busy), 1 - UNLOADED / self.access if self.access else 0.0)
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
         """The waiting side as a sum that can be followed: what goes of each reason and why, what
@@ -594,4 +620,18 @@ def build(profile: Profile) -> TimeModel:
         active,
         activity,
         peaks,
+        _access_cycles(profile),
     )
+
+
+def _access_cycles(profile: Profile) -> float:
+    """Cycles that a warp waits for each of its accesses to global and local memory: its time by the
+    stall stack, the part that waits for them, over their number. What is under way together shares
+    its waiting, so the accesses take at least as long. 0 where it cannot be told, and for atomic
+    updates, whose queue is one of its own."""
+    accesses = figures.executed(profile, ("global", "local", "texture"))
+    if not accesses or profile.stalls is None or figures.executed(profile, ("atomic", "copy")):
+        return 0.0
+    waited = dict(profile.stalls.reasons)
+    cycles = sum(waited.get(reason, 0.0) for reason in ("long_scoreboard", "lg_throttle", "drain"))
+    return cycles * profile.mix.total / accesses

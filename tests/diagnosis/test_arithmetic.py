@@ -96,7 +96,7 @@ def test_where_the_size_of_a_change_comes_from_is_told() -> None:
     fewer = re.search(r"With ([\d.]+\u2009%) fewer", " ".join(finding.arithmetic))
     assert fewer is not None
     assert any(
-        fewer[1] in line and line.startswith(("Accesses move", "Doubling"))
+        fewer[1] in line and line.startswith(("Accesses move", "Doubling", "A thread computes"))
         for line in finding.arithmetic
     )
 

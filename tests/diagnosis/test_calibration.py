@@ -152,7 +152,7 @@ def test_a_step_that_gains_nothing_proves_nothing() -> None:
 
 def test_shortfalls_are_named() -> None:
     assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0, 0.6, 0.8, 0.8, 2.0)) == []
-    missed = Reach().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.1))
+    missed = Reach().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.6))
     assert len(missed) == 7
     assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == ["no case could be scored"]
     assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be scored"]

@@ -55,7 +55,10 @@ def test_dispatch_stalls_near_the_roof_are_what_is_left() -> None:
 
 
 def test_what_is_left_below_a_roof_is_said() -> None:
-    near, full = (diagnose(cases.build(product(fma, 0.9, 0.02))).primary for fma in (0.74, 0.8))
+    other = {"device": {"cc": (8, 6), "sm_count": 82}}  # tensor cores no faster than the pipe
+    near, full = (
+        diagnose(cases.build(product(fma, 0.9, 0.02) | other)).primary for fma in (0.74, 0.8)
+    )
     assert near.good
     assert full.good
     assert near.speedup == pytest.approx(0.8 / 0.74)

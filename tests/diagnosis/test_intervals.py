@@ -22,14 +22,27 @@ def test_the_file_in_the_package_is_current() -> None:
     assert fit.FITTED.read_text(encoding="utf-8") == fit.fitted(CASES), "run tests/heldout/fit.py"
 
 
-@pytest.mark.parametrize("part", ["", "heldout/"])
-def test_intervals_cover_sets_left_out(part: str) -> None:
-    found = [pair for pair in intervals.left_out(CASES) if pair[0].source.startswith(part)]
-    covered = intervals.coverage(found)
-    assert covered.cases > 80
-    assert 0.75 <= covered.inside <= 0.85
-    assert min(covered.below, covered.above) > 0.03, "both ends are needed"
-    assert covered.width < 2.5
+@pytest.mark.parametrize(
+    ("part", "cases", "least", "most", "width"),
+    [
+        ("field/", 40, 0.65, 0.85, 4.8),
+        ("heldout/", 80, 0.75, 0.95, 4.0),
+        ("", 170, 0.75, 0.92, 4.0),
+    ],
+)
+def test_intervals_cover_what_is_left_out(
+    part: str, cases: int, least: float, most: float, width: float
+) -> None:
+    """Wider than kernels with one planted cause need, and still narrow for real programs."""
+    for out in (lambda each: each.source, intervals.pair):
+        found = [
+            each for each in intervals.left_out(CASES, part=out) if each[0].source.startswith(part)
+        ]
+        covered = intervals.coverage(found)
+        assert covered.cases >= cases
+        assert least <= covered.inside <= most
+        assert min(covered.below, covered.above) > 0.01, "both ends are needed"
+        assert covered.width < width
 
 
 def test_no_case_of_a_set_helps_to_bound_it() -> None:
@@ -48,13 +61,15 @@ def test_an_interval_stays_within_its_bounds(speedup: float, roof: float | None)
     for rule in load_rules():
         low, high = intervals.shipped().around(rule, speedup, roof)
         assert 1 <= low <= speedup <= high
-        assert roof is None or high <= max(roof, speedup)
+        assert roof is None or high <= max(intervals.BEYOND_ROOF * roof, speedup)
 
 
 def test_a_rule_without_cases_has_the_band_of_all() -> None:
     found = Intervals(Band(-0.1, 0.2, 50), {"x": Band(0.0, 0.1, 9)})
-    assert found.around("unheard-of", math.e, None) == pytest.approx((math.exp(0.8), math.exp(1.4)))
-    assert found.around("x", math.e, None) == pytest.approx((math.e, math.exp(1.2)))
+    wide = intervals.STRETCH * 2  # at e the scale of a residual is 2
+    low, high = math.exp(1 - 0.1 * wide), math.exp(1 + 0.2 * wide)
+    assert found.around("unheard-of", math.e, None) == pytest.approx((low, high))
+    assert found.around("x", math.e, None) == pytest.approx((math.e, math.exp(1 + 0.1 * wide)))
 
 
 def case(rule: str, achieved: float, name: str, source: str = "heldout/one") -> Residual:

@@ -92,11 +92,14 @@ def of_set(recording: score.Recording) -> list[Residual]:
 
 
 def of_field(folder: Path) -> list[Residual]:
-    """The cases of the field benchmark's development half on one GPU, a set for each language."""
+    """The cases of the field benchmark's development half on one GPU, a set for each language.
+
+    Without calls of which the profiled launch is a part: what their other launches gain says
+    nothing of how far a launch's prediction is off."""
     pairs = {pair.name: pair for pair in scoring.read(folder, "development")}
     found = []
     for case in scoring.cases(pairs.values(), scoring.ours):
-        if case.rank == 1:
+        if case.rank == 1 and pairs[case.name].share == 1.0:
             diagnosis = pairs[case.name].sides["before"].diagnosis
             source = f"field/{case.language}"
             made = residual(
@@ -176,6 +179,14 @@ def parts(cases: Sequence[Residual]) -> list[tuple[str, ...]]:
         )[(each.predicted > 1.5) + (each.predicted > 2.5)],
     }
     rows = [line("all", intervals.coverage(found))]
+    alone = intervals.left_out(cases, part=intervals.pair)
+    rows += [
+        line(
+            f"{name}, pair by pair",
+            intervals.coverage([e for e in alone if e[0].source.startswith(kind)]),
+        )
+        for kind, name in KINDS.items()
+    ]
     for way in ways.values():
         for name in dict.fromkeys(way(each) for each, _ in found):
             chosen = [pair for pair in found if way(pair[0]) == name]

@@ -7,7 +7,7 @@ from typing import Final
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._support import BUSY, blame, memory_load
-from ncu_toolkit.diagnosis.time_model import TimeModel
+from ncu_toolkit.diagnosis.time_model import UNLOADED, TimeModel
 from ncu_toolkit.model import Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.operands import parts, registers
@@ -86,9 +86,6 @@ def gathers(profile: Profile) -> bool:
     return dependent_loads(profile) >= 0.5
 
 
-#: Most cycles that a load takes on a GPU with nothing else to do: microbenchmarks of Volta to
-#: Hopper (Jia et al.; Luo et al.) find 600 to 800 for device memory behind a TLB miss.
-UNLOADED: Final = 1000.0
 #: Clocks of an addition of floats, each of which needs the sum before it: as in the SMs since Volta
 #: (Jia et al.).
 ADD: Final = 4

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.time_model import MEMORY, RESOURCES, Prediction, TimeModel, queue_share
+from ncu_toolkit.diagnosis.time_model import MEMORY, RESOURCES, Prediction, TimeModel
 from ncu_toolkit.model import (
     Comparison,
     Evidence,
@@ -226,8 +226,8 @@ def memory_load(model: TimeModel) -> float:
 
 def queueing(model: TimeModel) -> float:
     """The part of a memory access's time that is spent in queues, and so shrinks with the traffic
-    (time_model.queue_share)."""
-    return queue_share(memory_load(model))
+    (TimeModel.queue)."""
+    return model.queue(memory_load(model))
 
 
 def locate(

@@ -95,7 +95,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     parts = {reason: blame(profile, reason, ("atomic",)) for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
     queued = queued_behind_atomics(profile, model)
-    for reason in (*GLOBAL, "mio_throttle"):
+    for reason in REASONS:
         parts[reason] = max(parts[reason], queued)
     waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
     # A warp that has issued its last update cannot leave before it is done; fences wait for it too.

@@ -27,20 +27,25 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ 
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Specificity
-from ncu_toolkit.diagnosis.rules._access import barrier_part
+from ncu_toolkit.diagnosis.rules._access import barrier_part, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
     Threshold,
     at,
+    blame,
     fact,
     finding,
     keep,
     locate_stall,
+    pipe_part,
     ruled_out,
     stall_fact,
 )
@@ -75,6 +80,11 @@ class Words:
     )
     smaller_blocks = "Use smaller blocks, so that other blocks run while one block waits."
     look_for = "Fewer barrier stalls, busier issue slots."
+    spread = "The part that few warps run uses {lanes} of 32 lanes. Shared by all lanes, it takes as many fewer instructions."
+    shuffled = (
+        "There is a barrier for every one to three accesses to shared memory, so values are exchanged step by step. Shuffles do the "
+        "steps within a warp, and one warp does the others."
+    )
     open = "How long warps wait for each other at the barrier in the loop."
     few_at_work = (
         "Warps that execute the code where most of the remaining time is spent. The others skip it."
@@ -95,14 +105,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(
             ID, Words.few.format(waiting=units.percent(waiting), beside=beside), measured
         )
-    few = _few_at_work(profile)
+    alone = _few_at_work(profile)
+    few = alone[0] if alone else None
     lone = Words.lone.format(part=units.percent(few.value)) if few else ""
     kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")
     places = locate_stall(profile, "barrier", kinds)
+    removal = Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})
     return finding(
         ID,
         Words.found.format(waiting=units.percent(waiting), lone=lone),
-        model.without(Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})),
+        model.without(
+            _spread(removal, profile, alone[1]) if alone else _shuffled(removal, profile)
+        ),
         (
             measured,
             few,
@@ -130,9 +144,84 @@ def open_in_code(facts: KernelFacts) -> str:
     return Words.open if looped else ""
 
 
-def _few_at_work(profile: Profile) -> Evidence | None:
-    """The part (0-1) of the warps that enter code which a branch lets the others skip, if what
-    warps do beside standing at barriers is mostly there.
+def _spread(removal: Removal, profile: Profile, part: range) -> Removal:
+    """The removal, and what stays of the work of a part that few warps run alone: its lanes over
+    32, since lanes that share it do in one instruction what each did in one of its own."""
+    table = profile.instructions
+    rows = [row for row in table[part.start : part.stop] if row.executed and row.threads]
+    run = sum(float(row.executed or 0) for row in rows)
+    left = sum(float(row.threads or 0) for row in rows) / run / figures.WARP if run else 1.0
+    if left >= 1:
+        return removal
+
+    def stays(*kinds: str) -> float:
+        """Of all instructions of some kinds."""
+        mine, total = (
+            sum(float(row.executed or 0) for row in some if attribution.kind(row.opcode) in kinds)
+            for some in (rows, table)
+        )
+        return keep(mine / total, left) if total else 1.0
+
+    through_l1 = stays("shared", "global", "local", "shuffle")
+    return replace(
+        removal,
+        loads={
+            **dict.fromkeys(("lsu", "l1_data", "l1_writeback", "l1_tag", "l1"), through_l1),
+            **dict.fromkeys(("fma", "fmaheavy"), stays("fp32", "integer")),
+            "alu": stays("integer"),
+            "constant": stays("constant"),
+            "xu": stays("special"),
+        },
+        instructions=keep(run / sum(float(row.executed or 0) for row in table), left),
+        basis=Words.spread.format(lanes=units.significant(left * figures.WARP, 2)),
+    )
+
+
+#: Most accesses to shared memory for each barrier of a scan or a tree, step by step: each thread
+#: stores a value and loads another's, or two.
+EXCHANGE: Final = 3.0
+#: Least barriers of such a scan or tree: the steps within a warp alone.
+STEPS: Final = 5
+#: Steps over a block that stay for all its warps: five of ten for 1024 threads are within a warp;
+#: one warp does the others.
+STEPS_LEFT: Final = 0.5
+
+
+def _shuffled(removal: Removal, profile: Profile) -> Removal:
+    """The removal, and what shuffles take the place of where nearly each access to shared memory
+    has its barrier: such code exchanges values between threads step by step. As it stands
+    elsewhere.
+
+    Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Warp Shuffle
+    Functions"."""
+    accesses = figures.executed(profile, ("shared",))
+    rows = figures.rows(profile)
+    barriers = sum(row.warps for row in rows if attribution.base(row.opcode) == "BAR")
+    warps = profile.launch.blocks * math.ceil(math.prod(profile.launch.block) / figures.WARP)
+    if not accesses or barriers < STEPS * warps or accesses > EXCHANGE * barriers:
+        return removal
+    shuffles = barriers * STEPS_LEFT
+    left = min(1.0, shuffles / accesses)
+    through_l1 = keep(shared_wavefront_part(profile), left)
+    late = {
+        reason: keep(blame(profile, reason, ("shared",)), left)
+        for reason in ("short_scoreboard", "mio_throttle")
+    }
+    return replace(
+        removal,
+        stalls={**removal.stalls, **late},
+        loads={
+            "lsu": keep(pipe_part(profile, "shared", 1.0), left),
+            **dict.fromkeys(("l1_data", "l1_writeback"), through_l1),
+        },
+        instructions=1 - (barriers + accesses - shuffles) / sum(row.warps for row in rows),
+        basis=Words.shuffled,
+    )
+
+
+def _few_at_work(profile: Profile) -> tuple[Evidence, range] | None:
+    """The part (0-1) of the warps that enter code which a branch lets the others skip, and the
+    indices of its instructions, if what warps do beside standing at barriers is mostly there.
 
     Warps that come to the branch, and those that go on behind it, are counted; None where no such
     part is, or none can be told."""
@@ -155,7 +244,8 @@ def _few_at_work(profile: Profile) -> Evidence | None:
         ):
             continue
         meaning = Words.few_at_work
-        return Evidence(
+        found = Evidence(
             FEW, "Warps at work", entered / came, "fraction", meaning, HALF.value, "<=", HALF.source
         )
+        return found, range(branch + 1, target)
     return None

@@ -73,6 +73,15 @@ FP32_LANES: Final = 128
 LITERAL_MOVE: Final = re.compile(
     r"\bU?MOV U?R\d+, -?(0x|\d)|\bIMAD\.MOV\S* R\d+, RZ, RZ, -?(0x|\d)"
 )
+#: A double's literal fills two registers.
+LITERAL_MOVES: Final = 2
+#: Terms of a polynomial in single precision for each in double: 24 bits of the result against 53.
+#: (Three pairs with exp, log and divisions keep 0.48, 0.54 and 0.70 of all their arithmetic.)
+TERMS_LEFT: Final = 0.5
+#: What a warp waits for an FP32 result in a chain for each cycle that it waits for an FP64 one: 4
+#: cycles of latency against 8 (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+#: Microbenchmarking"; chains of DFMA and FFMA on an H200 agree), of which one is its own issue.
+WAIT_LEFT: Final = 3 / 7
 
 
 class Words:
@@ -145,13 +154,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         if profile.device.sm_count
         else 0.0
     )
-    # A dependent FP64 chain is also longer than an FP32 one; the conversions' instructions go, each
-    # arithmetic one becomes one on the FMA pipe.
+    # The conversions' instructions go, each arithmetic one becomes one on the FMA pipe, whose result
+    # is there in half the time, and polynomials have half the terms.
+    literals = _literals(profile, arithmetic)
+    terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
+    replaced *= 1 - terms / arithmetic
+    instructions = 1 - (converting + literals + terms) / total
     removal = Removal(
         "in single precision",
-        stalls={reason: keep(share, 0.0) for reason, share in claimed.items()},
+        stalls={reason: keep(share, 0.0) for reason, share in claimed.items()}
+        | {
+            "wait": instructions
+            * keep(blame(profile, "wait", ("fp64",)) if profile.samples else 0.0, WAIT_LEFT)
+        },
         loads={"fp64": 0.0, "xu": keep(part, 0.0)},
-        instructions=1 - (converting + _literals(profile, arithmetic)) / total,
+        instructions=instructions,
         added={"fma": replaced} if "fma" in model.loads else {},
     )
     wide = sum(
@@ -225,4 +242,4 @@ def _literals(profile: Profile, arithmetic: float) -> float:
         for row in profile.instructions
         if row.executed and LITERAL_MOVE.search(row.sass)
     )
-    return min(float(moves), 2 * arithmetic)
+    return min(float(moves), LITERAL_MOVES * arithmetic)

@@ -30,13 +30,14 @@ Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cach
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Roof
-from ncu_toolkit.diagnosis.rules._arithmetic import is_fp32_product
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
+from ncu_toolkit.diagnosis.rules._arithmetic import is_fp32_product, is_multiply_add
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, TENTH, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     LANES,
@@ -51,6 +52,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import SUSTAINED, Removal, TimeModel
+from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Finding, NoFinding, Profile
 
 ID: Final = "fp32-pipe"
@@ -94,6 +96,8 @@ class Words:
         "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 and are "
         "{gain} on this GPU."
     )
+    tensor = "On tensor cores it would be about {ratio} faster in TF32, if its 10-bit mantissa is accurate enough."
+    tensor_basis = "Tensor cores multiply TF32 at {ratio} the rate of the FMA pipe."
     others = "Instructions other than FP32 arithmetic take {part} of the used issue slots"
     held_back = (
         "Dispatch stalls take {held_back} of a warp's time: the next instruction is ready, but its operands may share a "
@@ -199,7 +203,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             if held_back >= WEAK_STALL.value
             else (),
         )
-    return roof(
+    at_roof = roof(
         ID,
         Words.good.format(busy=units.percent(busy)),
         model,
@@ -215,8 +219,55 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         resource="fma",
         best=BEST,
     )
+    return _in_tf32(at_roof, profile, model) if at_roof.good else at_roof
 
 
+def _in_tf32(at_roof: Finding, profile: Profile, model: TimeModel) -> Finding:
+    """A product of matrices at this pipe's roof, with what tensor cores would gain in TF32: the
+    roof is the pipe's, not the task's. As it stands where the type is the problem's own
+    (`context`), where these tensor cores are not WIDE_TENSOR, and where less than a TENTH is
+    gained.
+
+    Its multiply-adds then take the tensor pipe at half the rate of 16-bit operands (data sheets of
+    A100 to B200), and bytes come as before. A kernel at its roof is tuned, so a tuned one is
+    expected there too, such as a library's: the tensor pipe or memory is its limit, not its
+    instructions."""
+    rate = spec(profile.device.cc, "tensor")
+    fused = sum(row.threads for row in figures.rows(profile) if is_multiply_add(row.opcode))
+    sms = profile.device.sm_count
+    wide = profile.device.cc in WIDE_TENSOR and is_fp32_product(profile)
+    if profile.context or not wide or not rate or not sms or not fused:
+        return at_roof
+    prediction = model.without(
+        Removal(
+            "on tensor cores in TF32",
+            stalls=dict.fromkeys(model.stalls, 0.0),
+            loads=dict.fromkeys(ON_SM, 0.0),
+            added={"tensor": fused * FLOPS / (rate / 2) / sms},
+            basis=Words.tensor_basis.format(ratio=units.ratio(_ratio(profile, rate))),
+        )
+    )
+    if prediction.saved <= TENTH:
+        return at_roof
+    return replace(
+        at_roof,
+        summary=f"{at_roof.summary} {Words.tensor.format(ratio=units.ratio(prediction.speedup))}",
+        speedup=prediction.speedup,
+        # All waiting is taken to go: the sum over its reasons says nothing.
+        arithmetic=(*at_roof.arithmetic, *prediction.arithmetic[:2], *prediction.arithmetic[-3:]),
+    )
+
+
+def _ratio(profile: Profile, rate: float) -> float:
+    """How many times the FMA pipe's rate that of tensor cores in TF32 is; `rate` is theirs for
+    16-bit operands, in operations."""
+    return rate / 2 / FLOPS / (spec(profile.device.cc, "fp32") or 1.0)
+
+
+#: Floating-point operations of a multiply-add.
+FLOPS: Final = 2
+#: What works for multiply-adds in the SMs and is idle in a tuned product on tensor cores.
+ON_SM: Final = ("issue", "fma", "fmaheavy", "alu", "lsu", "l1_data", "l1_writeback", "l1_tag", "l1")
 #: GPUs whose tensor cores multiply TF32 at 7 to 14 times the FP32 rate of the FMA pipe, by their
 #: data sheets; on others it is one to two times, and 16-bit types gain more.
 WIDE_TENSOR: Final = ((8, 0), (9, 0), (10, 0), (10, 3))

@@ -33,6 +33,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
+from ncu_toolkit.diagnosis.rules._roof import WORKING
 from ncu_toolkit.diagnosis.rules._support import (
     ONE_WAVE,
     SATURATED,
@@ -118,12 +119,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         ),
         Words.advice,
         Words.look_for,
-        confidence="high" if spread < 1 else "medium",
+        # With a block on nearly every SM what is gained is room in busy SMs, not idle ones.
+        confidence="high" if spread < WORKING.value else "medium",
     )
 
 
 def specificity(finding: Finding) -> Specificity:
-    """A grid with fewer blocks than SMs, of which the finding is sure, says what to change; room in
+    """A grid that leaves a tenth of the SMs without a block, of which the finding is sure, says what to change; room in
     busy SMs does not: of the warps of further blocks as few would work, and whether there is work
     for them the profile does not say."""
     return Specificity.CHANGE if finding.confidence == "high" else Specificity.SYMPTOM

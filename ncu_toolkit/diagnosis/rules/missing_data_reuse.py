@@ -65,7 +65,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import MEMORY, RESOURCES, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import MEMORY, PIPES, RESOURCES, Removal, TimeModel
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
@@ -85,9 +85,23 @@ REUSE: Final = Threshold(
 #: loaded from there, but one of two operands can then be read 16 bytes at a time: 1 + 1/4
 #: instructions where there were 2.
 ON_CHIP: Final = (1 + 1 / 4) / 2
+#: Operations that a tile of 128 x 128 does for each byte of its 16-bit operands; tiles of that size
+#: are the usual ones of libraries.
+TILE: Final = 64.0
+SMALL_TILE: Final = Threshold(
+    TILE / 2,
+    "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
+)
 
 
 class Words:
+    found_tile = "The tiles of the product are small: tensor cores do {now} operations for each byte that comes into an SM."
+    tile_basis = "A tile of 128 x 128 does {then} operations for each byte of 16-bit operands, this one {now}."
+    tile_meaning = "Grows with the side of the tile that a block computes."
+    tile_advice = "Let each block compute a larger tile, such as 128 x 128, and each warp a larger part of it."
+    tile_look_for = (
+        "Fewer instructions and bytes for the same matrix operations, a busier tensor pipe."
+    )
     once = "Few bytes are loaded more than once."
     other_blocks = (
         "Other blocks load the same data: one SM's L1 serves almost none of it twice. A tile per block would not help. Larger "
@@ -140,6 +154,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if reuse < REUSE.value:
         return ruled_out(ID, Words.once, measured)
     within = _reuse_within(profile)
+    intensity = _tile_intensity(profile)
+    if intensity is not None and intensity < SMALL_TILE.value:
+        return _small_tile(profile, model, intensity, measured)
     if within is not None and within < COMPULSORY.value:
         return ruled_out(ID, Words.other_blocks, measured, fact(profile, "l1_hit_rate"))
     asked = _asked_again(profile)
@@ -211,6 +228,65 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         Words.look_for,
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
+    )
+
+
+def _tile_intensity(profile: Profile) -> float | None:
+    """Operations of tensor cores for each byte that comes into an SM, which is what the tiles of
+    its blocks make of a product; None without matrix instructions, and where the loads' own L1
+    serves them (wmma straight from global memory), so that tiles are not what sets it."""
+    operations, sectors = figures.value(profile, "flops_tensor"), profile.value("l1_fill_sectors")
+    copied = figures.executed(profile, ("copy",))
+    if not operations or not sectors or not copied:
+        return None
+    return operations / (sectors * figures.SECTOR_BYTES)
+
+
+def _small_tile(
+    profile: Profile, model: TimeModel, intensity: float, measured: Evidence | None
+) -> Finding | NoFinding:
+    """A product whose block tile is so small that tensor cores wait for its operands. With a
+    larger one each byte and each instruction around the matrix instructions serves as many more
+    operations.
+
+    Kerr et al., "CUTLASS: Fast Linear Algebra in CUDA C++" (tiles decide the intensity)."""
+    left = intensity / TILE
+    products = figures.value(profile, "kind_share:tensor") or 0.0
+    kinds = ("global", "copy", "texture")
+    removal = Removal(
+        "with tiles of 128 x 128",
+        stalls={
+            reason: keep(blame(profile, reason, (*kinds, "shared")), left)
+            for reason in ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
+        },
+        loads=dict.fromkeys((*PIPES, *MEMORY, "l1"), left) | {"dram": 1.0},
+        instructions=keep(1 - products, left),
+        basis=Words.tile_basis.format(now=units.significant(intensity, 2), then=units.count(TILE)),
+    )
+    return finding(
+        ID,
+        Words.found_tile.format(now=units.significant(intensity, 2)),
+        model.without(removal),
+        (
+            measured,
+            Evidence(
+                "tile_intensity",
+                "Matrix operations per byte into the SM",
+                intensity,
+                "ratio",
+                Words.tile_meaning,
+                SMALL_TILE.value,
+                "<",
+                SMALL_TILE.source,
+            ),
+            fact(profile, "tensor_pipe_active"),
+            fact(profile, "kind_share:tensor"),
+            stall_fact(profile, "long_scoreboard"),
+        ),
+        (Words.tile_advice,),
+        Words.tile_look_for,
+        confidence="high" if model.stalls else "medium",
+        locations=locate_stall(profile, "long_scoreboard", kinds),
     )
 
 

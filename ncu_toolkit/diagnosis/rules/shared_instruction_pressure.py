@@ -81,6 +81,12 @@ SHARED_RATIO: Final = 1.0
 #: for each multiply-add, and a second step in the other direction does so again; one such step is
 #: what a prediction may count on where loads are wide already.
 STEP: Final = 0.5
+#: Below this side a thread computes one result of a product: two loads for each multiply-add.
+#: Stencils, and patches of 1 x 8, are at 1.6 and above.
+ONE_RESULT: Final = 1.25
+#: Side of the patch that is advised where a thread computes one result: 4 x 4 results need 8 values
+#: for 16 multiply-adds.
+SMALL_PATCH: Final = 4
 #: Narrow loads leave more: 4 bytes to 16 is a quarter of the instructions.
 WIDEST: Final = 16.0
 #: From this part of the widest on, accesses count as wide: the rest are edges.
@@ -106,6 +112,7 @@ class Words:
     code_look_for = "MIO throttle and short scoreboard stalls at LDS."
     wider = "Accesses move {width} bytes per lane; at {widest:g} bytes {gone} of them go"
     patch = "Doubling one side of each thread's tile halves the loads per multiply-add"
+    first_patch = "A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the instructions around them"
     counted = "; the estimate counts {fewer} fewer, since other pipes become the limit then"
     tensor_tile = "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
     registers = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
@@ -163,7 +170,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         or figures.value(profile, "shared_store_bytes_per_lane")
         or WIDEST
     )
-    step = min(STEP, max(0.25, width / WIDEST))
+    side = patch_side(profile)
+    small = side is not None and side < ONE_RESULT and not figures.executed(profile, ("tensor",))
+    patch = side / SMALL_PATCH if side is not None and small else STEP
+    step = min(patch, max(0.25, width / WIDEST))
     left = max(step, _balance_point(model, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
         return ruled_out(
@@ -177,9 +187,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
         loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left))
-        | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, STEP))),
-        instructions=keep(share, left),
-        basis=_basis(width, step, left),
+        | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, patch))),
+        # A patch also shares what is around the multiply-adds: addresses, loops, branches.
+        instructions=keep(
+            1 - (figures.value(profile, "kind_share:fp32") or 0.0) if small else share, left
+        ),
+        basis=_basis(width, step, left, small),
     )
     return finding(
         ID,
@@ -254,10 +267,10 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )  # fmt: skip
 
 
-def _basis(width: float, step: float, left: float) -> str:
+def _basis(width: float, step: float, left: float, small: bool) -> str:
     """Where the number of instructions that go comes from, in words."""
-    said = Words.patch
-    if step < STEP:
+    said = Words.first_patch.format(gone=units.percent(1 - step, 2)) if small else Words.patch
+    if step < STEP and not small:
         gone = units.percent(1 - step, 2)
         said = Words.wider.format(width=units.significant(width), widest=WIDEST, gone=gone)
     if left > step:

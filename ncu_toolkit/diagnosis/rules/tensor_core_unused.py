@@ -68,9 +68,10 @@ INTENSITY: Final = Threshold(
 #: Instructions of a tensor-core version for each multiply-add of the scalar one: an m16n8k16
 #: product does the work of 64 FFMA and needs about seven more for its operands.
 INSTRUCTIONS_LEFT: Final = 1 / 8
-#: Passes of 128 bytes through shared memory for each scalar multiply-add: an m16n8k16 product, the
-#: work of 64, reads 16x16 and 16x8 halves.
-FRAGMENT_PASSES: Final = (16 * 16 + 16 * 8) * 2 / 128 / 64
+#: Passes of 128 bytes through shared memory for each scalar multiply-add: a warp's tile of 32x32,
+#: the smallest that uses its fragments more than once, reads 32x16 and 16x32 halves for eight
+#: m16n8k16 products, each the work of 64.
+FRAGMENT_PASSES: Final = (32 * 16 + 16 * 32) * 2 / 128 / (8 * 64)
 HALF_BYTES: Final = 2
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 

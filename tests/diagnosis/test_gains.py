@@ -1,0 +1,239 @@
+"""The laws that gains follow from beyond what a busy unit shows (docs/decisions/15-gains.md): each
+on a made-up launch, with the one beside it that lacks what the law asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diagnosis_cases as cases
+import pytest
+
+from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.time_model import UNLOADED, Removal, queue_share
+from ncu_toolkit.model import Finding
+
+
+def found(bottleneck: str, case: dict[str, Any]) -> Finding:
+    profile = cases.build(case)
+    result = load_rules()[bottleneck].find(profile, time_model.build(profile))
+    assert isinstance(result, Finding), result.reason
+    return result
+
+
+def waiting(cycles: float, extra: dict[str, int] | None = None) -> time_model.TimeModel:
+    """One instruction in four is a load, which a warp waits for `cycles`."""
+    case = {
+        "metrics": {"l2_utilization": 0.3, "dram_utilization": 0.2, "issue_active": 0.05},
+        "stalls": {"selected": 1.0, "long_scoreboard": cycles / 4, "short_scoreboard": 10.0},
+        "opcodes": {"LDG.E": 1_000_000, "IADD3": 3_000_000, **(extra or {})},
+    }
+    return time_model.build(cases.build(case))
+
+
+def test_an_access_slower_than_idle_memory_waits_in_a_queue() -> None:
+    assert waiting(10 * UNLOADED).queue(0.3) == pytest.approx(0.9)
+    assert waiting(0.5 * UNLOADED).queue(0.3) == pytest.approx(queue_share(0.3))
+    assert waiting(10 * UNLOADED, {"RED.E.ADD": 10}).queue(0.3) == pytest.approx(queue_share(0.3))
+
+
+def test_what_is_behind_that_queue_goes_with_it() -> None:
+    removal = Removal("with less traffic", loads={"l2": 0.1})
+    slow, quick = waiting(10 * UNLOADED)._kept(removal), waiting(0.5 * UNLOADED)._kept(removal)
+    assert slow["short_scoreboard"] == pytest.approx(1 - 0.9 * 0.9)
+    assert quick["short_scoreboard"] == 1.0
+
+
+def test_a_throttle_goes_with_the_line_that_it_is_of() -> None:
+    case = {
+        "metrics": {"l2_utilization": 0.9, "issue_active": 0.1},
+        "stalls": {"selected": 1.0, "lg_throttle": 20.0, "long_scoreboard": 20.0},
+    }
+    model = time_model.build(cases.build(case))
+    kept = model._kept(Removal("with less traffic", loads={"l2": 0.1}))
+    assert (
+        kept["lg_throttle"]
+        < kept["long_scoreboard"]
+        == pytest.approx(1 - queue_share(model.busy("l2")) * 0.9)
+    )
+
+
+PRODUCT = cases.read("fp32-pipe")
+OTHER_GPU = {"device": {"cc": (8, 6), "sm_count": 82}}
+OWN_TYPE = {"context": {"dtype": "float32"}}
+
+
+def test_a_product_at_the_fp32_roof_is_told_what_tensor_cores_would_gain() -> None:
+    finding = diagnose(cases.build(PRODUCT)).primary
+    assert (finding.bottleneck, finding.good) == ("fp32-pipe", True)
+    assert finding.speedup is not None
+    assert 5 < finding.speedup < 12, "8 times the rate, at nine tenths of it"
+    assert "TF32" in finding.summary
+
+
+@pytest.mark.parametrize("other", [OTHER_GPU, OWN_TYPE], ids=["slow tensor cores", "type given"])
+def test_no_other_type_is_promised(other: dict[str, Any]) -> None:
+    finding = diagnose(cases.build({**PRODUCT, **other})).primary
+    assert finding.good
+    assert finding.speedup == pytest.approx(1.0, abs=0.12)
+    assert "TF32 at" not in " ".join(finding.arithmetic)
+
+
+def issuing(dram: float) -> Finding:
+    return diagnose(
+        cases.build(
+            {
+                "metrics": {"issue_active": 0.9, "alu_pipe_active": 0.6, "dram_utilization": dram},
+                "stalls": {
+                    "selected": 1.0,
+                    "not_selected": 6.0,
+                    "wait": 1.0,
+                    "long_scoreboard": 1.0,
+                },
+                "opcodes": {"FFMA": 4_000_000, "LOP3.LUT": 5_000_000, "LDG.E": 100_000},
+            }
+        )
+    ).primary
+
+
+def test_leaner_code_gains_up_to_the_memory_roof() -> None:
+    gains = issuing(0.45)
+    assert gains.bottleneck == "instruction-throughput"
+    assert gains.speedup == pytest.approx(2.0, abs=0.25)
+    assert "fewer instructions" in gains.summary
+    assert issuing(0.1).speedup is None, "how few instructions would do is not known"
+
+
+def test_a_chain_of_doubles_waits_half_as_long_in_floats() -> None:
+    def saved(at: str) -> float:
+        rows = [
+            {"sass": "DFMA R2, R4, R6, R2", "executed": 40_000_000},
+            {"sass": f"{at} R8, R2, R4, R8", "executed": 40_000_000, "samples": {"wait": 900}},
+        ]
+        case = {
+            "metrics": {"issue_active": 0.3, "fp64_pipe_active": 0.6},
+            "stalls": {"selected": 1.0, "wait": 6.0, "math_pipe_throttle": 0.5},
+            "opcodes": {"DFMA": 40_000_000, "FFMA": 40_000_000},
+        }
+        return found("double-precision", {**case, "instructions": rows}).saved
+
+    case = {
+        "metrics": {"issue_active": 0.3, "fp64_pipe_active": 0.6},
+        "stalls": {"selected": 1.0, "wait": 6.0, "math_pipe_throttle": 0.5},
+        "opcodes": {"DFMA": 40_000_000, "FFMA": 40_000_000},
+    }
+    assert saved("DADD") > found("double-precision", case).saved + 0.2
+
+
+def shared(fused: int) -> Finding:
+    return found(
+        "shared-instruction-pressure",
+        {
+            "metrics": {
+                "issue_active": 0.45, "fma_pipe_active": 0.15, "lsu_pipe_active": 0.9,
+                "l1_data_pipe_active": 0.95, "shared_load_bytes_per_lane": 4.0,
+            },
+            "stalls": {"selected": 1.0, "mio_throttle": 12.0, "short_scoreboard": 3.0},
+            "opcodes": {"LDS": 2_000_000, "FFMA": fused, "IADD3": 500_000},
+        },
+    )  # fmt: skip
+
+
+def test_one_result_a_thread_leaves_a_patch_of_four_by_four() -> None:
+    one, patch = shared(1_000_000), shared(2_500_000)
+    assert one.saved > patch.saved + 0.05
+    assert "4x4" in one.advice[0]
+
+
+def tiled(operations: float) -> dict[str, Any]:
+    return {
+        "metrics": {
+            "issue_active": 0.3, "tensor_pipe_active": 0.06, "l1_data_pipe_active": 0.7,
+            "l1_fill_sectors": 1e8, "global_load_sectors": 1e8, "dram_read_bytes": 1e8,
+            "l2_utilization": 0.4, "flops_tensor": operations,
+        },
+        "stalls": {"selected": 1.0, "long_scoreboard": 15.0},
+        "opcodes": {
+            "HMMA.16816.F32": round(operations / 4096), "LDGSTS.E": 3_000_000, "IMAD": 9_000_000,
+        },
+    }  # fmt: skip
+
+
+def test_a_small_tile_gains_by_a_large_one() -> None:
+    finding = found("missing-data-reuse", tiled(16 * 32 * 1e8))
+    assert "tiles" in finding.summary
+    assert finding.saved > 0.4
+    profile = cases.build(tiled(60 * 32 * 1e8))
+    outcome = load_rules()["missing-data-reuse"].find(profile, time_model.build(profile))
+    assert "tiles of the product" not in getattr(outcome, "summary", "")
+
+
+def scan(accesses: int) -> Finding:
+    return found(
+        "barrier-imbalance",
+        {
+            "metrics": {"issue_active": 0.4, "lsu_pipe_active": 0.6, "l1_data_pipe_active": 0.1},
+            "stalls": {"selected": 1.0, "barrier": 12.0, "short_scoreboard": 4.0, "wait": 1.0},
+            "opcodes": {
+                "BAR.SYNC": 2_000_000,
+                "LDS": accesses,
+                "STS": accesses // 2,
+                "FADD": 900_000,
+            },
+        },
+    )
+
+
+def test_exchanges_at_each_barrier_become_shuffles() -> None:
+    step_by_step, between = scan(2_000_000), scan(9_000_000)
+    assert {"lsu", "issue"} <= set(step_by_step.relieves)
+    assert not between.relieves
+    assert step_by_step.saved > between.saved
+
+
+def test_a_part_that_one_lane_runs_is_spread() -> None:
+    rows = [
+        {"sass": "ISETP.NE P0, R0, RZ", "executed": 8_000_000, "samples": {"barrier": 9000}},
+        {"sass": "@P0 BRA 0x40", "executed": 8_000_000},
+        {"sass": "LDS R1, [R2]", "executed": 1_000_000, "threads": 1_000_000, "samples": {"wait": 900}},
+        {"sass": "FADD R3, R1, R3", "executed": 1_000_000, "threads": 1_000_000, "samples": {"wait": 900}},
+        {"sass": "BAR.SYNC 0x0", "executed": 8_000_000},
+    ]  # fmt: skip
+    case = {
+        "metrics": {"issue_active": 0.4, "l1_data_pipe_active": 0.5},
+        "stalls": {"selected": 1.0, "barrier": 20.0, "wait": 2.0},
+        "opcodes": {"BAR.SYNC": 8_000_000, "LDS": 1_000_000, "FADD": 1_000_000, "BRA": 8_000_000},
+    }
+    alone = found("barrier-imbalance", {**case, "instructions": rows})
+    assert "of the warps execute the code" in alone.summary
+    assert "l1_data" in alone.relieves
+    for row in rows[2:4]:
+        row["threads"] = 32_000_000
+    assert "l1_data" not in found("barrier-imbalance", {**case, "instructions": rows}).relieves
+
+
+@pytest.mark.parametrize(("blocks", "sure"), [(128, False), (64, True)])
+def test_a_block_on_nearly_every_sm_is_no_idle_gpu(blocks: int, sure: bool) -> None:
+    case = {
+        "metrics": {"waves": blocks / 528, "issue_active": 0.1, "sm_active_cycles": None},
+        "stalls": {"selected": 1.0, "long_scoreboard": 20.0},
+        "launch": {"grid": (blocks, 1, 1)},
+    }
+    assert (found("grid-too-small", case).confidence == "high") is sure
+
+
+def test_whatever_waits_behind_one_hot_address_goes_with_it() -> None:
+    """Constants too, whose latency is short: here they wait for half of the time."""
+
+    def saved(updates: int) -> float:
+        case = {
+            "metrics": {"sm_cycles": 3e7, "l2_utilization": 0.02, "dram_utilization": 0.01},
+            "stalls": {"selected": 1.0, "long_scoreboard": 20000.0, "short_scoreboard": 20000.0},
+            "opcodes": {"LDG.E": 1_000_000, "REDG.E.ADD": updates, "LDC": 1_000_000},
+            "thread_opcodes": {"REDG.E.ADD": updates * 32},
+        }
+        return found("atomic-contention", case).saved
+
+    assert saved(1_000_000) > 0.6
+    assert saved(300_000) < 0.5, "too few updates to fill the time"
