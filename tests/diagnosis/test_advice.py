@@ -75,6 +75,11 @@ def test_patch_side(loads: str, fused: int, side: float) -> None:
     assert patch_side(profile) == pytest.approx(side)
 
 
+def test_no_patch_is_larger_than_the_registers_of_a_thread() -> None:
+    """Few values of a product come from shared memory: the others come from elsewhere."""
+    assert patch_side(cases.build({"opcodes": {"LDS": 8, "FFMA": 4096}})) is None
+
+
 def waiting(*code: str, at: int) -> dict[str, Any]:
     """Straight code whose long-scoreboard samples are all at one instruction."""
     rows = [

@@ -81,6 +81,8 @@ SHARED_RATIO: Final = 1.0
 #: for each multiply-add, and a second step in the other direction does so again; one such step is
 #: what a prediction may count on where loads are wide already.
 STEP: Final = 0.5
+#: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
+MOST_REGISTERS: Final = 255
 #: Below this side a thread computes one result of a product: two loads for each multiply-add.
 #: Stencils, and patches of 1 x 8, are at 1.6 and above.
 ONE_RESULT: Final = 1.25
@@ -321,9 +323,10 @@ def _advice(profile: Profile) -> tuple[str, ...]:
 
 def patch_side(profile: Profile) -> float | None:
     """Side of the square patch of results that has as many multiply-adds for each value loaded from
-    shared memory; None where there are few.
+    shared memory; None where there are few, or where their operands come from elsewhere.
 
-    A patch of s x s results needs 2 s values for s^2 multiply-adds.
+    A patch of s x s results needs 2 s values for s^2 multiply-adds, and as many registers: a thread
+    has 255 at most.
     """
     fused = sum(row.threads for row in figures.rows(profile) if is_multiply_add(row.opcode))
     loaded = sum(
@@ -332,7 +335,10 @@ def patch_side(profile: Profile) -> float | None:
         if attribution.base(row.opcode) == "LDS"
     )
     total = sum(row.threads for row in figures.rows(profile))
-    return 2 * fused / loaded if loaded and fused >= MULTIPLY_ADDS.value * total else None
+    if not loaded or fused < MULTIPLY_ADDS.value * total:
+        return None
+    side = 2 * fused / loaded
+    return side if side * side <= MOST_REGISTERS else None
 
 
 def _attributed(waiting: float) -> Evidence:
