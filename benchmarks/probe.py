@@ -17,20 +17,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import itertools
 import json
+import os
 import random
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from benchmarks import field
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch, Profile
@@ -39,12 +46,42 @@ from ncu_toolkit.model.trace import KernelTrace
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "docs" / "data" / "probe.json", ROOT / "docs" / "probe.md"
 SETS = ("pathology", "field", "ladders")
-#: Languages of field pairs that launch on the default stream of this process.
-LANGUAGES = ("cupy", "triton", "pytorch", "numba", "warp")
+#: Languages of field pairs that launch on the default stream, and pairs that one process measures.
+LANGUAGES = ("cuda", "cupy", "triton", "pytorch", "numba", "warp")
+_SHARE = 3
+#: The GPU of the recordings, and so of the measurements.
+GPU = "NVIDIA H200"
+#: GPU seconds that the experiments on one kernel may take.
+SECONDS = 0.5
+#: Those that launch on streams of their own: measured in a program (`launch`).
+APART = ("jax",)
+#: Part by which the time of a field's program may differ from its recorded launch; a program that
+#: launches more than one kernel takes longer.
+OTHER_TIME = 0.4
+#: Put before a CUDA C++ program that becomes a library: where it would launch its kernel, it calls
+#: back, and `enqueue` launches it.
+_HOOK = """\
+#include <functional>
+#include "field.cuh"
+namespace field {
+static std::function<void()> enqueue_once;
+static void (*call_back)();
+template <class R, class L>
+void run_here(R reset, L launch) {
+    enqueue_once = [&] { reset(); launch(); };
+    call_back();
+    CHECK(cudaDeviceSynchronize());
+}
+template <class L>
+void run_here(L launch) { run_here([] {}, launch); }
+}  // namespace field
+extern "C" void enqueue() { field::enqueue_once(); }
+extern "C" void to_call(void (*function)()) { field::call_back = function; }
+extern "C" int program();
+#define run run_here
+"""
 #: Sizes of the ladders' kernels: those with a recorded profile.
 SIZES = ("1024", "4096", "2048", "16384", "4194304", "268435456")
-#: Cycles the GPU spins before a field program's run.
-SPIN_CYCLES = 1_000_000
 #: Longest kernel of a ladder that is measured, in microseconds.
 LONGEST_US = 30_000.0
 CHOICES: Mapping[str, tuple[float, ...]] = {
@@ -52,6 +89,7 @@ CHOICES: Mapping[str, tuple[float, ...]] = {
     "dram_used": (0.25, 0.3, 0.35, 0.4, 0.45),
     "l2": (0.2, 0.3, 0.4, 0.5, 0.6),
     "l2_used": (0.1, 0.15, 0.2, 0.25, 0.3),
+    "clogged": (0.45, 0.5, 0.55, 0.6, 1.1),
     "on_chip": (0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
     "balance": (0.7, 0.75, 0.8, 0.85, 0.9),
     "constant": (0.1, 0.15, 0.2),
@@ -61,6 +99,7 @@ CHOICES: Mapping[str, tuple[float, ...]] = {
     "idle": (0.2, 0.25, 0.3, 0.35, 0.4, 0.5),
     "follows": (0.1, 0.15, 0.2, 0.3),
     "half": (0.2, 0.3, 0.4, 0.5),
+    "blind": (0.0, 0.03, 0.05, 0.1, 0.2),
 }
 
 
@@ -70,7 +109,7 @@ BY_SLOPES: Mapping[str, tuple[float, ...]] = {
     "memory": (0.7, 0.9, 1.0, 1.1, 1.3), "spare": (0.3, 0.4, 0.5, 0.6, 0.8),
     "shared": (0.05, 0.08, 0.1, 0.12, 0.15, 0.2), "constant": (0.1, 0.15, 0.2),
     "arithmetic": (0.1, 0.15, 0.2, 0.25, 0.3), "special": (0.3, 0.4, 0.5),
-    "idle": (0.2, 0.25, 0.3, 0.35, 0.4, 0.5), "follows": (0.03, 0.05, 0.1, 0.2),
+    "idle": (0.2, 0.25, 0.3, 0.35, 0.4, 0.5), "blind": (0.0, 0.03, 0.05, 0.1, 0.2),
 }  # fmt: skip
 
 
@@ -83,89 +122,183 @@ def half(name: str) -> str:
 class _Program:
     """A field program's variant, as the experiments see a rung."""
 
-    def __init__(self, run: Any) -> None:
-        self.run = run
+    launch_count, launched = 1, ()
+
+    def __init__(self, name: str, run: Any) -> None:
+        self.rung, self.run = SimpleNamespace(name=name), run
 
     @contextlib.contextmanager
     def padded(self) -> Iterator[bool]:
         yield False
 
 
+class _Log:
+    """The notes of `probe.rungs`, on standard output."""
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def stage(self, title: str, total: int) -> None: ...
+
+    doing = step = lambda self, label: None
+
+
 def measure(out: Path, which: str, seconds: float) -> None:
     """Put the kernels of a set under pressure; a line of JSON each, none begun after `seconds`."""
-    from ncu_toolkit.gpu import cuda, pressure, probe, timing
+    from ncu_toolkit.gpu import probe
 
+    if which == "field":
+        _measure_field(out, seconds)
+        return
     deadline = time.monotonic() + seconds
-    cuda.disable_tf32()
-    device = cuda.device()
-    press = pressure.Pressure(pressure.compiled(device.arch), device.sm_count)
-    watches = probe.stopwatches()
-    if which == "field":  # Numba and Triton take up to 200 µs to enqueue a launch.
-        watches = {cache: timing.Stopwatch(cache, SPIN_CYCLES) for cache in ("warm", "flushed")}
+    for case, kernel, _ in probe.rungs(_cases(which), _Log(), SECONDS):
+        _write(out, f"{case.family}/{case.rung}/{case.size}", kernel)
+        if time.monotonic() > deadline:
+            print("out of time", flush=True)
+            return
+
+
+def _write(out: Path, name: str, kernel: KernelTrace) -> None:
+    """Add what was measured of a kernel to a file."""
+    row = {
+        "name": name,
+        "conditions": {kind: [round(t, 2) for t in us] for kind, us in kernel.conditions.items()},
+        "kept": {kind: round(part, 4) for kind, part in regime.kept(kernel).items()},
+        "missing": kernel.missing,
+    }
     with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    runs = min(len(us) for us in kernel.conditions.values())
+    print(f"{name} {kernel.total_us:.1f} us, {runs} runs, {kernel.missing}", flush=True)
 
-        def write(row: Mapping[str, Any]) -> None:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
 
-        rates = probe.calibrate(press)
-        write({"gpu": device.name, "sm_count": device.sm_count, "rates": rates})
-        done: Iterator[tuple[str, Any, Any, str]] = (
-            _works(device) if which == "field" else _rungs(which, device)
-        )
-        for name, run, space, cache in done:
-            if time.monotonic() > deadline:
-                print(f"out of time at {name}", flush=True)
-                return
-            begun = time.monotonic()
-            try:
-                runnable = run()
-                found = probe.experiment(runnable, press, watches, cache, 0.8)
-                again = max((v.worst for v in runnable.verify()), default=0.0) if space else None
-            except Exception as error:
-                print(f"FAILED {name}: {type(error).__name__}: {str(error)[:150]}", flush=True)
-                if not cuda.context_works():
-                    return
-                continue
-            conditions = {k: [round(t, 2) for t in m.times_us] for k, m in found.items()}
-            shown_rates = {
-                k: float(f"{statistics.median(m.rates):.4g}") for k, m in found.items() if m.rates
-            }
-            lost = sum(m.left_out for m in found.values())
-            write(
-                {
-                    "name": name,
-                    "cache": cache,
-                    "conditions": conditions,
-                    "rates": shown_rates,
-                    "lost": lost,
-                    "worst_after": again,
+def _measure_field(out: Path, seconds: float) -> None:
+    """The field's pairs, in a process for every few of them: all load and compile side by side, then
+    they take turns on the GPU ($FIELD_LOCK names the file that they lock)."""
+    import multiprocessing
+
+    names = sorted(_field_names(), key=field.language)
+    shares = [
+        own[at : at + _SHARE]
+        for _, group in itertools.groupby(names, key=field.language)
+        for own in [list(group)]
+        for at in range(0, len(own), _SHARE)
+    ]
+    several, deadline = multiprocessing.get_context("spawn"), time.time() + seconds
+    with tempfile.TemporaryDirectory(prefix="probe-") as folder:
+        os.environ.setdefault("FIELD_LOCK", str(Path(folder) / "lock"))
+        ready = several.Barrier(len(shares))
+        children = [
+            several.Process(target=_share, args=(share, out, Path(folder), ready, deadline))
+            for share in shares
+        ]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(max(1.0, deadline + 10 - time.time()))
+            child.kill()
+
+
+def _share(names: list[str], out: Path, folder: Path, ready: Any, deadline: float) -> None:
+    """Make some pairs ready, wait until all processes have, and measure them."""
+    from benchmarks.field import running
+    from ncu_toolkit.gpu import probe
+
+    works, bench = [], None
+    for name in names:
+        try:
+            bench = bench or probe.Bench(running.SPIN_CYCLES)
+            pair = field.find(name)
+            if isinstance(pair, field.ExternalPair):
+                made = {
+                    variant: _library(pair, variant, folder / f"{name}-{variant}.so")
+                    for variant in field.VARIANTS
                 }
-            )
-            middle = statistics.median(conditions["plain"])
-            print(
-                f"{name} {middle:.1f} us, {len(conditions['plain'])} runs, {lost} lost, {time.monotonic() - begun:.1f} s",
-                flush=True,
-            )
+            else:
+                made = {
+                    variant: lambda use, run=work.run: use(run)
+                    for variant, work in running.check(pair).works.items()
+                }
+            works += [(f"field/{name}/{variant}", work) for variant, work in made.items()]
+        except Exception as error:
+            print(f"FAILED field/{name}: {type(error).__name__}: {str(error)[:150]}", flush=True)
+    print(f"ready: {', '.join(names)}", flush=True)
+    with contextlib.suppress(threading.BrokenBarrierError):
+        ready.wait(max(1.0, (deadline - time.time()) / 2))
+    if bench is None:
+        return
+    with running._alone():  # The speeds that it took when it was made are of a busy GPU.
+        bench.alone = bench.pressure.speeds(bench.kinds)
+    for label, work in works:
+        with running._alone():
+            if time.time() > deadline:
+                print(f"out of time at {label}", flush=True)
+                return
+
+            def measured(run: Any, label: str = label) -> None:
+                program: Any = _Program(label, run)
+                try:
+                    _write(out, label, bench.measure(program, "flushed", SECONDS))
+                except Exception as error:
+                    print(f"FAILED {label}: {type(error).__name__}: {str(error)[:150]}", flush=True)
+
+            work(measured)
 
 
-def launch_all(seconds: float) -> None:
-    """Launch each pathology kernel for so long, as a program would."""
+def _library(pair: field.ExternalPair, variant: str, path: Path) -> Any:
+    """A CUDA C++ program as a library of this process, whose `main` calls back where it launches
+    its kernel: pressure has to run in the process of the kernel."""
+    from benchmarks.field import running
+
+    (words,) = pair.build[variant]
+    built = running._words(pair, words, path.parent)
+    built[built.index("-o") + 1] = str(path)
+    hook = path.with_suffix(".cuh")
+    hook.write_text(_HOOK, encoding="utf-8")
+    built += [f"-I{field.FOLDER / 'pairs' / 'cuda'}", "-include", str(hook), "-Dmain=program"]
+    built += ["-shared", "-Xcompiler", "-fPIC"]
+    done = subprocess.run(built, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-300:])
+    library = ctypes.CDLL(str(path))
+
+    def within(use: Any) -> None:
+        called = ctypes.CFUNCTYPE(None)(lambda: use(library.enqueue))
+        library.to_call(called)
+        library.program()
+
+    return within
+
+
+def launch_all(which: str, seconds: float) -> None:
+    """Launch each pathology kernel, or each of the field's that `measure` cannot, for so long, as a
+    program would."""
     from ncu_toolkit.gpu import cuda
 
     device, cp = cuda.device(), cuda.cupy()
-    for name, run, _, _ in _rungs("pathology", device):
+    for name, made in _apart() if which == "field" else _pathology(device):
         try:
-            runnable = run()
+            runnable = made()
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 for _ in range(10):
-                    runnable.run()
-                cp.cuda.Device().synchronize()
-            worst = max(each.worst for each in runnable.verify())
-            print(f"{name} right, worst {worst:.2g}", flush=True)
+                    output = runnable.run()
+                getattr(output, "block_until_ready", cp.cuda.Device().synchronize)()
+            if which != "field":
+                print(f"{name} right, worst {max(each.worst for each in runnable.verify()):.2g}")
         except Exception as error:
-            print(f"FAILED {name}: {type(error).__name__}: {str(error)[:150]}", flush=True)
+            print(f"FAILED {name}: {type(error).__name__}: {str(error)[:150]}")
+        sys.stdout.flush()
+
+
+def _apart() -> Iterator[tuple[str, Any]]:
+    from benchmarks.field import running
+
+    for name in _field_names(APART):
+        pair = field.find(name)
+        assert isinstance(pair, field.Pair)
+        for variant, work in running.check(pair).works.items():
+            yield f"field/{name}/{variant}", lambda work=work: work
 
 
 def _cases(which: str) -> tuple[Any, ...]:
@@ -194,12 +327,11 @@ def _cases(which: str) -> tuple[Any, ...]:
     )
 
 
-def _rungs(which: str, device: Device) -> Iterator[tuple[str, Any, Any, str]]:
+def _pathology(device: Device) -> Iterator[tuple[str, Any]]:
     from ncu_toolkit.gpu import launch, selection
-    from ncu_toolkit.gpu.session import cache_of
     from ncu_toolkit.ladder.problems import problem_for
 
-    for group in selection.groups_of(_cases(which)):
+    for group in selection.groups_of(_cases("pathology")):
         first = group[0]
         problem, options = problem_for(first.family), selection.rung_of(first).problem
         space = launch.Workspace(problem, selection.size_of(first), first.dtype, options)
@@ -213,213 +345,160 @@ def _rungs(which: str, device: Device) -> Iterator[tuple[str, Any, Any, str]]:
                 runnable.verify()
                 return runnable
 
-            yield f"{case.family}/{case.rung}/{case.size}", made, space, cache_of(problem, None)
+            yield f"{case.family}/{case.rung}/{case.size}", made
 
 
-def _works(device: Device) -> Iterator[tuple[str, Any, Any, str]]:
-    from benchmarks import field
-    from benchmarks.field import running
-
-    for name in _field_names():
-        try:
-            works = running.check(field.find(name)).works  # type: ignore[arg-type]
-        except Exception as error:
-            print(f"FAILED field/{name}: {type(error).__name__}: {str(error)[:150]}", flush=True)
-            continue
-        for variant, work in works.items():
-            yield f"field/{name}/{variant}", lambda work=work: _Program(work.run), None, "flushed"
+def _recorded(name: str, variant: str) -> Path:
+    """The report of a variant; of several GPUs the first."""
+    return min(field.RECORDINGS.glob(f"*/{name}-{variant}.ncu-rep*"))
 
 
-def _field_names() -> list[str]:
-    from benchmarks import field
-
+def _field_names(languages: Sequence[str] = LANGUAGES) -> list[str]:
     recorded = {path.name.split("-before")[0] for path in field.RECORDINGS.glob("*/*-before*")}
-    found = [
+    return [
         name
         for name in field.names()
         if field.half(name) == "development"
         and name in recorded
-        and field.language(name) in LANGUAGES
+        and field.language(name) in languages
     ]
-    return sorted(found, key=lambda name: LANGUAGES.index(field.language(name)))
 
 
-def truths() -> dict[str, tuple[Profile, regime.Regime, str]]:
-    """The longest recorded launch of each kernel, its regime by counters, and its verdict."""
-    from benchmarks import field
+@dataclass(frozen=True)
+class _Truth:
+    """The longest recorded launch of a kernel, its regime by counters, and its verdict."""
+
+    profile: Profile
+    regime: regime.Regime
+    verdict: str
+
+
+def truths(names: Iterable[str]) -> dict[str, _Truth]:
+    """What the recordings tell of kernels, as far as there are any; by "family/rung/size" or
+    "field/pair/variant"."""
     from ncu_toolkit.analysis.analyze import Options, analyze, judge
     from ncu_toolkit.runs import store
 
-    best: dict[str, tuple[float, Profile]] = {}
+    wanted, best = dict.fromkeys(names), dict[str, tuple[float, Profile]]()
     for folder in store.recordings():
         for profile in store.load_run(folder, live=False).profiles:
             about = profile.context
-            if about is None:
-                continue
-            key = f"{about.family}/{about.rung}/{about.size}"
-            weight = (profile.duration_us or 0.0) * about.repeat
-            if weight >= best.get(key, (0.0,))[0]:
+            key = f"{about.family}/{about.rung}/{about.size}" if about is not None else ""
+            weight = (profile.duration_us or 0.0) * (about.repeat if about is not None else 1)
+            if key in wanted and weight >= best.get(key, (0.0,))[0]:
                 best[key] = (weight, profile)
-    found = {}
-    for key, (_, profile) in best.items():
-        diagnosis = judge(profile, key, Options()).diagnosis
-        found[key] = (profile, regime.of_counters(profile, diagnosis), diagnosis.primary.bottleneck)
-    for name, variant in itertools.product(_field_names(), field.VARIANTS):
-        for report in sorted(field.RECORDINGS.glob(f"*/{name}-{variant}.ncu-rep*"))[:1]:
+    judged = {
+        key: (profile, judge(profile, key, Options()).diagnosis)
+        for key, (_, profile) in best.items()
+    }
+    for name in wanted:
+        if name.startswith("field/"):
+            report = _recorded(*name.split("/")[1:])
             (file,) = analyze([report], Options(profiles=True), jobs=1).files
             first = file.launches[0]
             assert first.profile is not None
-            told = regime.of_counters(first.profile, first.diagnosis)
-            found[f"field/{name}/{variant}"] = (
-                first.profile,
-                told,
-                first.diagnosis.primary.bottleneck,
-            )
-    return found
+            judged[name] = (first.profile, first.diagnosis)
+    return {
+        key: _Truth(profile, regime.of_counters(profile, diagnosis), diagnosis.primary.bottleneck)
+        for key, (profile, diagnosis) in judged.items()
+    }
 
 
-def kernel_of(row: Mapping[str, Any], profile: Profile, alone: Mapping[str, float]) -> KernelTrace:
-    """A measured row as a traced kernel, with the launch of its recording. `alone` is the rate of
-    each pressure with nothing beside it."""
-    conditions = {name: tuple(times) for name, times in row["conditions"].items()}
-    middle = statistics.median([*conditions["plain"], *conditions["plain_again"]])
-    launches = (
-        profile.context.launch_count
-        if profile.context and not row["name"].startswith("field")
-        else 1
-    )
-    repeat = profile.context.repeat if profile.context else 1
-    number = max(1, launches - 1 + repeat)
-    shape = profile.launch
-    launch = Launch(
-        shape.kernel, shape.function, shape.grid, shape.block, shape.registers,
-        shape.shared_static, shape.shared_dynamic,
-    )  # fmt: skip
-    kept = {kind: (rate / alone[kind],) for kind, rate in row["rates"].items() if kind in alone}
-    return KernelTrace(launch, number, middle, middle / number, middle, middle, conditions, kept)
+@dataclass(frozen=True)
+class _Case:
+    """A kernel that was put under pressure, and what counters say of it."""
+
+    name: str
+    kernel: KernelTrace
+    truth: _Truth
+
+    @property
+    def half(self) -> str:
+        parts = self.name.replace("program/", "pathology/").split("/")
+        if _set(self.name) == "ladders":
+            return "held out"
+        return half(parts[1] if parts[0] == "field" else "/".join(parts[:2]))
+
+    def row(self, device: Device, at: regime.Thresholds | None) -> dict[str, Any]:
+        told, seen = regime.tell(self.kernel, device, at), regime.look(self.kernel, device)
+        answers = regime.responses(self.kernel.conditions)
+        return {
+            "name": self.name, "half": self.half, "verdict": self.truth.verdict,
+            "counters": self.truth.regime, "first": told and told.first,
+            "second": told and told.second, "time_us": round(self.kernel.median_us, 2),
+            "unused": round(seen.unused, 3),
+            "kept": {kind: round(part, 3) for kind, part in seen.kept.items()},
+            "responses": {kind: [round(a.slope, 4), round(a.spread, 4)] for kind, a in answers.items()},
+        }  # fmt: skip
 
 
-def fit(files: Sequence[Path], program: Path | None, data: Path) -> None:
+def fit(files: Sequence[Path], programs: Sequence[Path], data: Path) -> None:
     """Fit the thresholds on one half and write what was measured, told and recorded."""
-    rows, gpu, rates = [], "", {}
-    for line in itertools.chain.from_iterable(path.read_text().splitlines() for path in files):
-        row = json.loads(line)
-        if "rates" in row and "name" not in row:
-            gpu, rates = row["gpu"], row["rates"]
-        else:
-            rows.append(row)
-    alone = {kind: statistics.median(each) for kind, each in rates.items() if each}
-    known = truths()
-    device = Device(gpu, (9, 0), sm_count=132)
-    cases = []
-    for row in rows:
-        if row["name"] not in known:
+    lines = itertools.chain.from_iterable(path.read_text().splitlines() for path in files)
+    rows, cases = {row["name"]: row for row in map(json.loads, lines)}, []
+    device = Device(GPU, (9, 0), sm_count=132)
+    for name, truth in truths(rows).items():
+        row = rows[name]
+        kernel = regime.traced(truth.profile, row["conditions"], row["kept"])
+        recorded = truth.profile.duration_us or 1.0
+        if name.startswith("field") and abs(kernel.median_us / recorded - 1) > OTHER_TIME:
+            print(f"left out: {name} takes {kernel.median_us:.1f} us, its launch {recorded:.1f} us")
             continue
-        profile, right, rule = known[row["name"]]
-        kernel = kernel_of(row, profile, alone)
-        same = (
-            row["name"].startswith("field")
-            and abs(kernel.median_us / (profile.duration_us or 1) - 1) > 0.4
-        )
-        if same:
-            print(
-                f"left out: {row['name']} takes {kernel.median_us:.1f} us, its launch {profile.duration_us:.1f} us"
-            )
-            continue
-        answers = regime.responses(kernel.conditions)
-        if regime.tell(kernel, device) is None:
-            print(f"left out: {row['name']} has too few runs under pressure")
-            continue
-        seen = regime.seen(answers, regime.kept(kernel), regime.unused_by_shape(kernel, device))
-        cases.append((row["name"], right, rule, seen, kernel, answers))
-    own = [case for case in cases if half(_kernel(case[0])) == "fitted"]
-    best = _search([(right, seen) for _, right, _, seen, _, _ in own], CHOICES)
-    print("thresholds", asdict(best))
-    written = []
-    for name, right, rule, seen, kernel, answers in cases:
-        told = regime.tell(kernel, device, best)
-        assert told is not None
-        written.append(
-            {
-                "name": name, "half": half(_kernel(name)), "verdict": rule, "counters": right,
-                "first": told.first, "second": told.second, "time_us": round(kernel.median_us, 2),
-                "unused": round(seen.unused, 3),
-                "kept": {kind: round(part, 3) for kind, part in seen.kept.items()},
-                "responses": {kind: [round(a.slope, 4), round(a.spread, 4)] for kind, a in answers.items()},
-            }
-        )  # fmt: skip
-    slopes = regime.BY_SLOPES
-    if program is not None:
-        inside, slopes = _of_program(program, known)
-        written += inside
+        cases.append(_Case(name, kernel, truth))
+    inside = [case for program in programs for case in _of_program(program)]
+    every = [*cases, *inside]
+    at = _fitted([case for case in every if regime.kept(case.kernel)], device, CHOICES)
+    bare = [replace(case, kernel=replace(case.kernel, rates={})) for case in inside]
+    slopes = _fitted(bare, device, BY_SLOPES) if bare else regime.BY_SLOPES
+    written = [case.row(device, at if regime.kept(case.kernel) else slopes) for case in every]
     about = {
-        "gpu": gpu,
-        "thresholds": asdict(best),
-        "thresholds_by_slopes": asdict(slopes),
-        "alone_rates": {k: statistics.median(v) for k, v in rates.items() if v},
-    }
-    old = json.loads(data.read_text()) if data.exists() else {}
-    kept = {key: old[key] for key in ("overhead",) if key in old}
-    data.write_text(
-        json.dumps(
-            {**about, **kept, "kernels": written}, indent=None, separators=(",", ":")
-        ).replace('{"name"', '\n{"name"')
-        + "\n"
-    )
+        "gpu": GPU, "thresholds": asdict(at), "thresholds_by_slopes": asdict(slopes),
+        "kernels": written,
+    }  # fmt: skip
+    text = json.dumps(about, separators=(",", ":")).replace('{"name"', '\n{"name"')
+    data.write_text(text + "\n", encoding="utf-8")
 
 
-def _of_program(
-    path: Path, known: Mapping[str, tuple[Profile, regime.Regime, str]]
-) -> tuple[list[dict[str, Any]], regime.Thresholds]:
-    """The kernels that `launch` launched, as `probe` saw them from inside that program, and
-    thresholds fitted on one half of them."""
+def _of_program(path: Path) -> list[_Case]:
+    """The kernels that `launch` launched, as `probe` saw them from inside that program."""
     document = json.loads(path.read_text(encoding="utf-8"))
-    device = Device(document["device"]["name"], (9, 0), sm_count=document["device"]["sm_count"])
-    rungs = {
-        (profile.launch.function, profile.launch.grid, profile.launch.block): (key, right, rule)
-        for key, (profile, right, rule) in known.items()
-        if key.startswith("pathology/")
-    }
-    cases = []
+    names = [f"{case.family}/{case.rung}/{case.size}" for case in _cases("pathology")]
+    names += [f"field/{name}/{v}" for name in _field_names(APART) for v in field.VARIANTS]
+    known = {}
+    for key, truth in truths(names).items():
+        launch = truth.profile.launch
+        known[launch.function, launch.grid, launch.block] = key, truth
+    found = []
     for row in document["kernels"]:
-        named = (row["kernel"], tuple(row["grid"]), tuple(row["block"]))
-        if named not in rungs:
+        shape = tuple(row["grid"]), tuple(row["block"])
+        if (row["kernel"], *shape) not in known:
             continue
-        key, right, rule = rungs.pop(named)
+        key, truth = known.pop((row["kernel"], *shape))
         launch = Launch(
-            row["kernel"], row["kernel"], tuple(row["grid"]), tuple(row["block"]),
-            row["registers"], row["shared_static"], row["shared_dynamic"],
+            row["kernel"], row["kernel"], *shape, row["registers"], row["shared_static"],
+            row["shared_dynamic"],
         )  # fmt: skip
         conditions = {name: tuple(times) for name, times in row["conditions_us"].items()}
         kernel = KernelTrace(
-            launch, row["launches"], row["total_us"], row["median_us"], row["low_us"], row["high_us"], conditions
+            launch, row["launches"], row["total_us"], row["median_us"], row["low_us"],
+            row["high_us"], conditions, row["kept"],
         )  # fmt: skip
-        if regime.tell(kernel, device) is None:
-            print(f"left out: {key} in the program has too few launches under pressure")
-            continue
-        answers = regime.responses(conditions)
-        seen = regime.seen(answers, {}, regime.unused_by_shape(kernel, device))
-        cases.append((key, right, rule, kernel, answers, seen))
-    own = [(right, seen) for key, right, *_, seen in cases if half(_kernel(key)) == "fitted"]
-    best = _search(own, BY_SLOPES)
-    print("thresholds by slopes", asdict(best))
-    found = []
-    for key, right, rule, kernel, answers, seen in cases:
-        told = regime.tell(kernel, device, best)
-        assert told is not None
-        found.append(
-            {
-                "name": key.replace("pathology/", "program/"), "half": half(_kernel(key)),
-                "verdict": rule, "counters": right, "first": told.first, "second": told.second,
-                "time_us": round(kernel.median_us, 2), "unused": round(seen.unused, 3), "kept": {},
-                "responses": {kind: [round(a.slope, 4), round(a.spread, 4)] for kind, a in answers.items()},
-            }
-        )  # fmt: skip
-    return found, best
+        found.append(_Case(key.replace("pathology/", "program/"), kernel, truth))
+    return found
 
 
-def _kernel(name: str) -> str:
-    return name.rsplit("/", 1)[0] if not name.startswith("field") else name.split("/")[1]
+def _fitted(
+    cases: Sequence[_Case], device: Device, choices: Mapping[str, tuple[float, ...]]
+) -> regime.Thresholds:
+    """Thresholds fitted on one half of the cases."""
+    own = [
+        (case.truth.regime, regime.look(case.kernel, device))
+        for case in cases
+        if case.half == "fitted" and regime.tell(case.kernel, device) is not None
+    ]
+    best = _search(own, choices)
+    print("thresholds", asdict(best))
+    return best
 
 
 def _search(
@@ -484,9 +563,9 @@ def tables(data: Path) -> str:
         lines += ["", f"Counters (rows) against pressure (columns), {part}:", ""]
         lines.append("| | " + " | ".join(regime.REGIMES) + " |")
         lines.append("|---|" + "---:|" * len(regime.REGIMES))
-        for row in regime.REGIMES:
-            cells = " | ".join(str(counts[row, column] or "") for column in regime.REGIMES)
-            lines.append(f"| **{row}** | {cells} |")
+        for name in regime.REGIMES:
+            cells = " | ".join(str(counts[name, column] or "") for column in regime.REGIMES)
+            lines.append(f"| **{name}** | {cells} |")
     wrong = [
         k
         for k in kernels
@@ -504,6 +583,17 @@ def tables(data: Path) -> str:
         lines.append(
             f"| {short} | {k['verdict']} | {k['counters']} | {either} | {slopes} | {k['half']} |"
         )
+    apart: dict[tuple[str, str], list[str]] = {}
+    for k in kernels:
+        if k["first"] != k["counters"] and _set(k["name"]) == "ladders":
+            apart.setdefault((k["counters"], k["first"]), []).append(k["name"])
+    if apart:
+        lines += ["", "Where the two differ (other ladders):", ""]
+        lines += ["| regime | pressure | kernels |", "|---|---|---|"]
+        lines += [
+            f"| {counters} | {first} | {', '.join(sorted(names))} |"
+            for (counters, first), names in sorted(apart.items(), key=lambda item: -len(item[1]))
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -518,7 +608,7 @@ def main() -> None:
     parser.add_argument("verb", choices=("measure", "launch", "fit", "table"))
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--program", type=Path)
+    parser.add_argument("--program", type=Path, nargs="*", default=())
     parser.add_argument("--set", choices=SETS, default="pathology")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--data", type=Path, default=DATA)
@@ -527,7 +617,7 @@ def main() -> None:
     if given.verb == "measure":
         measure(given.out, given.set, given.seconds)
     elif given.verb == "launch":
-        launch_all(given.seconds)
+        launch_all(given.set, given.seconds)
     elif given.verb == "fit":
         fit(given.files, given.program, given.data)
     else:
@@ -542,4 +632,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -422,7 +422,13 @@ GOALS = (
     ("gemm_fp32", "register_blocked", "4096", "cublas", 1.05),
     ("gemm_fp32", "register_blocked", "8192", "cublas", 1.05),
     *(
-        ("gemm_tensor", "wgmma_fitted", str(1024 * n), "cublas_bf16", {4: 1.001, 8: 1.024}.get(n, 1))
+        (
+            "gemm_tensor",
+            "wgmma_fitted",
+            str(1024 * n),
+            "cublas_bf16",
+            {4: 1.001, 8: 1.024}.get(n, 1),
+        )
         for n in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
     ),
     ("gemm_tensor", "mma_ldmatrix", "4096", "mma", 0.90),

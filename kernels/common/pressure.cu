@@ -160,58 +160,29 @@ extern "C" __global__ void __launch_bounds__(160) pressure_beside(ARGUMENTS) {
     press(control, most_ns, never, Idle{});
 }
 
-// A dependent chain issues about every fourth cycle, so Chains / 4 is about the share of issue slots and FMA pipe taken.
-template <int Chains>
+// A dependent chain issues about every fourth cycle: two take about half of the issue slots and of the FMA pipe.
 struct Fma {
-    float x[Chains], a;
+    float x[2], a;
     __device__ void round() {
 #pragma unroll 1
         for (int i = 0; i < 16; ++i) {
 #pragma unroll
             for (int j = 0; j < 16; ++j)
 #pragma unroll
-                for (int c = 0; c < Chains; ++c) asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(x[c]) : "f"(a));
+                for (int c = 0; c < 2; ++c) asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(x[c]) : "f"(a));
         }
     }
     __device__ unsigned result() {
         float sum = 0.f;
-        for (int c = 0; c < Chains; ++c) sum += x[c];
+        for (int c = 0; c < 2; ++c) sum += x[c];
         return sum == 0.123456f;
     }
 };
 
-#define PRESS_FMA(name, chains)                                                   \
-    extern "C" __global__ void __launch_bounds__(160) name(ARGUMENTS) {           \
-        Fma<chains> work;                                                         \
-        for (int c = 0; c < chains; ++c) work.x[c] = (float)(threadIdx.x + c);    \
-        work.a = 0.5f + seed * 1e-12f;                                            \
-        press(control, most_ns, never, work);                                     \
-    }
-PRESS_FMA(pressure_fma1, 1)
-PRESS_FMA(pressure_fma2, 2)
-PRESS_FMA(pressure_fma3, 3)
-
-template <int Chains>
-struct Alu {
-    unsigned x[Chains], a;
-    __device__ void round() {
-#pragma unroll 1
-        for (int i = 0; i < 16; ++i) {
-#pragma unroll
-            for (int j = 0; j < 16; ++j)
-#pragma unroll
-                for (int c = 0; c < Chains; ++c) asm volatile("lop3.b32 %0, %0, %1, %0, 0x6a;" : "+r"(x[c]) : "r"(a));
-        }
-    }
-    __device__ unsigned result() {
-        unsigned all = 0;
-        for (int c = 0; c < Chains; ++c) all ^= x[c];
-        return all == 0x1234567u;
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(160) pressure_alu(ARGUMENTS) {
-    Alu<1> work{{threadIdx.x}, seed};
+extern "C" __global__ void __launch_bounds__(160) pressure_fp32(ARGUMENTS) {
+    Fma work;
+    for (int c = 0; c < 2; ++c) work.x[c] = (float)(threadIdx.x + c);
+    work.a = 0.5f + seed * 1e-12f;
     press(control, most_ns, never, work);
 }
 
@@ -235,58 +206,14 @@ extern "C" __global__ void __launch_bounds__(160) pressure_special(ARGUMENTS) {
     press(control, most_ns, never, work);
 }
 
-struct Double {
-    double x[2], a;
-    __device__ void round() {
-#pragma unroll 1
-        for (int i = 0; i < 16; ++i) {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                asm volatile("fma.rn.f64 %0, %0, %1, %1;" : "+d"(x[0]) : "d"(a));
-                asm volatile("fma.rn.f64 %0, %0, %1, %1;" : "+d"(x[1]) : "d"(a));
-            }
-        }
-    }
-    __device__ unsigned result() { return x[0] + x[1] == 0.123456; }
-};
-
-extern "C" __global__ void __launch_bounds__(160) pressure_double(ARGUMENTS) {
-    Double work{{1.0 + threadIdx.x, 2.0}, 0.5 + seed * 1e-12};
-    press(control, most_ns, never, work);
-}
-
-struct Tensor {
-    float d[3][4];
-    unsigned a;
-    __device__ void round() {
-#pragma unroll 1
-        for (int i = 0; i < 16; ++i) {
-#pragma unroll
-            for (int c = 0; c < 3; ++c)
-                asm volatile(
-                    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
-                    : "+f"(d[c][0]), "+f"(d[c][1]), "+f"(d[c][2]), "+f"(d[c][3])
-                    : "r"(a));
-        }
-    }
-    __device__ unsigned result() { return d[0][0] + d[1][0] + d[2][0] == 0.123456f; }
-};
-
-extern "C" __global__ void __launch_bounds__(160) pressure_tensor(ARGUMENTS) {
-    Tensor work{};
-    work.a = seed & 0u;
-    press(control, most_ns, never, work);
-}
-
 // Chains of 16-byte loads from shared memory without bank conflicts: four passes an instruction and warp.
-template <int Chains>
 struct Shared {
-    unsigned at[Chains];
+    unsigned at[2];
     __device__ void round() {
 #pragma unroll 1
         for (int i = 0; i < 16; ++i) {
 #pragma unroll
-            for (int c = 0; c < Chains; ++c) {
+            for (int c = 0; c < 2; ++c) {
                 unsigned y, z, w, next;
                 asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(next), "=r"(y), "=r"(z), "=r"(w) : "r"(at[c]));
                 at[c] += next | y | z | w;  // all four, or ptxas loads only the first
@@ -295,22 +222,19 @@ struct Shared {
     }
     __device__ unsigned result() {
         unsigned all = 0;
-        for (int c = 0; c < Chains; ++c) all ^= at[c];
+        for (int c = 0; c < 2; ++c) all ^= at[c];
         return all == 0x1234567u;
     }
 };
 
-#define PRESS_SHARED(name, chains)                                                                     \
-    extern "C" __global__ void __launch_bounds__(160) name(ARGUMENTS) {                                \
-        __shared__ uint4 zeros[128];                                                                   \
-        if (threadIdx.x < 128) zeros[threadIdx.x] = make_uint4(0, 0, 0, 0);                            \
-        __syncthreads();                                                                               \
-        Shared<chains> work;                                                                           \
-        for (int c = 0; c < chains; ++c) work.at[c] = (unsigned)__cvta_generic_to_shared(zeros + (threadIdx.x + 32 * c) % 128); \
-        press(control, most_ns, never, work);                                                          \
-    }
-PRESS_SHARED(pressure_shared1, 1)
-PRESS_SHARED(pressure_shared2, 2)
+extern "C" __global__ void __launch_bounds__(160) pressure_shared(ARGUMENTS) {
+    __shared__ uint4 zeros[128];
+    if (threadIdx.x < 128) zeros[threadIdx.x] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    Shared work;
+    for (int c = 0; c < 2; ++c) work.at[c] = (unsigned)__cvta_generic_to_shared(zeros + (threadIdx.x + 32 * c) % 128);
+    press(control, most_ns, never, work);
+}
 
 __constant__ unsigned table[32 * 8];
 

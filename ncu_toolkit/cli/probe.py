@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +23,16 @@ from ncu_toolkit.cli._common import (
     split,
     tuned_option,
 )
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.diagnosis import regime
-from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
+from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import CARDS, TOP
 from ncu_toolkit.explain.card import short_name
 from ncu_toolkit.explain.probed import Verdict, answer_of
 from ncu_toolkit.gpu import cuda, selection, trace
-from ncu_toolkit.model.trace import KernelTrace, Trace
+from ncu_toolkit.model import Context, Profile
+from ncu_toolkit.model.profile import Launch
+from ncu_toolkit.model.trace import Trace
 
 FORMATS = ("text", "markdown", "brief", "json")
 
@@ -126,6 +130,37 @@ def _program(
     return code
 
 
+def confirmations(profiles: Sequence[Profile], program: tuple[str, ...]) -> list[str]:
+    """Run a profiled program again with experiments: whether they confirm each kernel's verdict. Of
+    launches of one shape the first one counts.
+
+    Raises:
+        ToolkitError: the experiments cannot be made here, or nothing was launched.
+    """
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
+        trace.run(program, Path(name), trace.plan(Path(name)))
+        kernels = {_shape(each.launch): each for each in trace.read(Path(name)).kernels}
+    said = {}
+    for profile in profiles:
+        kernel = kernels.pop(_shape(profile.launch), None)
+        if kernel is None:
+            continue
+        context = replace(
+            profile.context or Context(),
+            pressure_us=kernel.conditions,
+            pressure_kept=regime.kept(kernel),
+        )
+        line = regime.confirmation(replace(profile, context=context), diagnose(profile))
+        said[short_name(profile.launch.function)] = line
+    return [f"{name}: {line}" for name, line in said.items() if line]
+
+
+def _shape(launch: Launch) -> tuple[object, ...]:
+    """What tells a kernel in two programs that name it in two ways."""
+    name = short_name(launch.function).split("<")[0].split("(")[0].split("::")[-1]
+    return name, launch.grid, launch.block, launch.registers
+
+
 def _rungs(cases: selection.Cases, tuned: bool, top: int, form: str, output: Path | None) -> None:
     from ncu_toolkit.gpu import probe
 
@@ -140,26 +175,14 @@ def _rungs(cases: selection.Cases, tuned: bool, top: int, form: str, output: Pat
             kernel = replace(kernel, launch=replace(kernel.launch, function=label))
             kernels.append(kernel)
             diagnosis, told = regime.verdict(kernel, cuda.device())
-            verdicts.append(Verdict(diagnosis, told, _code(kernel, cubin)))
+            code = None
+            with contextlib.suppress(EnvironmentProblem):  # No disassembler: it does without.
+                code = trace.code_in(cubin, kernel.launch) if cubin is not None else None
+            verdicts.append(Verdict(diagnosis, told, code))
     if not kernels:
         raise EnvironmentProblem("no kernel could be probed", "The notes above say why")
     found = Trace(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0)
     _show(found, verdicts, top, "", [], form, output)
-
-
-def _code(kernel: KernelTrace, cubin: Path | None) -> KernelAnalysis | None:
-    if cubin is None:
-        return None
-    try:
-        found = analyse_cubin(
-            cubin,
-            block=kernel.launch.threads_per_block,
-            shared=kernel.launch.shared_dynamic,
-            only=kernel.launch.kernel,
-        )
-    except ToolkitError:
-        return None  # No disassembler: the verdict does without.
-    return next(iter(found.kernels), None)
 
 
 def judged(found: Trace, top: int) -> tuple[list[Verdict], list[str]]:

@@ -23,11 +23,13 @@ from ncu_toolkit.cli._common import (
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
+from ncu_toolkit.cli.probe import confirmations
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, ladder_run, program_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.probe import press_all
 from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import LadderOptions, RunCase
@@ -113,6 +115,12 @@ from ncu_toolkit.runs import intake, store
     help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.",
 )
 @click.option(
+    "--probe",
+    "probed",
+    is_flag=True,
+    help="Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).",
+)
+@click.option(
     "--redact",
     is_flag=True,
     help="Keep the raw report without host names, users, addresses, command lines and folders.",
@@ -126,7 +134,7 @@ def command(
     ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params:
     tuple[str, ...], reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, alone: bool, no_timing: bool, cache_control: str,
     timeout: float, kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs:
-    tuple[Needs, ...], resumed: str | None, redact: bool, redact_source: bool, program: tuple[str, ...],
+    tuple[Needs, ...], resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Profile a program, or verify, time and profile kernels of a ladder, and write the report.
 
@@ -146,6 +154,8 @@ def command(
             "--cluster spreads kernels of a ladder, and a program runs on one machine",
             "Leave out --cluster, or name a --family",
         )
+    if probed and cluster:
+        raise UsageProblem("--probe runs on this machine's GPU, not on a cluster's", "Leave it out")
     if program:
         if kernels or families or everything or sizes or dtype or params:
             raise UsageProblem(
@@ -162,7 +172,9 @@ def command(
             nvtx_include=nvtx,
             cache_control=cache_control,
         )
-        _profile_program(request, reports, timeout, redact or redact_source, redact_source, needs)
+        _profile_program(
+            request, reports, timeout, redact or redact_source, redact_source, needs, probed
+        )
         return
     names = split(kernels) if kernels else ()
     cases = selection.select(
@@ -182,7 +194,7 @@ def command(
         def done(made: Session) -> None:
             finish(made, reports, at, names)
 
-        profile_rungs(names, cases, reports, asked, tuned, timeout, done, executor)
+        profile_rungs(names, cases, reports, asked, tuned, timeout, done, executor, probed)
 
 
 def profile_rungs(
@@ -194,9 +206,10 @@ def profile_rungs(
     timeout: float,
     done: Callable[[Session], None],
     executor: Executor = HERE,
+    probed: bool = False,
 ) -> Session:
-    """Build, time and profile rungs into a new run; `done` shows it while the run is locked. On a
-    cluster an unfinished run of the same cases goes on.
+    """Build, time and profile rungs into a new run, and with `probed` put them under pressure;
+    `done` shows it while the run is locked. On a cluster an unfinished run of the same cases goes on.
 
     Raises:
         ToolkitError, KeyboardInterrupt: nothing was measured.
@@ -224,6 +237,11 @@ def profile_rungs(
                 for line in lines:
                     progress.note(line)
                 _collect(session, progress, timeout, lock, executor)
+                if probed and not session.context_lost:
+                    try:
+                        press_all(session, progress)
+                    except ToolkitError as error:
+                        session.failures.append(error)
             done(session)
     except (ToolkitError, KeyboardInterrupt) as error:
         if not session.measured and str(folder) not in str(error):  # No log there is named.
@@ -340,6 +358,7 @@ def _profile_program(
     redact: bool,
     redact_source: bool,
     needs: tuple[Needs, ...],
+    probed: bool,
 ) -> None:
     from ncu_toolkit.render.publish import publish_run
     from ncu_toolkit.render.text import summary
@@ -363,6 +382,8 @@ def _profile_program(
     run = publish_run(folder, reports)
     screen.print(summary(run))
     keep(run, folder, at)
+    for line in confirmations(run.profiles, request.command) if probed else ():
+        screen.print(line, markup=False)
     for note in session.notes:
         screen.print(f"note: {note}", markup=False)
     screen.print(f"Report: {folder / 'index.html'}", markup=False)

@@ -12,11 +12,12 @@ from typing import Final, Literal, get_args
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS
 from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.model.profile import InstructionMix, Origin, Presence, Reading
-from ncu_toolkit.model.trace import AGAIN, HALF, KINDS, OTHER_CACHE, PLAIN, KernelTrace
+from ncu_toolkit.model.trace import HALF, KINDS, PLAIN, KernelTrace
 
 Regime = Literal["DRAM", "L2", "on-chip memory", "arithmetic", "latency", "launch or idle"]
 REGIMES: Final[tuple[Regime, ...]] = get_args(Regime)
@@ -78,14 +79,10 @@ class Response:
 def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
     """Responses by kind of pressure. Controls are compared with the plain runs, the rest with its
     control; a kind that has too few runs is left out."""
-    plain = [*conditions.get(PLAIN, ()), *conditions.get(AGAIN, ())]
     found = {}
-    for name in (*KINDS, HALF, OTHER_CACHE, AGAIN):
+    for name in (*KINDS, HALF):
         control = KINDS[name].control if name in KINDS else ""
-        runs = conditions.get(name, ())
-        base = conditions.get(control, ()) if control else plain
-        if name == AGAIN:
-            base = conditions.get(PLAIN, ())
+        runs, base = conditions.get(name, ()), conditions.get(control or PLAIN, ())
         if len(runs) < LEAST_RUNS or len(base) < LEAST_RUNS:
             continue
         ratio = statistics.median(runs) / statistics.median(base)
@@ -138,6 +135,23 @@ def profile_of(kernel: KernelTrace, device: Device) -> Profile:
     )
 
 
+def traced(
+    profile: Profile, conditions: Mapping[str, Sequence[float]], kept: Mapping[str, float]
+) -> KernelTrace:
+    """A profiled launch as a kernel that was put under pressure. `conditions` are times of all
+    launches of its rung in microseconds, which it takes most of; `kept` is what each pressure kept
+    of its speed."""
+    middle = statistics.median(conditions[PLAIN])
+    about = profile.rung
+    number = max(1, about.launch_count - 1 + about.repeat) if about else 1
+    each = middle / number
+    return KernelTrace(
+        profile.launch, number, middle, each, each, each,
+        {name: tuple(times) for name, times in conditions.items()},
+        {name: (part,) for name, part in kept.items()},
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Thresholds:
     """From where on a figure of `Seen` makes a regime. Fitted on one half of the kernels of
@@ -147,6 +161,9 @@ class Thresholds:
     dram_used: float = 0.36
     l2: float = 0.3
     l2_used: float = 0.2
+    clogged: float = 0.5
+    """What pressure on the L2 loses, above which it is the L2 whatever the slope: contended atomics
+    hold up all that passes, and no pressure holds them up."""
     memory: float = 0.9
     """Slope of DRAM pressure over that of L2 pressure, above which it is DRAM where it is not known
     what the pressure lost: each byte of device memory also passes through the L2."""
@@ -166,7 +183,8 @@ class Thresholds:
     """Part of the GPU's time that the launch's shape leaves unused."""
     follows: float = 0.2
     """Exponent of the time in the number of multiprocessors, below which the kernel does not need
-    them."""
+    them; `blind` is the one where it was not run with half of its blocks."""
+    blind: float = 0.05
     half: float = 0.3
     """Slope with half of the resident blocks, above which its warps wait rather than idle."""
     near: float = 0.75
@@ -174,19 +192,33 @@ class Thresholds:
 
 
 FITTED: Final = Thresholds(
-    dram=0.15, dram_used=0.3, l2=0.4, l2_used=0.15, on_chip=0.3, balance=0.8, constant=0.15,
-    arithmetic=0.3, issue=0.4, special=0.4, idle=0.2, follows=0.2, half=0.3,
+    dram=0.15, dram_used=0.25, l2=0.4, l2_used=0.1, clogged=0.45, balance=0.75, arithmetic=0.3,
+    idle=0.2, follows=0.15, half=0.4,
 )  # fmt: skip
 #: Those for programs, where what the pressure lost is not known.
 BY_SLOPES: Final = Thresholds(
-    dram=0.2, l2=0.5, memory=0.9, spare=0.5, shared=0.05, constant=0.1, arithmetic=0.15,
-    special=0.4, idle=0.2, follows=0.03,
+    l2=0.5, memory=1.1, shared=0.15, constant=0.1, arithmetic=0.3, special=0.4, idle=0.2,
+    blind=0.03,
 )  # fmt: skip
+_SLOWER: Final = "Slower under pressure: "
+#: Kinds that are shown, in words, and how many a card's line names.
+_SHORT: Final[Mapping[str, str]] = {
+    "dram": "DRAM traffic", "l2": "L2 traffic", "shared": "shared-memory work",
+    "constant": "constant-memory work", "fp32": "FP32 work", "special": "special functions",
+    "alone": "a quarter of the SMs taken",
+}  # fmt: skip
+_SHOWN: Final = 3
 #: Microseconds that starting and ending a launch takes, and those between two launches
 #: (diagnosis/rules/launch_overhead.py has their source).
 _LAUNCH_US: Final = 1.2 + 2.2
-_ARITHMETIC: Final = ("fma2", "special")
-_ON_CHIP: Final = ("shared2", "constant")
+#: Clock at which BLOCK_STARTS was measured (an H200's); that of a probed GPU is not known.
+_CLOCK_MHZ: Final = 1_980
+_ARITHMETIC: Final = ("fp32", "special")
+#: Kinds without which a verdict is not sure, and what they test.
+_TESTED: Final = {"dram": "DRAM", "fp32": "arithmetic", "shared": "on-chip memory"}
+#: Kinds whose loss of speed counts.
+_WEIGHED: Final = ("dram", "l2", "fp32", "shared")
+_ON_CHIP: Final = ("shared", "constant")
 
 
 @dataclass(frozen=True)
@@ -227,36 +259,53 @@ def scores(found: Seen, at: Thresholds | None = None) -> dict[Regime, float]:
             l2 = 0.0
         else:
             dram = 0.0
-    arithmetic = max(found.slope("fma2") / at.arithmetic, found.slope("special") / at.special)
+    arithmetic = max(found.slope("fp32") / at.arithmetic, found.slope("special") / at.special)
     on_chip = found.slope("constant") / at.constant
     if found.kept:
-        clogged = found.kept.get("shared2", 1.0) < at.balance * found.kept.get("fma2", 1.0)
+        clogged = found.kept.get("shared", 1.0) < at.balance * found.kept.get("fp32", 1.0)
         if clogged:
-            on_chip = max(on_chip, found.lost("shared2") / at.on_chip)
+            on_chip = max(on_chip, found.lost("shared") / at.on_chip)
         else:
-            arithmetic = max(arithmetic, found.lost("fma2") / at.issue)
+            arithmetic = max(arithmetic, found.lost("fp32") / at.issue)
     else:
-        on_chip = max(on_chip, found.slope("shared2") / at.shared)
+        on_chip = max(on_chip, found.slope("shared") / at.shared)
     made: dict[Regime, float] = {
         "DRAM": dram, "L2": l2, "on-chip memory": on_chip, "arithmetic": arithmetic,
         "launch or idle": 0.0, "latency": 1.0,
     }  # fmt: skip
+    if found.lost("l2") >= at.clogged:
+        made["L2"] = 1.01 * max(made.values())
+    felt = found.slope("dram") >= at.dram or found.slope("l2") >= at.l2
+    if not {"fp32", "shared"} & found.slopes.keys() and found.follows >= at.spare and not felt:
+        made["arithmetic"] = (
+            1.01  # It leaves no room, needs its multiprocessors, and waits for none.
+        )
     most = max(made.values())
     if found.unused >= at.idle:
         made["launch or idle"] = most * found.unused / at.idle * 1.01
-    elif found.follows < at.follows and most <= 1 and found.slope(HALF) < at.half:
-        made["launch or idle"] = 1.01
+    elif most <= 1 and found.slope(HALF) < at.half:
+        few = found.follows < (at.follows if HALF in found.slopes else at.blind)
+        made["launch or idle"] = 1.01 if few else 0.0
     return made
+
+
+def starting_blocks(kernel: KernelTrace) -> float:
+    """Part (0-1) of a launch's time that handing out its blocks takes."""
+    starts_us = BLOCK_STARTS * _CLOCK_MHZ * kernel.median_us
+    return min(1.0, kernel.launch.blocks / starts_us) if starts_us else 0.0
 
 
 def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
     """Part (0-1) of the GPU's time that a launch leaves unused by its shape: multiprocessors without
-    a block, the empty part of the waves, and starting and ending it."""
+    a block, the empty part of the waves, starting and ending it, and starting its blocks where that
+    takes LIMITS of the time or more."""
     short = _LAUNCH_US / (_LAUNCH_US + kernel.median_us) if kernel.median_us else 0.0
     blocks, fill = kernel.launch.blocks, fill_of(kernel, device)
     if not blocks or not device.sm_count:
         return short
     parts = [short, 1 - blocks / device.sm_count]
+    if (starting := starting_blocks(kernel)) >= LIMITS:
+        parts.append(starting)
     if fill is not None and fill.active_blocks:
         waves = fill.waves(blocks, device.sm_count)
         parts.append(1 - waves / math.ceil(waves) if waves > 1 else 0.0)
@@ -282,44 +331,54 @@ class Told:
 def tell(kernel: KernelTrace, device: Device, at: Thresholds | None = None) -> Told | None:
     """The regime of a kernel by its experiments; None where too few launches ran under pressure."""
     answers = responses(kernel.conditions)
-    if not {"dram", "l2", "alone", "fma2", "shared2"} <= answers.keys():
+    if not {"l2", "alone"} <= answers.keys():
         return None
-    found = seen(answers, kept(kernel), unused_by_shape(kernel, device))
+    found = look(kernel, device)
     by_shape = diagnose(profile_of(kernel, device))
     return _told(found, answers, by_shape, at or (FITTED if found.kept else BY_SLOPES))
 
 
 def kept(kernel: KernelTrace) -> dict[str, float]:
-    """The part of its speed alone that each pressure kept beside the kernel (medians)."""
-    return {kind: statistics.median(rates) for kind, rates in kernel.rates.items() if rates}
+    """The part of its speed alone that each pressure kept beside the kernel (medians); empty where
+    that is not known of all that were tried."""
+    found = {kind: statistics.median(rates) for kind, rates in kernel.rates.items() if rates}
+    tried = {kind for kind in _WEIGHED if len(kernel.conditions.get(kind, ())) >= LEAST_RUNS}
+    return found if tried <= found.keys() else {}
+
+
+def look(kernel: KernelTrace, device: Device) -> Seen:
+    """What a kernel's experiments and shape say."""
+    answers = responses(kernel.conditions)
+    return seen(answers, kept(kernel), unused_by_shape(kernel, device))
 
 
 def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Thresholds) -> Told:
     ranked = sorted(scores(found, at).items(), key=lambda item: -item[1])
     (first, most), (second, next_) = ranked[:2]
     close = next_ >= at.near * most
+    sure = not close and answers.keys() >= _TESTED.keys()
     kind = {
         "DRAM": "dram",
         "L2": "l2",
-        "on-chip memory": _most(found, {"shared2": at.on_chip, "constant": at.constant}),
-        "arithmetic": _most(found, {"fma2": at.arithmetic, "special": at.special}),
+        "on-chip memory": _most(found, {"shared": at.on_chip, "constant": at.constant}),
+        "arithmetic": _most(found, {"fp32": at.arithmetic, "special": at.special}),
     }.get(first, "")
     evidence = [
         Evidence(
             f"pressure_{name}",
-            f"Slower under pressure: {name.rstrip('123')}",
+            f"{_SLOWER}{_SHORT[name]}",
             answers[name].slope,
             "fraction",
             f"Time beside pressure over that beside its control, less 1; ± {answers[name].spread:.2g}.",
         )
-        for name in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC, "alone")
+        for name in _SHORT
         if name in answers
     ]
     return Told(
         first,
         second if close else None,
         _rule(first, kind, shape, found.unused >= at.idle),
-        "low" if close else "medium",
+        "medium" if sure else "low",
         tuple(evidence),
     )
 
@@ -347,9 +406,7 @@ def _rule(regime: Regime, kind: str, shape: Diagnosis, unused: bool) -> str:
         return next(name for name, rule in rules.items() if "active_fraction" in rule.REQUIRES)
     if regime == "latency":
         return next(name for name, rule in rules.items() if "long_scoreboard" in rule.WAITS)
-    # Pressure on one pipe also takes issue slots, so FP32 stands for all of them.
-    resource = "issue" if kind == "fma2" else KINDS[kind].resource
-    return next(name for name, rule in rules.items() if resource in rule.UNITS)
+    return next(name for name, rule in rules.items() if KINDS[kind].resource in rule.UNITS)
 
 
 _SUMMARY: Final[Mapping[Regime, str]] = {
@@ -368,6 +425,33 @@ _ADVICE: Final[Mapping[Regime, str]] = {
     "latency": "Have more loads under way: unroll, prefetch, or run more warps.",
     "launch or idle": "Give every multiprocessor work for all of the time: more, smaller or more even blocks, fewer launches.",
 }
+_SHORT_BLOCKS: Final = (
+    "Handing out its many short blocks takes most of its time.",
+    "Give each block more work: let a thread compute several elements.",
+)
+
+
+def confirmation(profile: Profile, diagnosis: Diagnosis) -> str:
+    """Whether the experiments on a profiled launch confirm the verdict of its counters, with the
+    response that says so; empty where none were made."""
+    about = profile.context
+    if about is None or not about.pressure_us:
+        return ""
+    told = tell(traced(profile, about.pressure_us, about.pressure_kept), profile.device)
+    if told is None:
+        return "Undecided: too few runs lay under pressure."
+    counters = of_counters(profile, diagnosis)
+    strongest = sorted(told.evidence, key=lambda fact: -fact.value)[:_SHOWN]
+    answers = ", ".join(
+        f"{fact.label.removeprefix(_SLOWER)} {100 * fact.value:+.0f} %" for fact in strongest
+    )
+    if counters == told.first:
+        said = f"Confirmed: {told.first} by experiments too"
+    elif counters in told.either or told.confidence == "low":
+        said = f"Undecided: {' or '.join(told.either)} by experiments, {counters} by counters"
+    else:
+        said = f"Contradicted: {told.first} by experiments, {counters} by counters"
+    return f"{said} (time beside {answers})."
 
 
 def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None]:
@@ -379,17 +463,23 @@ def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None
     either = (
         f" Or by {told.second}: the experiments do not separate the two." if told.second else ""
     )
+    answers = responses(kernel.conditions)
+    untested = [words for kind, words in _TESTED.items() if kind not in answers]
+    if untested:
+        either += f" There was no room to test {' and '.join(untested)}."
+    summary, advice = _SUMMARY[told.first], _ADVICE[told.first]
+    if told.first == "launch or idle" and starting_blocks(kernel) >= LIMITS:
+        summary, advice = _SHORT_BLOCKS
     finding = Finding(
         told.bottleneck,
-        _SUMMARY[told.first] + either,
+        summary + either,
         told.confidence,
         told.evidence,
         None,
         (),
-        (_ADVICE[told.first],),
+        (advice,),
     )
     duration = kernel.median_us
-    answers = responses(kernel.conditions)
     bounds: dict[str, float] = {}
     for kind in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC):
         share = min(1.0, max(0.0, answers[kind].slope)) if kind in answers else 0.0

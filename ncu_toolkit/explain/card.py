@@ -103,6 +103,8 @@ class Card:
     """The command to run next."""
     missing: str = ""
     """What the report lacks or contradicts, in one sentence; empty where nothing is."""
+    pressure: str = ""
+    """Whether experiments confirm the verdict; empty where none were made."""
     interval: tuple[float, float] | None = None
     """Factors between which the gain lay in 80% of the cases on record; None without a figure and at
     a roof."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.diagnosis import figures, needs
+from ncu_toolkit.diagnosis import figures, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title, unknown
 from ncu_toolkit.diagnosis.rules._support import command, missing
@@ -108,6 +108,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         expect=sentences(finding.look_for) if slow else "",
         next=_next(state, bool(absent), file or profile.origin.file),
         missing=_missing(profile, absent),
+        pressure=regime.confirmation(profile, diagnosis),
     )
 
 

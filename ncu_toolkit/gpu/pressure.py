@@ -46,6 +46,10 @@ class _Control(ctypes.Structure):
     )
 
 
+#: What `carve` takes: the driver's choice, and all of the shared memory (percent).
+CARVEOUTS: Final = (-1, 100)
+#: Nanoseconds of a slice by which a kind of pressure is calibrated.
+_CALIBRATION_NS: Final = 2_000_000
 #: Coarsest step of the GPU's timer.
 _TICK_NS: Final = 1_100
 _NEVER: Final = (1 << 64) - 1
@@ -57,12 +61,14 @@ class Seen:
     """What the pressure saw of one measured run.
 
     `rate` is rounds of work a nanosecond while the run was under way, `multiprocessors` how many it
-    ran on. `whole` is False where it did not start in time or ended before the run did.
+    ran on. `started` is False where its blocks did not all start in time, `lasted` where it ended
+    before the run did.
     """
 
     rate: float
     multiprocessors: int
-    whole: bool
+    started: bool
+    lasted: bool
 
 
 def driver() -> Any:
@@ -127,18 +133,19 @@ def compiled(arch: str) -> bytes:
     return nvcc.compile_file(kernels_root() / "common" / "pressure.cu", arch).path.read_bytes()
 
 
-def use_primary_context(number: int = 0) -> None:
-    """Make a device's primary context current in this thread: that of the CUDA runtime, and so of
-    CuPy, PyTorch and the others.
+def use_primary_context() -> Any:
+    """Make the first device's primary context current in this thread: that of the CUDA runtime, and
+    so of CuPy, PyTorch and the others. Returns the device, to release it with.
 
     Raises:
         EnvironmentProblem, KernelProblem: no device, or no memory for a context.
     """
     d, what = driver(), "the context"
     checked(d.cuInit(0), "the driver")
-    device = checked(d.cuDeviceGet(number), "the device")
+    device = checked(d.cuDeviceGet(0), "the device")
     context = checked(d.cuDevicePrimaryCtxRetain(device), what)
     checked(d.cuCtxSetCurrent(context), what)
+    return device
 
 
 class Pressure:
@@ -152,7 +159,7 @@ class Pressure:
         self._driver = driver()
         self.sm_count = sm_count
         self._image = image
-        use_primary_context()
+        self._device = use_primary_context()
         call, d = checked, self._driver
         self._module = call(d.cuModuleLoadData(self._image), "the pressure kernels")
         _, highest = call(d.cuCtxGetStreamPriorityRange(), "the stream of the pressure")
@@ -164,6 +171,10 @@ class Pressure:
         self._never = call(d.cuMemAlloc(1024), "the pressure")
         self._bytes, self._data = self._buffer()
         self._functions: dict[str, Any] = {}
+        for name in ("begin", "finish", *(f"pressure_{kind}" for kind in KINDS)):
+            found = call(d.cuModuleGetFunction(self._module, name.encode()), name)
+            call(d.cuFuncLoad(found), name)  # now, and not at the first launch
+            self._functions[name] = found
         self._seed = 0
 
     def _buffer(self) -> tuple[int, Any]:
@@ -185,6 +196,7 @@ class Pressure:
         d.cuEventDestroy(self._event)
         d.cuStreamDestroy(self.stream)
         d.cuModuleUnload(self._module)
+        d.cuDevicePrimaryCtxRelease(self._device)
 
     def usable(self, kinds: Iterable[str]) -> tuple[str, ...]:
         """The kinds that press on what they are named after. Without memory for a buffer that is
@@ -198,6 +210,20 @@ class Pressure:
             return 0
         share = KINDS[name].alone
         return max(1, round(share * self.sm_count)) if share else self.sm_count
+
+    def carve(self, percent: int) -> None:
+        """Have multiprocessors that pressure beside a kernel reaches first split off so much of
+        their L1 as shared memory (one of CARVEOUTS).
+
+        The split can only change while nothing runs there, so a kernel that needs a larger part
+        than the pressure beside it has to wait for the end of the pressure. The streams keep the
+        driver's choice: with a small L1 they read half as fast."""
+        wanted = self._driver.CUfunction_attribute
+        attribute = wanted.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        for name, kind in KINDS.items():
+            if not kind.alone:
+                function = self._functions[f"pressure_{name}"]
+                checked(self._driver.cuFuncSetAttribute(function, attribute, percent), name)
 
     def start(self, name: str, stream: int, most_ns: int) -> None:
         """Enqueue on `stream` a wait for pressure of a kind ("" for none), and start the pressure
@@ -230,9 +256,10 @@ class Pressure:
         where = ctypes.addressof(control)
         checked(d.cuMemcpyDtoH(where, self._control, ctypes.sizeof(control)), "the pressure")
         span = control.end - control.begin
-        whole = not control.failed and control.finished + _TICK_NS >= control.end
+        lasted = control.finished + _TICK_NS >= control.end
         bits = sum(int(word).bit_count() for word in control.sms)
-        return Seen(control.rounds / span if span > 0 else 0.0, bits, whole)
+        rate = control.rounds / span if span > 0 else 0.0
+        return Seen(rate, bits, not control.failed, lasted)
 
     def slice(self, name: str, span_ns: int) -> dict[str, int]:
         """Run a kind of pressure for so many nanoseconds beside whatever else is running, and wait
@@ -262,11 +289,18 @@ class Pressure:
             "multiprocessors": sum(int(word).bit_count() for word in control.sms),
         }
 
+    def speeds(self, kinds: Iterable[str]) -> dict[str, float]:
+        """Rounds a nanosecond of each kind of pressure. Nothing else may run on the GPU."""
+        found = {}
+        for name in kinds:
+            seen = self.slice(name, _CALIBRATION_NS)
+            found[name] = seen["rounds"] / max(1, seen["finished"] - seen["first"])
+        return found
+
     def launch(self, name: str, control: int, most_ns: int, blocks: int) -> None:
         """Launch a kind of pressure on its stream with a control block."""
-        kind = KINDS[name]
         self._seed += 1
-        resident = kind.kernel.endswith("_l2")
+        resident = KINDS[name].resource == "l2"
         words = (
             ctypes.c_uint64(control),
             ctypes.c_uint64(int(self._data)),
@@ -275,18 +309,14 @@ class Pressure:
             ctypes.c_uint64(most_ns),
             ctypes.c_uint64(int(self._never)),
         )
-        threads = _FULL if kind.alone else _SMALL
-        self._launch(kind.kernel, blocks, threads, words, int(self.stream))
+        threads = _FULL if KINDS[name].alone else _SMALL
+        self._launch(f"pressure_{name}", blocks, threads, words, int(self.stream))
 
     def _launch(
         self, kernel: str, blocks: int, threads: int, words: tuple[Any, ...], stream: int
     ) -> None:
-        d = self._driver
-        if kernel not in self._functions:
-            found = d.cuModuleGetFunction(self._module, kernel.encode())
-            self._functions[kernel] = checked(found, kernel)
         places = (ctypes.c_void_p * len(words))(*map(ctypes.addressof, words))
-        answer = d.cuLaunchKernel(
+        answer = self._driver.cuLaunchKernel(
             self._functions[kernel], blocks, 1, 1, threads, 1, 1, 0, stream,
             ctypes.addressof(places), 0,
         )  # fmt: skip

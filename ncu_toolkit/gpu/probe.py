@@ -6,164 +6,164 @@ alike. diagnosis/regime.py reads the times."""
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.gpu import cuda, selection
 from ncu_toolkit.gpu.launch import Runnable, Workspace
-from ncu_toolkit.gpu.pressure import NO_STREAMS, Pressure, compiled
+from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, compiled
 from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.gpu.session import Reporter, cache_of
-from ncu_toolkit.gpu.timing import Stopwatch
+from ncu_toolkit.gpu.session import Reporter, Session, cache_of
+from ncu_toolkit.gpu.timing import Cache, Stopwatch
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.profile import Launch
 from ncu_toolkit.model.run import RunCase
-from ncu_toolkit.model.trace import AGAIN, HALF, KINDS, OTHER_CACHE, PLAIN, KernelTrace
+from ncu_toolkit.model.trace import HALF, KINDS, PLAIN, KernelTrace
 
 #: GPU seconds that the experiments on one kernel may take, and how often each condition runs.
 SECONDS: Final = 1.0
 _LEAST_RUNS: Final = 5
 _MOST_RUNS: Final = 15
+#: Microseconds that a run costs beside the kernel's own time: the delay, and starting the pressure.
+_EACH_US: Final = 350
+#: How long pressure lasts at most, in nanoseconds, and in times of the kernel alone.
+_LEAST_NS: Final = 5e6
+_TIMES: Final = 20
 #: Least share of its blocks that pressure must have on multiprocessors of their own.
 _SPREAD: Final = 0.9
+#: The control of the pressure that runs beside a kernel.
+_BESIDE: Final = "beside"
+#: Runs beside it with each split of the L1 that is tried, and the part of the time with the first
+#: one that the next one has to stay below to be taken.
+_TRIES: Final = 3
+_FASTER: Final = 0.8
+_CACHES: Final[tuple[Cache, ...]] = ("warm", "flushed")
 #: Extents of a launch that is not known.
 _NONE: Final = (0, 0, 0)
 #: Cycles that the GPU spins before a run, so that the run and its pressure are enqueued by then
 #: (about 200 µs at 2 GHz).
 _SPIN: Final = 400_000
+#: Why a run does not count, by what the pressure saw.
+NO_ROOM: Final = "the pressure found no room beside the kernel"
+WAITED: Final = "the kernel found no room beside the pressure, and waited for its end"
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Runs under one condition: their times in microseconds, the pressure's rounds a nanosecond
-    beside each, and how many were left out because the pressure did not last as long as the run."""
-
-    times_us: tuple[float, ...]
-    rates: tuple[float, ...] = ()
-    left_out: int = 0
-
-
-def experiment(
-    runnable: Runnable,
-    pressure: Pressure,
-    watches: Mapping[str, Stopwatch],
-    cache: str,
-    seconds: float = SECONDS,
-    kinds: Sequence[str] = tuple(KINDS),
-    seed: int = 1,
-) -> dict[str, Measured]:
-    """Times of a verified rung under every condition.
-
-    Args:
-        watches: a stopwatch for each state of the L2, "warm" and "flushed".
-        cache: the state that conditions run in, but OTHER_CACHE.
+class Bench:
+    """Puts kernels of this process under pressure, one after the other. `kinds` are those that can
+    be had: without memory for the streams not all.
 
     Raises:
-        KernelProblem: the rung or the pressure failed on the GPU.
+        ToolkitError: no GPU, no compiler, no cuda-bindings, no memory for the pressure.
     """
-    cp = cuda.cupy()
-    other = "flushed" if cache == "warm" else "warm"
-    once = [watches[cache].elapsed_us(watches[cache].enqueue(runnable.run)) for _ in range(3)]
-    estimate = min(once)
-    conditions = [PLAIN, AGAIN, OTHER_CACHE, HALF, *kinds]
-    each = (estimate + 350) * 1e-6 * len(conditions)
-    runs = max(_LEAST_RUNS, min(_MOST_RUNS, int(seconds / each)))
-    most_ns = int(5e6 + 20e3 * estimate)
-    found: dict[str, tuple[list[float], list[float], list[int]]] = {
-        name: ([], [], []) for name in conditions
-    }
-    shuffler = random.Random(seed)
-    with runnable.padded() as halved:
-        pass
-    if not halved:
-        del found[HALF]
-        conditions.remove(HALF)
-    stream = int(cp.cuda.get_current_stream().ptr)
-    for _ in range(runs):
-        shuffler.shuffle(conditions)
-        for name in conditions:
-            kind = name if name in KINDS else ""
-            watch = watches[other if name == OTHER_CACHE else cache]
-            with runnable.padded() if name == HALF else contextlib.nullcontext():
-                events = watch.enqueue(
-                    runnable.run,
-                    partial(pressure.start, kind, stream, most_ns),
-                    partial(pressure.stop, stream),
-                )
-            time_us = watch.elapsed_us(events)
-            seen = pressure.seen(stream)
-            times, rates, left_out = found[name]
-            spread = seen.multiprocessors >= _SPREAD * pressure.blocks(kind)
-            if seen.whole and spread:
-                times.append(time_us)
-                rates.append(seen.rate)
-            else:
-                left_out.append(1)
-    return {
-        name: Measured(tuple(times), tuple(rates) if name in KINDS else (), len(left_out))
-        for name, (times, rates, left_out) in found.items()
-    }
 
+    def __init__(self, spin_cycles: int = _SPIN) -> None:
+        device = cuda.device()
+        self.pressure = Pressure(compiled(device.arch), device.sm_count)
+        self.kinds = self.pressure.usable(KINDS)
+        self.alone = self.pressure.speeds(self.kinds)
+        self._watches: dict[str, Stopwatch] = {
+            cache: Stopwatch(cache, spin_cycles) for cache in _CACHES
+        }
 
-def calibrate(
-    pressure: Pressure, runs: int = 5, span_cycles: int = 400_000
-) -> dict[str, tuple[float, ...]]:
-    """Rounds a nanosecond of each kind of pressure with nothing else on the GPU."""
-    cp, watch = cuda.cupy(), Stopwatch("warm", _SPIN)
-    stream = int(cp.cuda.get_current_stream().ptr)
-    found: dict[str, tuple[float, ...]] = {}
-    for name in KINDS:
-        rates = []
-        for _ in range(runs):
+    def measure(
+        self, runnable: Runnable, cache: str, seconds: float = SECONDS, seed: int = 1
+    ) -> KernelTrace:
+        """Time a verified rung under every condition. Its largest launch stands for it, and its time
+        is of all launches of a run.
+
+        Args:
+            cache: the state of the L2 that it is timed in, "warm" or "flushed".
+
+        Raises:
+            KernelProblem: the rung or the pressure failed on the GPU.
+        """
+        watch = self._watches[cache]
+        estimate = min(watch.elapsed_us(watch.enqueue(runnable.run)) for _ in range(3))
+        once = partial(self._once, runnable, watch, int(_LEAST_NS + 1e3 * _TIMES * estimate))
+        with runnable.padded() as halved:
+            conditions = [PLAIN, *([HALF] if halved else []), *self.kinds]
+        missing = self._make_room(once)
+        if missing:  # Try none of it again.
+            conditions = [c for c in conditions if c not in KINDS or KINDS[c].alone]
+        runs = int(seconds / ((estimate + _EACH_US) * 1e-6 * len(conditions)))
+        shuffler, left_out = random.Random(seed), Counter[str]()
+        times: defaultdict[str, list[float]] = defaultdict(list)
+        rates: defaultdict[str, list[float]] = defaultdict(list)
+        for _ in range(max(_LEAST_RUNS, min(_MOST_RUNS, runs))):
+            for name in shuffler.sample(conditions, len(conditions)):
+                time_us, rate, problem = once(name)
+                if problem:
+                    left_out[problem] += 1
+                    continue
+                times[name].append(time_us)
+                if self.alone.get(name):
+                    rates[name].append(rate / self.alone[name])
+        missing = missing or next((problem for problem, _ in left_out.most_common(1)), "")
+        plain, launches = sorted(times[PLAIN]), max(1, runnable.launch_count)
+        name = runnable.rung.name
+        unknown = Launch(name, name, _NONE, _NONE)
+        largest = max(runnable.launched, key=lambda each: each.blocks, default=unknown)
+        return KernelTrace(
+            launch=replace(largest, function=name),
+            launches=launches,
+            total_us=statistics.median(plain),
+            median_us=statistics.median(plain) / launches,
+            low_us=plain[len(plain) // 10],
+            high_us=plain[-1 - len(plain) // 10],
+            conditions={name: tuple(each) for name, each in times.items()},
+            rates={name: tuple(each) for name, each in rates.items()},
+            missing=missing,
+        )
+
+    def _once(
+        self, runnable: Runnable, watch: Stopwatch, most_ns: int, name: str
+    ) -> tuple[float, float, str]:
+        """Time of one run, rate of the pressure, and why the run does not count."""
+        stream, kind = watch.stream, name if name in KINDS else ""
+        with runnable.padded() if name == HALF else contextlib.nullcontext():
             events = watch.enqueue(
-                lambda: watch.spin(span_cycles),
-                partial(pressure.start, name, stream, 50_000_000),
-                partial(pressure.stop, stream),
+                runnable.run,
+                partial(self.pressure.start, kind, stream, most_ns),
+                partial(self.pressure.stop, stream),
             )
-            watch.elapsed_us(events)
-            seen = pressure.seen(stream)
-            if seen.whole:
-                rates.append(seen.rate)
-        found[name] = tuple(rates)
-    return found
+        time_us, seen = watch.elapsed_us(events), self.pressure.seen(stream)
+        if not kind:
+            return time_us, 0.0, ""
+        room = seen.started and seen.multiprocessors >= _SPREAD * self.pressure.blocks(kind)
+        return time_us, seen.rate, "" if room and seen.lasted else WAITED if room else NO_ROOM
+
+    def _make_room(self, once: partial[tuple[float, float, str]]) -> str:
+        """Have the pressure leave the kernel its shared memory; why that cannot be done, or ""."""
+        fastest, best, problem = math.inf, CARVEOUTS[-1], ""
+        for carveout in CARVEOUTS:
+            self.pressure.carve(carveout)
+            for _ in range(_TRIES):
+                time_us, _, problem = once(_BESIDE)
+                if problem:
+                    break
+            if not problem and time_us < _FASTER * fastest:
+                fastest, best = time_us, carveout
+        self.pressure.carve(best)
+        return problem if fastest == math.inf else ""
 
 
-def stopwatches() -> dict[str, Stopwatch]:
-    """A stopwatch for each state of the L2 whose delay covers the enqueuing of pressure."""
-    return {"warm": Stopwatch("warm", _SPIN), "flushed": Stopwatch("flushed", _SPIN)}
-
-
-def traced(
-    runnable: Runnable, measured: Mapping[str, Measured], alone: Mapping[str, tuple[float, ...]]
-) -> KernelTrace:
-    """A rung's experiments as a traced kernel: its largest launch stands for it, and its time is of
-    all launches of a run. `alone` is from `calibrate`."""
-    full = {kind: statistics.median(rates) for kind, rates in alone.items() if rates}
-    launches = runnable.launched
-    name = runnable.rung.name
-    largest = max(launches, key=lambda each: each.blocks, default=Launch(name, name, _NONE, _NONE))
-    plain = sorted(time for each in (PLAIN, AGAIN) for time in measured[each].times_us)
-    middle = statistics.median(plain)
-    return KernelTrace(
-        launch=replace(largest, function=name),
-        launches=max(1, runnable.launch_count),
-        total_us=middle,
-        median_us=middle / max(1, runnable.launch_count),
-        low_us=plain[len(plain) // 10],
-        high_us=plain[-1 - len(plain) // 10],
-        conditions={name: each.times_us for name, each in measured.items() if each.times_us},
-        rates={
-            name: tuple(rate / full[name] for rate in each.rates)
-            for name, each in measured.items()
-            if each.rates and full.get(name)
-        },
-    )
+def press_all(session: Session, reporter: Reporter) -> None:
+    """Put the profiled cases of a run under pressure, for the line of their cards that says whether
+    that confirms the verdict (regime.confirmation). Raises as `rungs`."""
+    cases = tuple(case for case in session.run.cases if case.state == "profiled")
+    for case, kernel, _ in rungs(cases, reporter):
+        kept = regime.kept(kernel)
+        session.record(replace(case, pressure_us=kernel.conditions, pressure_kept=kept))
+        session.save()
 
 
 def rungs(
@@ -178,12 +178,9 @@ def rungs(
     """
     cuda.disable_tf32()
     cuda.cupy()
-    device = cuda.device()
-    pressure, watches = Pressure(compiled(device.arch), device.sm_count), stopwatches()
-    kinds = pressure.usable(KINDS)
-    if len(kinds) < len(KINDS):
+    bench = Bench()
+    if len(bench.kinds) < len(KINDS):
         reporter.note(NO_STREAMS)
-    alone = calibrate(pressure)
     reporter.stage("Probe", len(cases))
     try:
         for group in selection.groups_of(cases):
@@ -195,18 +192,17 @@ def rungs(
                 try:
                     runnable = Runnable(selection.rung_of(case), space, case.parameters)
                     runnable.verify()
-                    measured = experiment(
-                        runnable, pressure, watches, cache_of(problem, None), seconds, kinds
-                    )
+                    found = bench.measure(runnable, cache_of(problem, None), seconds)
                     runnable.verify()
                 except ToolkitError as error:
                     if not cuda.context_works():
                         raise
                     reporter.note(f"{case.rung} {case.size}: {error}")
                 else:
-                    cubin = runnable.cubin.path if runnable.cubin else None
-                    yield case, traced(runnable, measured, alone), cubin
+                    if found.missing:
+                        reporter.note(f"{case.rung} {case.size}: {found.missing}")
+                    yield case, found, runnable.cubin.path if runnable.cubin else None
                 reporter.step(f"{case.rung} {case.size}")
     finally:
         if cuda.context_works():
-            pressure.close()
+            bench.pressure.close()

@@ -9,27 +9,35 @@ from __future__ import annotations
 import json
 import random
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.gpu.pressure import NO_STREAMS, Pressure, checked, driver
+from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, checked, driver
 
 #: Nanoseconds of a slice, how many times longer some are, for long kernels, and of 16 slices how
 #: many are so.
 SLICE_NS: Final = 4_000_000
 _LONGER: Final = (1, 4, 16)
 _OFTEN: Final = (12, 3, 1)
+#: Of four slices, how many have each of CARVEOUTS.
+_SPLITS: Final = (3, 1)
 #: Seconds between two slices.
 PAUSE: Final = 0.003
-#: How often a program is looked at that has not used the GPU yet, in seconds.
+#: How often a program is looked at that has not used the GPU yet, and how long its libraries have
+#: to load their code before the first slice, in seconds.
 _WATCH: Final = 0.02
+_SETTLE: Final = 0.3
 
 
-def run(path: str, asked: dict[str, Any], done: threading.Event) -> None:
+def run(
+    path: str, asked: dict[str, Any], done: threading.Event, quiet: AbstractContextManager[Any]
+) -> None:
     """Put the program under pressure until `done`, and write a line for each slice to `path`.
 
     Args:
         asked: "cubin" (path of the pressure kernels), "kinds", "sm_count", "seed".
+        quiet: within it the tracer is not called when a module is loaded.
 
     Raises:
         ToolkitError: the pressure cannot be had here; the program is not disturbed.
@@ -39,14 +47,16 @@ def run(path: str, asked: dict[str, Any], done: threading.Event) -> None:
     device = checked(d.cuDeviceGet(0), "the device")
     while True:
         _, active = checked(d.cuDevicePrimaryCtxGetState(device), "the device")
-        if active:
+        if active and not done.wait(_SETTLE):
             break
         if done.wait(_WATCH):
             return
     # What this thread does must not spoil a graph that the program captures meanwhile.
     relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     checked(d.cuThreadExchangeStreamCaptureMode(relaxed), "the capture mode")
-    pressure = Pressure(Path(asked["cubin"]).read_bytes(), int(asked["sm_count"]))
+    with quiet:
+        pressure = Pressure(Path(asked["cubin"]).read_bytes(), int(asked["sm_count"]))
+        pressure.carve(CARVEOUTS[0])
     shuffler = random.Random(int(asked["seed"]))
     usable = pressure.usable(asked["kinds"])
     with open(path, "w", encoding="utf-8") as file:
@@ -58,6 +68,10 @@ def run(path: str, asked: dict[str, Any], done: threading.Event) -> None:
             for kind in kinds:
                 if done.wait(PAUSE * (0.5 + shuffler.random())):
                     break
+                # The driver's split of the L1 joins kernels that are there, and fewer of those that
+                # use shared memory can come later; with the other one it is the other way round.
+                (carveout,) = shuffler.choices(CARVEOUTS, _SPLITS)
+                pressure.carve(carveout)
                 (longer,) = shuffler.choices(_LONGER, _OFTEN)
                 seen = pressure.slice(kind, SLICE_NS * longer)
                 file.write(json.dumps({"kind": kind, **seen}) + "\n")

@@ -106,9 +106,10 @@ class Stopwatch:
             after()
         return start, end
 
-    def spin(self, cycles: int) -> None:
-        """Enqueue a delay of so many cycles."""
-        self._spin((1, 1, 1), (1, 1, 1), (numpy.int64(cycles),))
+    @property
+    def stream(self) -> int:
+        """The current stream's handle, on which runs are enqueued."""
+        return int(self._cp.cuda.get_current_stream().ptr)
 
     def elapsed_us(self, events: tuple[Any, Any]) -> float:
         events[1].synchronize()

@@ -24,14 +24,9 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
 from ncu_toolkit.gpu import pressure
 from ncu_toolkit.model.profile import Device, Launch
-from ncu_toolkit.model.trace import Gap, KernelTrace, Trace
+from ncu_toolkit.model.trace import KINDS, Gap, KernelTrace, Trace
 
 _INSIDE: Final = Path(__file__).parent / "inside"
-#: Kinds of pressure that a program is put under: every unit, at one strength.
-SLICED: Final = (
-    "alone", "dram", "l2", "beside", "fma2", "fma3", "alu", "special", "double", "tensor",
-    "shared2", "constant",
-)  # fmt: skip
 #: Gaps that are reported.
 _GAPS: Final = 5
 #: What the tracer's own kernels are called (kernels/common/pressure.cu).
@@ -40,8 +35,33 @@ _EXTENTS: Final = ("x", "y", "z")
 #: Bytes of the largest module whose code is read: a library's module holds hundreds of kernels, all
 #: of which nvdisasm writes out.
 _LARGEST: Final = 1 << 20
+#: What ends the tracer: the last line of its error, what that means, and what to do.
+_PROBLEMS: Final = (
+    (
+        "No module named '(cupti|cuda)",
+        "the program's Python has no cupti-python",
+        "Run `pip install 'ncu-toolkit[probe]'` with that Python",
+    ),
+    ("libcuda|driver is not found", "there is no CUDA driver here", "Check `nvidia-smi`"),
+    (
+        "INSUFFICIENT|NOT_COMPATIBLE|OLD",
+        "CUPTI cannot record here: the driver is too old for it",
+        "Update the driver: CUDA 13 needs 580",
+    ),
+    (
+        "failed with 39|MULTIPLE_SUBSCRIBERS",
+        "another profiler records this program already (ncu, nsys, or one that it runs itself)",
+        "Run it without the other one",
+    ),
+)
 #: Seconds that a program has to end by itself after Ctrl-C.
 _GRACE: Final = 10.0
+#: Least part of its multiprocessors that a slice must have reached.
+_SPREAD: Final = 0.9
+#: Least part of a slice that a kernel fills whose hold on the unit is read from what the pressure
+#: lost, and of the kernels' time in it.
+_FILLS: Final = 0.5
+_OWN: Final = 0.95
 
 
 def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = None) -> int:
@@ -86,17 +106,24 @@ def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = N
 
 
 def plan(folder: Path) -> dict[str, Any]:
-    """The experiments on a program, for `run`.
+    """The experiments on a program, for `run`; "alone" is the speed of each pressure with nothing
+    beside it, in rounds a nanosecond.
 
     Raises:
-        EnvironmentProblem: no cuda-bindings, compiler or GPU.
+        EnvironmentProblem: no cuda-bindings, compiler, GPU, or memory on it.
     """
     arch, sm_count = pressure.first_device()
     place = folder / "pressure"
     place.write_bytes(pressure.compiled(arch))
+    press = pressure.Pressure(place.read_bytes(), sm_count)
+    try:
+        alone = press.speeds(press.usable(KINDS))
+    finally:
+        press.close()
     return {
+        "alone": alone,
         "cubin": str(place),
-        "kinds": [*SLICED],
+        "kinds": [*KINDS],
         "sm_count": sm_count,
         "seed": 1,
         "root": str(Path(__file__).parents[2]),
@@ -138,34 +165,38 @@ def code_of(trace: Trace, launch: Launch) -> KernelAnalysis | None:
     """
     name = launch.kernel.encode()
     for path in trace.cubins:
-        if path.stat().st_size > _LARGEST or name not in path.read_bytes():
-            continue
-        threads = math.prod(launch.block)
-        try:
-            found = analyse_cubin(
-                path, block=threads, shared=launch.shared_dynamic, only=launch.kernel
-            )
-        except (InputProblem, UsageProblem):
-            continue  # Not every module is code that nvdisasm knows.
-        if found.kernels:
-            return found.kernels[0]
+        if path.stat().st_size <= _LARGEST and name in path.read_bytes():
+            found = code_in(path, launch)
+            if found is not None:
+                return found
     return None
 
 
+def code_in(cubin: Path, launch: Launch) -> KernelAnalysis | None:
+    """The code of a launch's kernel; None where the module does not hold it, or holds none that the
+    disassembler knows. Raises EnvironmentProblem: no disassembler."""
+    threads = math.prod(launch.block)
+    try:
+        found = analyse_cubin(
+            cubin, block=threads, shared=launch.shared_dynamic, only=launch.kernel
+        )
+    except (InputProblem, UsageProblem):
+        return None
+    return next(iter(found.kernels), None)
+
+
 def _nothing(folder: Path) -> EnvironmentProblem | UsageProblem:
+    last = "no reason given"
     for path in sorted(folder.glob("*.error")):
         text = path.read_text(encoding="utf-8", errors="replace").strip()
-        last = text.splitlines()[-1] if text else "no reason given"
-        if "No module named 'cupti'" in last or "No module named 'cuda" in last:
-            return EnvironmentProblem(
-                "the program's Python has no cupti-python",
-                "Run `pip install 'ncu-toolkit[probe]'` with that Python",
-            )
-        if "libcuda" in last or "driver is not found" in last:
-            return EnvironmentProblem("there is no CUDA driver here", "Check `nvidia-smi`")
-        old = "INSUFFICIENT" in last or "NOT_COMPATIBLE" in last or "OLD" in last
-        remedy = "Update the driver: CUDA 13 needs 580" if old else "Check `ncu-toolkit doctor`"
-        return EnvironmentProblem(f"CUPTI cannot record here ({last})", remedy)
+        last = text.splitlines()[-1] if text else last
+        for said, problem, remedy in _PROBLEMS:
+            if re.search(said, last):
+                return EnvironmentProblem(problem, remedy)
+    if any(folder.glob("*.error")):
+        return EnvironmentProblem(
+            f"CUPTI cannot record here ({last})", "Check `ncu-toolkit doctor`"
+        )
     if not any(folder.glob("*.json")):
         return UsageProblem(
             "no Python started in the program, or it was killed before it launched a kernel",
@@ -199,11 +230,14 @@ def _of_process(path: Path) -> list[Trace]:
     if "ended" not in facts:
         notes.append("the program was ended from outside: the last launches may be missing")
     written = _slices(path.with_suffix(".pressure"))
+    alone = _alone(path.parent)
     slices = [line for line in written if "kind" in line]
     notes += [str(line["note"]) for line in written if "note" in line]
     devices = sorted(set(rows["device_id"].tolist()))
     return [
-        _trace(rows[rows["device_id"] == number], names, _device(facts, number), notes, slices)
+        _trace(
+            rows[rows["device_id"] == number], names, _device(facts, number), notes, slices, alone
+        )
         for number in devices
     ]
 
@@ -229,6 +263,14 @@ def _device(facts: Mapping[str, Any], number: int) -> Device:
     )
 
 
+def _alone(folder: Path) -> dict[str, float]:
+    try:
+        found: dict[str, float] = json.loads((folder / "plan").read_text(encoding="utf-8"))["alone"]
+        return found
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
 def _slices(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -249,6 +291,7 @@ def _trace(
     device: Device,
     notes: list[str],
     slices: Sequence[Mapping[str, Any]],
+    alone: Mapping[str, float],
 ) -> Trace:
     rows = rows[rows["end"] > rows["start"]]  # without a time: lost by CUPTI
     rows = rows[numpy.argsort(rows["start"], kind="stable")]
@@ -257,7 +300,7 @@ def _trace(
     pressure, rows = rows[mine], rows[~mine]
     if not len(rows):
         return Trace(device, (), 0, 0.0, 0.0, notes=tuple(notes))
-    windows = _windows(pressure, slices)
+    windows = _windows(pressure, slices, alone)
     start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
     until = numpy.maximum.accumulate(end)
     idle = start[1:] - until[:-1]
@@ -294,20 +337,26 @@ class _Slice:
     full: int
     ending: int
     end: int
-    rate: float
-    """Rounds a nanosecond."""
+    kept: float | None
+    """The part of its speed alone that it had; None where that is not known."""
 
 
-def _windows(pressure: Any, slices: Sequence[Mapping[str, Any]]) -> list[_Slice]:
+def _windows(
+    pressure: Any, slices: Sequence[Mapping[str, Any]], alone: Mapping[str, float]
+) -> list[_Slice]:
     """The slices in order. A pressure kernel's record starts with its first block, which gives the
     two clocks' difference."""
     found = []
     for row, each in zip(pressure, slices, strict=False):
+        spread = each["multiprocessors"] >= _SPREAD * each["blocks"]
         start, end = int(row["start"]), int(row["end"])
         shift = start - each["first"]
         span = max(1, each["finished"] - each["first"])
         full, ending = each["last"] + shift, min(end, each["finished"] + shift)
-        found.append(_Slice(each["kind"], start, full, ending, end, each["rounds"] / span))
+        speed = alone.get(each["kind"], 0.0)
+        kept = each["rounds"] / span / speed if speed else None
+        # Pressure that reached too few multiprocessors is none, but disturbs.
+        found.append(_Slice(each["kind"] if spread else "", start, full, ending, end, kept))
     return found
 
 
@@ -328,6 +377,7 @@ def _kernels(
     kinds, which = numpy.unique(table, return_inverse=True)
     spans = (rows["end"].astype("i8") - rows["start"].astype("i8")) / 1e3
     under = _under(rows, windows)
+    kept = _kept(rows, which.ravel(), windows)
     found = []
     for number, kind in enumerate(kinds):
         mine = which.ravel() == number
@@ -354,9 +404,35 @@ def _kernels(
                 low_us=float(numpy.quantile(own, 0.1)),
                 high_us=float(numpy.quantile(own, 0.9)),
                 conditions={name: tuple(times) for name, times in conditions.items()},
+                rates={name: tuple(parts) for name, parts in kept[number].items()},
             )
         )
     return tuple(sorted(found, key=lambda each: -each.total_us))
+
+
+def _kept(
+    rows: Any, which: Any, windows: Sequence[_Slice]
+) -> defaultdict[int, defaultdict[str, list[float]]]:
+    """What each kernel left the pressure of its speed, in the slices that no other kernel shares.
+    Where it does not fill a slice, the pressure had all of its speed in the rest."""
+    found: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
+    until = numpy.maximum.accumulate(end)
+    for each in windows:
+        span = each.ending - each.full
+        if each.kept is None or span <= 0 or not each.kind:
+            continue
+        mine = slice(
+            numpy.searchsorted(until, each.full, "right"), numpy.searchsorted(start, each.ending)
+        )
+        beside = numpy.minimum(end[mine], each.ending) - numpy.maximum(start[mine], each.full)
+        times = numpy.bincount(which[mine], numpy.maximum(beside, 0))
+        total = float(times.sum())
+        most = int(times.argmax()) if total else 0
+        if total and times[most] >= max(_OWN * total, _FILLS * span):
+            part = min(1.0, float(times[most]) / span)
+            found[most][each.kind].append((each.kept - (1 - part)) / part)
+    return found
 
 
 def _triple(kind: Any, what: str) -> tuple[int, int, int]:

@@ -229,6 +229,9 @@ class Context:
     flops: float | None = None
     compulsory_bytes: float | None = None
     repeat: int = 1
+    pressure_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Those of the launch's RunCase, with `pressure_kept`."""
+    pressure_kept: Mapping[str, float] = field(default_factory=dict)
 
 
 class HasBytes(Protocol):

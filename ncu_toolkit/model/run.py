@@ -52,6 +52,10 @@ class RunCase:
     """The report that holds its launches; empty where any of the run's may."""
     source: str = ""
     """Digest of the kernel's code (build.source_digest)."""
+    pressure_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Times of the run under each kind of pressure, where they were measured (`--probe`)."""
+    pressure_kept: Mapping[str, float] = field(default_factory=dict)
+    """The part of its speed that each pressure kept beside it."""
 
     @property
     def marker(self) -> str:

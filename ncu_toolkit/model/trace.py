@@ -12,48 +12,34 @@ from ncu_toolkit.model.profile import Device, Launch
 
 @dataclass(frozen=True)
 class PressureKind:
-    """One sort of pressure: its kernel (kernels/common/pressure.cu), and the share of
-    multiprocessors that it takes for itself; 0 where it runs beside the other kernel on all of
-    them.
+    """One sort of pressure: the share of multiprocessors that it takes for itself, 0 where it runs
+    beside the other kernel on all of them. Its kernel is pressure_NAME in
+    kernels/common/pressure.cu.
 
     `control` is the kind that takes the same room and does nothing: the difference between the two
     is the pressure. `resource` is what it presses on, by the time model's name; "" for a control.
     """
 
-    kernel: str
     alone: float = 0.0
     control: str = "beside"
     resource: str = ""
 
 
-#: Shares of the multiprocessors that the streams take: enough to load device memory, few enough
-#: that the other kernel keeps most of the GPU.
-_FEW: Final = 1 / 8
-_MORE: Final = 1 / 4
+#: Share of the multiprocessors that the streams take: enough to load device memory, few enough that
+#: the other kernel keeps most of the GPU.
+_TAKEN: Final = 1 / 4
 KINDS: Final[Mapping[str, PressureKind]] = {
-    "alone_few": PressureKind("pressure_alone", _FEW, ""),
-    "dram_few": PressureKind("pressure_dram", _FEW, "alone_few", "dram"),
-    "l2_few": PressureKind("pressure_l2", _FEW, "alone_few", "l2"),
-    "alone": PressureKind("pressure_alone", _MORE, ""),
-    "dram": PressureKind("pressure_dram", _MORE, "alone", "dram"),
-    "l2": PressureKind("pressure_l2", _MORE, "alone", "l2"),
-    "beside": PressureKind("pressure_beside", control=""),
-    "fma1": PressureKind("pressure_fma1", resource="fma"),
-    "fma2": PressureKind("pressure_fma2", resource="fma"),
-    "fma3": PressureKind("pressure_fma3", resource="fma"),
-    "alu": PressureKind("pressure_alu", resource="alu"),
-    "special": PressureKind("pressure_special", resource="xu"),
-    "double": PressureKind("pressure_double", resource="fp64"),
-    "tensor": PressureKind("pressure_tensor", resource="tensor"),
-    "shared1": PressureKind("pressure_shared1", resource="l1_data"),
-    "shared2": PressureKind("pressure_shared2", resource="l1_data"),
-    "constant": PressureKind("pressure_constant", resource="constant"),
+    "alone": PressureKind(_TAKEN, ""),
+    "dram": PressureKind(_TAKEN, "alone", "dram"),
+    "l2": PressureKind(_TAKEN, "alone", "l2"),
+    "beside": PressureKind(control=""),
+    "fp32": PressureKind(resource="issue"),
+    "special": PressureKind(resource="xu"),
+    "shared": PressureKind(resource="l1_data"),
+    "constant": PressureKind(resource="constant"),
 }
-#: Conditions beside the kinds of pressure: nothing (twice: the two must agree), the L2 in the other
-#: state, and half the resident blocks.
+#: Conditions beside the kinds of pressure: nothing, and half the resident blocks.
 PLAIN: Final = "plain"
-AGAIN: Final = "plain_again"
-OTHER_CACHE: Final = "other_cache"
 HALF: Final = "half_occupancy"
 
 
@@ -73,6 +59,8 @@ class KernelTrace:
     """Times under each kind of pressure; "plain" for none. Empty without experiments."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """How much of its speed alone the pressure kept beside each of those launches (0-1)."""
+    missing: str = ""
+    """Why runs under some kinds of pressure do not count; empty where all do."""
 
 
 @dataclass(frozen=True)

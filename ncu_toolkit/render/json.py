@@ -252,6 +252,7 @@ def probe_document(trace: Trace, verdicts: Sequence[Verdict], shown: Answer) -> 
             "shared_dynamic": launch.shared_dynamic, "launches": kernel.launches,
             "total_us": kernel.total_us, "median_us": kernel.median_us, "low_us": kernel.low_us,
             "high_us": kernel.high_us, "conditions_us": dict(kernel.conditions),
+            "kept": dict(kernel.rates),
         }  # fmt: skip
         if at < len(verdicts):
             row["diagnosis"] = diagnosis(verdicts[at].diagnosis)

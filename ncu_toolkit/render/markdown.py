@@ -93,7 +93,11 @@ def _card(card: Card, label: str) -> Iterator[str]:
         yield f"- **where** {' '.join(parts)} {md(line.cost)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
-    for label, text in (("expect", card.expect), ("note", card.missing)):
+    for label, text in (
+        ("expect", card.expect),
+        ("probe", card.pressure),
+        ("note", card.missing),
+    ):
         if text:
             yield f"- **{label}** {md(text)}"
     if card.next:
@@ -124,7 +128,10 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
     for line in card.where:
         parts = "  ".join(filter(None, (line.place, line.text, line.sass)))
         yield f"   where: {parts} ({line.cost})"
-    rest = (("do", " ".join(card.do)), ("expect", card.expect), ("note", card.missing))
+    rest = (
+        ("do", " ".join(card.do)), ("expect", card.expect), ("probe", card.pressure),
+        ("note", card.missing),
+    )  # fmt: skip
     for label, text in rest:
         if text:
             yield f"   {label}: {text}"

@@ -262,6 +262,8 @@ def card_lines(
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
     if card.expect:
         yield from _labelled("expect", Text(card.expect), width)
+    if card.pressure:
+        yield from _labelled("probe", Text(card.pressure), width)
     if card.missing:
         yield from _labelled("note", Text(card.missing, style="yellow"), width)
     if card.next:

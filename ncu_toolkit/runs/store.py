@@ -320,6 +320,8 @@ def tie(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Profile,
                     flops=case.flops if carries else None,
                     compulsory_bytes=case.compulsory_bytes if carries else None,
                     repeat=repeats[position] if len(repeats) == len(indices) else 1,
+                    pressure_us=case.pressure_us if carries else {},
+                    pressure_kept=case.pressure_kept if carries else {},
                 ),
             )
     return tuple(tied)

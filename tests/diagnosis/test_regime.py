@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 import recorded
 
+from ncu_toolkit.cli._common import shown_as
+from ncu_toolkit.cli.probe import confirmations
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.explain.answer import Kind, answer
+from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.gpu import trace
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KINDS, KernelTrace
+from ncu_toolkit.model.trace import KINDS, KernelTrace, Trace
 from ncu_toolkit.runs.store import recordings_root
 
 DATA = recorded.ROOT / "docs" / "data" / "probe.json"
@@ -27,7 +32,7 @@ def kernel(
     """A kernel that each kind of pressure in `slower` makes longer by a fraction, and whose time
     goes with the multiprocessors to the power of `follows`."""
     noise = (0.998, 1.0, 1.001, 1.002, 1.0)
-    conditions = {"plain": us, "plain_again": us, "beside": us * 1.05}
+    conditions = {"plain": us, "half_occupancy": us, "beside": us * 1.05}
     for name, kind in KINDS.items():
         if kind.alone:
             alone = us * (1 / (1 - kind.alone)) ** follows
@@ -40,12 +45,11 @@ def kernel(
 
 
 def test_responses_are_against_the_control() -> None:
-    found = regime.responses(kernel({"dram": 0.6, "fma2": 0.2}).conditions)
+    found = regime.responses(kernel({"dram": 0.6, "fp32": 0.2}).conditions)
     assert found["dram"].slope == pytest.approx(0.6)
-    assert found["fma2"].slope == pytest.approx(0.2)
+    assert found["fp32"].slope == pytest.approx(0.2)
     assert found["l2"].slope == pytest.approx(0.0)
     assert found["alone"].slope == pytest.approx(1 / 3)
-    assert found["plain_again"].slope == pytest.approx(0.0)
     assert 0 < found["dram"].spread < 0.01
     assert found["dram"].runs == 5
 
@@ -61,9 +65,9 @@ def test_a_wider_scatter_is_a_wider_spread() -> None:
     [
         ({"dram": 1.0, "l2": 0.8}, 0.1, 4096, 100.0, "DRAM", "dram-bandwidth"),
         ({"dram": 0.1, "l2": 1.2}, 0.1, 4096, 100.0, "L2", "l2-bandwidth"),
-        ({"shared2": 3.0, "shared1": 0.6}, 1.0, 4096, 100.0, "on-chip memory", "l1-bandwidth"),
+        ({"shared": 3.0}, 1.0, 4096, 100.0, "on-chip memory", "l1-bandwidth"),
         ({"constant": 4.0}, 1.0, 4096, 100.0, "on-chip memory", "constant-cache-divergence"),
-        ({"fma2": 0.9}, 1.0, 4096, 100.0, "arithmetic", "instruction-throughput"),
+        ({"fp32": 0.9}, 1.0, 4096, 100.0, "arithmetic", "instruction-throughput"),
         ({"special": 1.2}, 1.0, 4096, 100.0, "arithmetic", "special-function-pressure"),
         ({}, 1.0, 4224, 100.0, "latency", "memory-latency"),
         ({}, 0.0, 16, 100.0, "launch or idle", "grid-too-small"),
@@ -83,8 +87,30 @@ def test_regimes(
     assert found.primary.speedup is None
 
 
+def test_many_short_blocks_are_a_matter_of_starting_them() -> None:
+    found, told = regime.verdict(kernel({"dram": 0.4}, grid=1 << 18, us=160.0), H200)
+    assert told is not None
+    assert told.first == "launch or idle"
+    assert "Handing out its many short blocks" in found.primary.summary
+    _, told = regime.verdict(kernel({"dram": 0.4}, grid=1 << 16, us=160.0), H200)
+    assert told is not None
+    assert told.first != "launch or idle"
+
+
+def test_what_clogs_the_l2_is_the_l2() -> None:
+    """Contended atomics hold up all traffic; no traffic holds them up."""
+    plain = kernel({"dram": 0.25}, follows=0.0)
+    rates = {"dram": (0.3,), "l2": (0.3,), "fp32": (0.1,), "shared": (0.06,)}
+    told = regime.tell(replace(plain, rates=rates), H200)
+    assert told is not None
+    assert told.first == "L2"
+    told = regime.tell(replace(plain, rates={**rates, "l2": (0.9,)}), H200)
+    assert told is not None
+    assert told.first == "on-chip memory"
+
+
 def test_two_that_are_close_are_both_said() -> None:
-    _, told = regime.verdict(kernel({"shared2": 0.2, "fma2": 0.5}), H200)
+    _, told = regime.verdict(kernel({"shared": 0.2, "fp32": 0.5}), H200)
     assert told is not None
     assert set(told.either) == {"on-chip memory", "arithmetic"}
     assert told.confidence == "low"
@@ -92,12 +118,12 @@ def test_two_that_are_close_are_both_said() -> None:
 
 def test_what_pressure_loses_tells_a_unit_that_the_kernel_keeps_to_itself() -> None:
     """An FP32 kernel that leaves no issue slot is hardly slower beside FFMAs: they are."""
-    plain = kernel({"fma2": 0.04})
-    rates = {"dram": (0.95,), "l2": (1.0,), "fma2": (0.12,), "shared2": (0.13,)}
+    plain = kernel({"fp32": 0.04})
+    rates = {"dram": (0.95,), "l2": (1.0,), "fp32": (0.12,), "shared": (0.13,)}
     told = regime.tell(replace(plain, rates=rates), H200)
     assert told is not None
     assert told.first == "arithmetic"
-    rates["fma2"] = (0.7,)
+    rates["fp32"] = (0.7,)
     told = regime.tell(replace(plain, rates=rates), H200)
     assert told is not None
     assert told.first == "on-chip memory"
@@ -114,9 +140,10 @@ def test_measured_kernels_are_told_as_the_page_says() -> None:
     for row in _measured():
         answers = {kind: regime.Response(*pair, 15) for kind, pair in row["responses"].items()}
         made = regime.scores(regime.seen(answers, row["kept"], row["unused"]))
-        first = max(made, key=lambda name: made[name])
+        first = max(made, key=lambda name: made[name]) if row["first"] else None
         assert first == row["first"], row["name"]
         where = row["name"].split("/")[0]
+        where = where if where in ("pathology", "program", "field") else "ladders"
         counts[where, row["half"], first == row["counters"]] += 1
     for where, half in {(where, half) for where, half, _ in counts}:
         right, wrong = counts[where, half, True], counts[where, half, False]
@@ -124,6 +151,41 @@ def test_measured_kernels_are_told_as_the_page_says() -> None:
         assert f"| {where} | {half} | {right} ({share}) |" in text
     held_out = counts["pathology", "held out", True], counts["pathology", "held out", False]
     assert held_out[0] >= 0.8 * sum(held_out)
+
+
+@pytest.mark.parametrize(
+    ("slower", "follows", "words"),
+    [
+        ({"dram": 1.0, "l2": 0.8}, 0.1, "Confirmed: DRAM by experiments too (time beside DRAM traffic +100 %"),
+        ({"fp32": 0.9}, 1.0, "Contradicted: arithmetic by experiments, DRAM by counters (time beside FP32 work +90 %"),
+        ({"dram": 0.21, "fp32": 0.33}, 0.1, "Undecided: arithmetic or DRAM by experiments, DRAM by counters"),
+    ],
+)  # fmt: skip
+def test_experiments_confirm_or_contradict_a_verdict(
+    slower: dict[str, float], follows: float, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (profile,) = (
+        profile
+        for profile in recorded.run_of(recordings_root() / "h200-pathology").profiles
+        if profile.context is not None and profile.context.rung == "dram_bandwidth"
+    )
+    assert profile.context is not None
+    assert not card(profile, recorded.diagnosed(profile)).pressure
+    times = kernel(slower, follows=follows, us=profile.duration_us or 0.0).conditions
+    pressed = replace(profile, context=replace(profile.context, pressure_us=times))
+    assert card(pressed, recorded.diagnosed(profile)).pressure.startswith(words)
+    whole = answer([Kind(card(pressed, recorded.diagnosed(profile)), 1, 1.0, 1)])
+    assert all(words in str(shown_as(whole, form)) for form in ("markdown", "brief"))
+    mangled = replace(profile.launch, function="dram_bandwidth<float>")
+    found = Trace(profile.device, (replace(kernel({}), launch=mangled, conditions=times),), 1, 1, 1)
+    monkeypatch.setattr(trace, "run", lambda *_: 0)
+    monkeypatch.setattr(trace, "plan", lambda _: {})
+    monkeypatch.setattr(trace, "read", lambda _: found)
+    (line,) = confirmations([profile, profile], ("python", "x.py"))
+    assert line.startswith(f"dram_bandwidth: {words}")
+    few = {name: times[name][:3] for name in times}
+    pressed = replace(profile, context=replace(profile.context, pressure_us=few))
+    assert "too few runs" in card(pressed, recorded.diagnosed(profile)).pressure
 
 
 def test_without_experiments_the_shape_is_all() -> None:
@@ -137,6 +199,28 @@ def test_a_kind_with_few_runs_says_nothing() -> None:
     few = kernel({"dram": 1.0})
     conditions = {**few.conditions, "dram": few.conditions["dram"][:3]}
     assert "dram" not in regime.responses(conditions)
+
+
+def test_a_kernel_that_leaves_no_room_is_told_with_low_confidence() -> None:
+    whole = kernel({"dram": 1.0, "l2": 0.8}, follows=0.1)
+    some = {name: us for name, us in whole.conditions.items() if name not in ("fp32", "shared")}
+    found, told = regime.verdict(replace(whole, conditions=some), H200)
+    assert told is not None
+    assert (told.first, told.confidence) == ("DRAM", "low")
+    said = "There was no room to test arithmetic and on-chip memory."
+    assert said in found.primary.summary
+    assert "no room" not in regime.verdict(whole, H200)[0].primary.summary
+    none = kernel({}, follows=1.2)
+    beside = ("beside", "fp32", "special", "shared", "constant")
+    alone = {name: us for name, us in none.conditions.items() if name not in beside}
+    told = regime.tell(replace(none, conditions=alone), H200)
+    assert told is not None
+    assert (told.first, told.second, told.confidence) == ("arithmetic", "latency", "low")
+    del some["dram"]
+    found, told = regime.verdict(replace(whole, conditions=some), H200)
+    assert told is not None
+    assert (told.first, told.confidence) == ("L2", "low")
+    assert "no room to test DRAM and arithmetic" in found.primary.summary
 
 
 def test_every_resource_has_a_regime_and_every_rule_one_that_it_agrees_with() -> None:

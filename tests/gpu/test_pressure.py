@@ -7,6 +7,7 @@ import ctypes
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,14 @@ from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.gpu import cuda, pressure, probe, slices
 from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.gpu.pressure import Pressure, _Control
+from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.hardware.occupancy import occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KINDS
+from ncu_toolkit.model.trace import KINDS, KernelTrace
+from ncu_toolkit.runs import store
+from ncu_toolkit.runs.store import recordings_root
 
 SMS = 132
 
@@ -34,11 +38,13 @@ class Driver:
     """Answers as the driver does; pressure runs on as many multiprocessors as it has blocks."""
 
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT=9)
 
-    def __init__(self, free: int = 8 << 30, on: int = SMS, ends_early: bool = False) -> None:
-        self.free, self.on, self.ends_early = free, on, ends_early
+    def __init__(self, free: int = 8 << 30, on: int = SMS, ends_early: bool = False, needs: int = -1) -> None:  # fmt: skip
+        self.free, self.on, self.ends_early, self.needs = free, on, ends_early, needs
         self.blocks = 0
         self.launched: list[int] = []
+        self.carveouts: list[int] = []
         self.out_of_memory = False
 
     def __getattr__(self, name: str) -> Any:
@@ -54,6 +60,8 @@ class Driver:
             if name == "cuLaunchKernel" and given[4] > 1:
                 self.blocks = given[1]
                 self.launched.append(given[4])
+            if name == "cuFuncSetAttribute":
+                self.carveouts.append(given[2])
             if name in ("cuMemcpyDtoH", "cuMemcpyDtoHAsync"):
                 self._seen(_Control.from_address(given[0]))
             return (
@@ -64,13 +72,19 @@ class Driver:
 
     def _seen(self, control: Any) -> None:
         control.begin, control.end, control.rounds = 1000, 101_000, 5000
-        control.finished = 50_000 if self.ends_early else 102_000
+        control.first = 2000
+        waits = self.blocks == SMS and self.needs > (self.carveouts or [-1])[-1]
+        control.finished = 50_000 if self.ends_early or waits else 102_000
         control.failed = 0
         bits = (1 << min(self.blocks, self.on)) - 1
         control.sms = (ctypes.c_uint32 * 8)(*(bits >> 32 * at & 0xFFFFFFFF for at in range(8)))
 
 
 class Watch:
+    stream = 0
+
+    def __init__(self, *_: Any) -> None: ...
+
     def enqueue(self, run: Any, before: Any = None, after: Any = None) -> None:
         for each in (before, run, after):
             if each is not None:
@@ -82,6 +96,9 @@ class Watch:
 
 class Kernel:
     runs = halves = 0
+    launched: tuple[Launch, ...] = ()
+    launch_count = 1
+    rung = SimpleNamespace(name="k")
 
     def run(self) -> None:
         self.runs += 1
@@ -94,8 +111,9 @@ class Kernel:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
-    stream = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
-    monkeypatch.setattr(cuda, "cupy", lambda: SimpleNamespace(cuda=stream))
+    monkeypatch.setattr(cuda, "device", lambda: Device("H200", (9, 0), sm_count=SMS))
+    monkeypatch.setattr(probe, "compiled", lambda _: b"cubin")
+    monkeypatch.setattr(probe, "Stopwatch", Watch)
 
     def made(**how: Any) -> tuple[Driver, Pressure]:
         driver = Driver(**how)
@@ -106,39 +124,74 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def _measured(press: Pressure, kernel: Any) -> dict[str, probe.Measured]:
-    watches: Any = {"warm": Watch(), "flushed": Watch()}
-    return probe.experiment(kernel, press, watches, "flushed")
+def _measured(kernel: Any) -> KernelTrace:
+    return probe.Bench().measure(kernel, "flushed")
 
 
 def test_every_condition_runs_as_often_as_the_others(fake: Any) -> None:
+    fake()
     kernel = Kernel()
-    found = _measured(fake()[1], kernel)
-    assert set(found) == {"plain", "plain_again", "other_cache", "half_occupancy", *KINDS}
-    assert {len(each.times_us) for each in found.values()} == {15}
-    assert kernel.runs == 3 + 15 * len(found)
+    found = _measured(kernel)
+    assert set(found.conditions) == {"plain", "half_occupancy", *KINDS}
+    assert {len(times) for times in found.conditions.values()} == {15}
+    assert kernel.runs == 3 + 3 * 2 + 15 * len(found.conditions)
     assert kernel.halves == 1 + 15
-    assert found["dram"].rates == (0.05,) * 15
-    assert found["plain"].rates == ()
+    assert set(found.rates) == set(KINDS)
+    assert found.rates["dram"] == pytest.approx((1.0,) * 15)
+    assert (found.median_us, found.missing) == (100.0, "")
 
 
 def test_streams_fill_multiprocessors_and_pipes_leave_room(fake: Any) -> None:
     driver, press = fake()
-    assert (press.blocks("dram"), press.blocks("fma2"), press.blocks("")) == (33, SMS, 0)
+    assert (press.blocks("dram"), press.blocks("fp32"), press.blocks("")) == (33, SMS, 0)
     press.start("dram", 0, 1)
-    press.start("fma2", 0, 1)
+    press.start("fp32", 0, 1)
     assert driver.launched == [1024, 160]
 
 
 def test_a_run_that_outlasts_its_pressure_is_left_out(fake: Any) -> None:
-    found = _measured(fake(ends_early=True)[1], Kernel())
-    assert found["dram"] == probe.Measured((), (), 15)
+    fake(ends_early=True)
+    kernel = Kernel()
+    found = _measured(kernel)
+    assert (set(found.conditions), found.missing) == ({"plain", "half_occupancy"}, probe.WAITED)
+    assert kernel.runs == 3 + 2 + 15 * 5  # Beside the pressure it is not tried again.
 
 
 def test_pressure_that_shares_multiprocessors_is_left_out(fake: Any) -> None:
-    found = _measured(fake(on=100)[1], Kernel())
-    assert found["fma2"].left_out == 15
-    assert found["dram"].left_out == 0
+    fake(on=100)
+    found = _measured(Kernel())
+    assert found.missing == probe.NO_ROOM
+    assert set(found.conditions) == {"plain", "half_occupancy", "alone", "dram", "l2"}
+
+
+def test_a_kernel_that_waits_for_the_pressure_gets_its_shared_memory(fake: Any) -> None:
+    """The fake's pressure lasts as long as the kernel once all of the L1 is shared memory."""
+    driver, _ = fake(needs=100)
+    found = _measured(Kernel())
+    assert driver.carveouts == [-1] * 5 + [100] * 10
+    assert found.missing == ""
+    driver, _ = fake()
+    _measured(Kernel())
+    assert driver.carveouts == [-1] * 5 + [100] * 5 + [-1] * 5  # No faster with more.
+
+
+def test_a_run_keeps_what_its_kernels_did_under_pressure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded.run_of(recordings_root() / "h200-pathology")
+    case = next(each for each in run.cases if each.rung == "dram_bandwidth")
+    profile = next(p for p in run.profiles if p.context and p.context.rung == "dram_bandwidth")
+    session = Session(replace(run, cases=(case,)), tmp_path)
+    times = {"plain": (1.0,) * 5, "dram": (1.5,) * 5}
+    kernel = KernelTrace(profile.launch, 1, 1, 1, 1, 1, times, {"dram": (0.4,)})
+    monkeypatch.setattr(probe, "rungs", lambda *_: iter([(case, kernel, None)]))
+    reporter: Any = None
+    probe.press_all(session, reporter)
+    (kept,) = store.load_manifest(tmp_path).cases
+    assert (kept.pressure_us, kept.pressure_kept) == (times, {"dram": 0.4})
+    (tied,) = store.tie([profile], [kept])
+    assert tied.context is not None
+    assert tied.context.pressure_us == times
 
 
 def test_no_memory_for_the_pressure(fake: Any) -> None:
@@ -156,12 +209,23 @@ def test_a_failed_call_names_what_failed() -> None:
         pressure.checked((700,), "the pressure")
 
 
-def test_slices_are_written_until_the_program_ends(fake: Any, tmp_path: Path) -> None:
+def test_slices_are_written_until_the_program_ends(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake()
     done = threading.Event()
     (tmp_path / "cubin").write_bytes(b"cubin")
     asked = {"cubin": tmp_path / "cubin", "kinds": ["dram", "alone"], "sm_count": SMS, "seed": 1}
-    thread = threading.Thread(target=slices.run, args=(str(tmp_path / "out"), asked, done))
+
+    @contextlib.contextmanager
+    def quiet() -> Iterator[None]:
+        heard.append("quiet")
+        yield
+        heard.append("loud")
+
+    heard: list[str] = []
+    monkeypatch.setattr(slices, "_SETTLE", 0.01)
+    thread = threading.Thread(target=slices.run, args=(str(tmp_path / "out"), asked, done, quiet()))
     thread.start()
     done.wait(0.2)
     done.set()
@@ -169,6 +233,7 @@ def test_slices_are_written_until_the_program_ends(fake: Any, tmp_path: Path) ->
     lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"dram", "alone"}
     assert {line["multiprocessors"] for line in lines} == {33}
+    assert heard == ["quiet", "loud"]
 
 
 def _runnable(geometry: LaunchGeometry, registers: int, shared: int) -> tuple[Any, list[int]]:
@@ -210,32 +275,28 @@ def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
         if each["name"].startswith("pathology/dram_bandwidth/")
     )
     slopes = {kind: pair[0] for kind, pair in row["responses"].items()}
-    times = {"plain": row["time_us"], "plain_again": row["time_us"]}
-    for kind in ("alone_few", "alone", "beside", "half_occupancy"):
-        times[kind] = row["time_us"] * (1 + slopes[kind])
+    times = {"plain": row["time_us"], "half_occupancy": row["time_us"]}
     for name, kind in KINDS.items():
-        if kind.control:
-            times[name] = times[kind.control] * (1 + slopes[name])
-    found = {
-        name: probe.Measured((time,) * 5, (row["kept"].get(name, 1.0),) * 5)
-        for name, time in times.items()
-    }
+        times[name] = times[kind.control or "plain"] * (1 + slopes[name])
+    launch = Launch("k", "k", (32768, 1, 1), (256, 1, 1), 18)
+    found = KernelTrace(
+        launch, 1, *[row["time_us"]] * 4,
+        {name: (time,) * 5 for name, time in times.items()},
+        {name: (part,) * 5 for name, part in row["kept"].items()},
+    )  # fmt: skip
     device = Device("NVIDIA H200", (9, 0), sm_count=SMS)
 
     class Rung:
         def __init__(self, rung: Any, space: Any, parameters: Any) -> None:
-            self.rung, self.cubin, self.launch_count = rung, None, 1
-            self.launched = (Launch("k", "k", (32768, 1, 1), (256, 1, 1), 18),)
-            self.verified = 0
+            self.rung, self.cubin, self.verified = rung, None, 0
 
         def verify(self) -> None:
             self.verified += 1
 
-    press = SimpleNamespace(usable=tuple, close=lambda: None)
+    press = SimpleNamespace(close=lambda: None)
+    bench = SimpleNamespace(kinds=tuple(KINDS), pressure=press, measure=lambda *_: found)
     for name, value in {
-        "Runnable": Rung, "Workspace": lambda *_: None, "compiled": lambda _: b"",
-        "Pressure": lambda *_: press, "stopwatches": dict, "experiment": lambda *_: found,
-        "calibrate": lambda _: dict.fromkeys(KINDS, (1.0,)),
+        "Runnable": Rung, "Workspace": lambda *_: None, "Bench": lambda: bench,
     }.items():  # fmt: skip
         monkeypatch.setattr(probe, name, value)
     monkeypatch.setattr(cuda, "cupy", lambda: None)

@@ -110,11 +110,21 @@ def test_launches_go_to_the_pressure_that_covers_them(tmp_path: Path) -> None:
     theirs = rows([(1, at, at + 500) for at in range(0, 60_000, 1000)])
     slices = [
         # All blocks ran from 1 to 9 µs after the record's start; the GPU's clock is 5000 ahead.
-        {"kind": kind, "first": begin, "last": begin + 1000, "finished": begin + 9000, "rounds": 8}
+        {
+            "kind": kind,
+            "blocks": 33,
+            "multiprocessors": 33,
+            "first": begin,
+            "last": begin + 1000,
+            "finished": begin + 9000,
+            "rounds": 8,
+        }
         for kind, begin in (("dram", 15_000), ("alone", 45_000))
     ]
     text = "".join(json.dumps(each) + "\n" for each in slices)
     (tmp_path / "7.pressure").write_text(text + '{"kind": "dr', encoding="utf-8")
+    # Alone the pressure did 8 rounds in 5 of its 10 µs.
+    (tmp_path / "plan").write_text('{"alone": {"dram": 0.0016}}', encoding="utf-8")
     names = {1: "theirs", 9: "pressure_dram"}
     mixed = numpy.zeros(len(theirs) + len(ours), LAYOUT)
     mixed[: len(theirs)], mixed[len(theirs) :] = theirs, ours
@@ -122,6 +132,10 @@ def test_launches_go_to_the_pressure_that_covers_them(tmp_path: Path) -> None:
     counts = {name: len(times) for name, times in kernel.conditions.items()}
     # Of ten launches in each slice the first and the last run while blocks come and go.
     assert counts == {"plain": 40, "dram": 8, "alone": 8}
+    # 8 rounds in 9 µs are 0.56 of its speed. The kernel fills half of the slice; in the other half
+    # the pressure had all of its speed, so 0.11 is left for that beside the kernel.
+    assert set(kernel.rates) == {"dram"}
+    assert kernel.rates["dram"] == (pytest.approx(0.11, abs=0.01),)
 
 
 def test_a_killed_program_and_two_gpus_are_said(tmp_path: Path) -> None:
@@ -155,7 +169,9 @@ def test_a_small_grid_is_found_without_counters(tmp_path: Path) -> None:
         ("1.json", "{}", UsageProblem, "launched no kernel"),
         ("1.error", "x\nNo module named 'cupti'\n", EnvironmentProblem, "no cupti-python"),
         ("1.error", "x\nlibcuda.so.1: cannot open\n", EnvironmentProblem, "no CUDA driver"),
-        ("1.error", "ERROR_INSUFFICIENT_PRIVILEGES", EnvironmentProblem, "cannot record"),
+        ("1.error", "ERROR_INSUFFICIENT_PRIVILEGES", EnvironmentProblem, "too old"),
+        ("1.error", "Register failed with 39", EnvironmentProblem, "another profiler records"),
+        ("1.error", "something else", EnvironmentProblem, "something else"),
     ],
 )
 def test_nothing_recorded(
@@ -174,6 +190,10 @@ class _Kind(IntEnum):
 class _Other(IntEnum):
     RESOURCE = 3
     MODULE_LOADED = 6
+
+
+#: Exit codes that a program left with.
+left: list[int] = []
 
 
 @pytest.fixture
@@ -202,6 +222,7 @@ def tracer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module.atexit, "register", lambda _: None)
     monkeypatch.setattr(module.os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(module.Tracer, "_register", lambda _: None)
+    monkeypatch.setattr(module.os, "_exit", left.append)
     return module.Tracer(str(tmp_path))
 
 
@@ -228,6 +249,21 @@ def test_the_tracer_copies_buffers_and_code(tracer: Any, tmp_path: Path) -> None
         "second": 3,
     }
     assert [path.read_bytes() for path in found.cubins] == [b"\x7fELF cubin"]
+
+
+def test_os_exit_writes_what_is_left(tracer: Any, tmp_path: Path) -> None:
+    sys.modules["os"]._exit(5)
+    assert left.pop() == 5
+    assert "ended" in json.loads(next(tmp_path.glob("*.json")).read_text())
+
+
+def test_pressure_that_reached_few_multiprocessors_counts_for_nothing(tmp_path: Path) -> None:
+    both = rows([(1, 0, 5_000), (1, 12_000, 13_000), (9, 10_000, 20_000)])
+    line = {"kind": "fp32", "blocks": 132, "multiprocessors": 25, "rounds": 8}
+    line |= {"first": 10_000, "last": 10_000, "finished": 20_000}
+    (tmp_path / "7.pressure").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    (kernel,) = trace.read(written(tmp_path, both, {1: "theirs", 9: "pressure_fp32"})).kernels
+    assert {name: len(times) for name, times in kernel.conditions.items()} == {"plain": 1}
 
 
 def test_records_of_another_layout_are_refused(tracer: Any, tmp_path: Path) -> None:

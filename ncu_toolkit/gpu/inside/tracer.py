@@ -18,12 +18,14 @@ program about as much time as the launch itself (docs/probe.md).
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import json
 import os
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 #: Bytes of a buffer: about 5,000 kernels.
 _BUFFER = 1 << 20
@@ -77,6 +79,7 @@ class Tracer:
         self.library = ctypes.CDLL(_loaded_library())
         self.pool: dict[int, Any] = {}
         self.free: list[Any] = []
+        self.subscriber: Any = None
         self.on_requested = _requested_type(self._requested)
         self.on_completed = _completed_type(self._completed)
         self._register()
@@ -84,12 +87,18 @@ class Tracer:
         cupti.activity_flush_period(_PERIOD_MS)
         self._subscribe()
         atexit.register(self.end)
+        self.leave, os._exit = os._exit, self._exit
         os.register_at_fork(after_in_child=self._forked)
 
     def _register(self) -> None:
         status = self.library.cuptiActivityRegisterCallbacks(self.on_requested, self.on_completed)
         if status:
             raise RuntimeError(f"cuptiActivityRegisterCallbacks failed with {status}")
+
+    def _exit(self, status: int) -> NoReturn:
+        """os._exit, which runs no atexit."""
+        self.end()
+        self.leave(status)
 
     def _forked(self) -> None:
         """A forked child has no CUDA context of its own to record: it leaves the files alone."""
@@ -106,7 +115,7 @@ class Tracer:
     def _completed(self, context: Any, stream: int, buffer: int, size: int, valid: int) -> None:
         try:
             if valid:
-                self._keep(ctypes.string_at(buffer, valid))
+                self._keep((ctypes.c_char * valid).from_address(buffer))
         except BaseException as error:
             self.facts["notes"].append(f"records were lost: {error!r}")
         finally:
@@ -115,10 +124,10 @@ class Tracer:
                 if memory is not None:
                     self.free.append(memory)
 
-    def _keep(self, raw: bytes) -> None:
-        whole = len(raw) // self.dtype.itemsize * self.dtype.itemsize
-        rows = self.numpy.frombuffer(raw[:whole], self.dtype)
-        if whole != len(raw) or (rows["kind"] != self.kind).any():
+    def _keep(self, raw: Any) -> None:
+        whole = len(raw) % self.dtype.itemsize == 0
+        rows = self.numpy.frombuffer(raw, self.dtype) if whole else None
+        if rows is None or (rows["kind"] != self.kind).any():
             raise ValueError("this CUPTI lays its records out in another way")
         with self.lock:
             if self.records is None:
@@ -144,11 +153,26 @@ class Tracer:
         cupti = self.cupti
         try:
             self.subscriber = cupti.subscribe(self._called, None)
-            domain = int(cupti.CallbackDomain.RESOURCE)
-            loaded = int(cupti.CallbackIdResource.MODULE_LOADED)
-            cupti.enable_callback(1, self.subscriber, domain, loaded)
+            self._listen(True)
         except Exception as error:
             self.facts["notes"].append(f"code is not recorded: {error}")
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Not to be called when a module is loaded. The driver makes that call with its lock held,
+        and here it waits for Python's; a library that calls the driver with Python's lock held, as
+        CuPy does for cuRAND, would wait for ever while another thread loads."""
+        self._listen(False)
+        try:
+            yield
+        finally:
+            self._listen(True)
+
+    def _listen(self, on: bool) -> None:
+        if self.subscriber is not None:
+            domain = int(self.cupti.CallbackDomain.RESOURCE)
+            loaded = int(self.cupti.CallbackIdResource.MODULE_LOADED)
+            self.cupti.enable_callback(int(on), self.subscriber, domain, loaded)
 
     def _called(self, _: Any, domain: int, callback: int, data: Any) -> None:
         try:
@@ -228,6 +252,6 @@ def _experiment(tracer: Tracer, plan: str) -> None:
         sys.path.append(asked["root"])
         from ncu_toolkit.gpu.slices import run
 
-        run(tracer.stem + ".pressure", asked, tracer.done)
+        run(tracer.stem + ".pressure", asked, tracer.done, tracer.quiet())
     except BaseException as error:
         tracer.facts["notes"].append(f"no experiments: {error}")
