@@ -5,6 +5,7 @@ The same tree with one word of padding after every 32. Places a power of two apa
 different banks at nearly all levels."""
 kind = "step"
 compared_with = "scan_blelloch"
+removes = "shared-bank-conflict"
 +++*/
 
 // One free place after every 32: elements 32, 64, ... apart then lie in different banks.

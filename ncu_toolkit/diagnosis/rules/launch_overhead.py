@@ -30,10 +30,12 @@ with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._support import (
     CHAIN,
     FILLED,
@@ -47,7 +49,13 @@ from ncu_toolkit.diagnosis.rules._support import (
     keep,
     ruled_out,
 )
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import (
+    BLOCK_STARTS,
+    FLOOR_US,
+    RESOURCES,
+    Removal,
+    TimeModel,
+)
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "launch-overhead"
@@ -134,14 +142,16 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(
             ID, Words.long.format(duration=units.duration(duration)), measured, counted
         )
-    useful = _useful_us(model)
+    useful = _useful_us(model, dict.fromkeys(RESOURCES, 1.0))
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
     # One kernel in place of a chain starts once and passes over the data once, so each launch is
-    # left with its share of that. A single launch that becomes part of another sheds what launching
-    # costs; what it does with the GPU in between is not the launch's fault.
+    # left with its share of that, and with all that has nothing to do with passing over it (_own).
+    # A single launch that becomes part of another sheds what launching costs; what it does with the
+    # GPU in between is not the launch's fault.
     now = duration + BETWEEN_US
+    own = _useful_us(model, _own(profile)) or 0.0
     fused = (
-        (FLOOR_US + BETWEEN_US + useful) / launches
+        max((FLOOR_US + BETWEEN_US + useful) / launches, min(duration, own))
         if chain
         else duration - min(FLOOR_US, duration - useful)
     )
@@ -223,11 +233,25 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
 
 
-def _useful_us(model: TimeModel) -> float | None:
+def _own(profile: Profile) -> dict[str, float]:
+    """The parts (0-1) of the resources' work that one launch in place of a chain does as well.
+
+    What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
+    memory, and loads that L1 serves again are not part of that; indices and loads are."""
+    shared = shared_wavefront_part(profile)
+    again = (profile.value("l1_hit_rate") or 0.0) * (1 - shared)
+    return {
+        **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),
+        **dict.fromkeys(("l1_data", "l1_writeback"), min(1.0, shared + again)),
+    }
+
+
+def _useful_us(model: TimeModel, parts: Mapping[str, float]) -> float | None:
+    """The time that the busiest resource needs for these parts of its work in this launch."""
     times = [
-        model.microseconds(load / model.reach(name))
+        model.microseconds(load * parts[name] / model.reach(name))
         for name, load in model.loads.items()
-        if name in RESOURCES
+        if name in parts
     ]
     known = [time for time in times if time is not None]
     return max(known) if known else None
