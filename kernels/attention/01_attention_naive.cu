@@ -1,9 +1,8 @@
 /*+++
 title = "Three kernels, scores in memory"
 idea = """\
-As the formula is written: one kernel computes all scores, one the softmax of each row, one the \
-weighted sums of values. The scores, N x N floats for each head, go through device memory five \
-times, and neither product reuses what it reads."""
+One kernel computes all scores, one the softmax of each row, one the weighted sums of values. The \
+N x N scores of each head go through device memory five times; no product reuses what it reads."""
 kind = "step"
 compared_with = ""
 +++*/

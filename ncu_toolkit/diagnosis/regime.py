@@ -4,8 +4,7 @@ to pressure (docs/probe.md)."""
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -35,6 +34,14 @@ OF_RESOURCE: Final[Mapping[str, Regime]] = {
 LIMITS: Final = 0.6
 #: Runs of a condition below which it says nothing.
 LEAST_RUNS: Final = 4
+
+
+def _median(values: Iterable[float]) -> float:
+    """The median of one value or more. The module `statistics` needs others that the Python inside
+    ncu lacks, and cards are shown there."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def of_counters(profile: Profile, diagnosis: Diagnosis) -> Regime:
@@ -85,7 +92,7 @@ def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
         runs, base = conditions.get(name, ()), conditions.get(control or PLAIN, ())
         if len(runs) < LEAST_RUNS or len(base) < LEAST_RUNS:
             continue
-        ratio = statistics.median(runs) / statistics.median(base)
+        ratio = _median(runs) / _median(base)
         error = math.hypot(_error(runs), _error(base))
         found[name] = Response(ratio - 1, 1.96 * ratio * error, len(runs))
     return found
@@ -94,8 +101,8 @@ def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
 def _error(times: Sequence[float]) -> float:
     """Relative standard error of a median: 1.2533 that of a mean of normal values, whose deviation
     is 1.4826 of the median absolute one (Rousseeuw and Croux 1993)."""
-    middle = statistics.median(times)
-    deviation = 1.4826 * statistics.median(abs(time - middle) for time in times)
+    middle = _median(times)
+    deviation = 1.4826 * _median(abs(time - middle) for time in times)
     return 1.2533 * deviation / math.sqrt(len(times)) / middle if middle else 0.0
 
 
@@ -141,7 +148,7 @@ def traced(
     """A profiled launch as a kernel that was put under pressure. `conditions` are times of all
     launches of its rung in microseconds, which it takes most of; `kept` is what each pressure kept
     of its speed."""
-    middle = statistics.median(conditions[PLAIN])
+    middle = _median(conditions[PLAIN])
     about = profile.rung
     number = max(1, about.launch_count - 1 + about.repeat) if about else 1
     each = middle / number
@@ -341,7 +348,7 @@ def tell(kernel: KernelTrace, device: Device, at: Thresholds | None = None) -> T
 def kept(kernel: KernelTrace) -> dict[str, float]:
     """The part of its speed alone that each pressure kept beside the kernel (medians); empty where
     that is not known of all that were tried."""
-    found = {kind: statistics.median(rates) for kind, rates in kernel.rates.items() if rates}
+    found = {kind: _median(rates) for kind, rates in kernel.rates.items() if rates}
     tried = {kind for kind in _WEIGHED if len(kernel.conditions.get(kind, ())) >= LEAST_RUNS}
     return found if tried <= found.keys() else {}
 

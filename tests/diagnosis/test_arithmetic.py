@@ -115,4 +115,7 @@ def test_a_chain_of_launches_is_divided_in_view() -> None:
     assert useful is not None
     assert each is not None
     assert (float(useful[1]) + 1.2 + 2.2) / 8 == pytest.approx(float(each[1]), rel=0.01)
-    assert each[1] in finding.arithmetic[-1]
+    kept = re.search(r"again take ([\d.]+)", finding.arithmetic[-2])
+    assert kept is not None, "its arithmetic on floats takes longer than an eighth of the pass"
+    assert float(kept[1]) > float(each[1])
+    assert f"/ {kept[1]}" in finding.arithmetic[-1]

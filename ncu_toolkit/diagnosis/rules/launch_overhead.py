@@ -90,6 +90,7 @@ class Words:
         "({floor_us}) and one pause ({between_us}). Each launch then costs ({useful} + {floor_us} + {between_us}) / {launches} "
         "= {fused}."
     )
+    kept = "Its arithmetic, shared memory and what L1 serves again take {own}, and stay."
     ends = "Start and end take {gone} of the time in the kernel, which leaves {fused}."
     ratio = "{now} / {fused} = {speedup} if only this is fixed, {saved} of the time saved."
     one_of = "one of {launches} launches of one job"
@@ -149,12 +150,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     # A single launch that becomes part of another sheds what launching costs; what it does with the
     # GPU in between is not the launch's fault.
     now = duration + BETWEEN_US
-    own = _useful_us(model, _own(profile)) or 0.0
-    fused = (
-        max((FLOOR_US + BETWEEN_US + useful) / launches, min(duration, own))
-        if chain
-        else duration - min(FLOOR_US, duration - useful)
-    )
+    shared_out = (FLOOR_US + BETWEEN_US + useful) / launches
+    own = min(duration, _useful_us(model, _own(profile)) or 0.0)
+    fused = max(shared_out, own) if chain else duration - min(FLOOR_US, duration - useful)
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
         return ruled_out(ID, Words.filled.format(part=units.percent(1 - saved)), measured, counted)
@@ -170,10 +168,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             launches=launches,
             floor_us=units.duration(FLOOR_US),
             between_us=units.duration(BETWEEN_US),
-            fused=units.duration(fused),
+            fused=units.duration(shared_out),
         )
         if chain
         else Words.ends.format(gone=units.duration(duration - fused), fused=units.duration(fused)),
+        *((Words.kept.format(own=units.duration(own)),) if chain and own > shared_out else ()),
         Words.ratio.format(
             now=units.duration(now),
             fused=units.duration(fused),
@@ -238,7 +237,8 @@ def _own(profile: Profile) -> dict[str, float]:
 
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""
-    shared = shared_wavefront_part(profile)
+    known = profile.value("shared_wavefronts") is not None
+    shared = shared_wavefront_part(profile) if known else 0.0
     again = (profile.value("l1_hit_rate") or 0.0) * (1 - shared)
     return {
         **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),
