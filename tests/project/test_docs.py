@@ -63,16 +63,18 @@ def test_figures_of_the_results_are_the_recordings() -> None:
 
 
 def test_figures_of_the_readme_are_those_of_the_documents() -> None:
-    """Figures in sentences: those of the calibration, and of the cost of profiling."""
+    """Figures in sentences: those of the field benchmark, and of the cost of profiling."""
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = re.search(r"Of (\d+) kernels .*? first in (\d+), .*? named it in (\d+) \(", readme)
+    told = re.search(r"Of (\d+) real programs .*? first in (\d+)\. .*? did in (\d+)\.", readme)
     passes = re.search(r"in (\d+) replay passes .*? `full` set takes (\d+)", readme)
     assert told
     assert passes
-    calibration = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    _, _, field = (
+        (ROOT / "docs" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
+    )
     count, first, theirs = told.groups()
-    assert f"{first} of {count} (" in calibration
-    assert f"Nsight Compute's own rules name {theirs}." in calibration
+    assert f"| ncu-toolkit | {count} | {first} (" in field
+    assert f"| Nsight Compute's rules | {count} | {theirs} (" in field
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     for name, taken in zip(
         ("ncu-toolkit (`--set ladder`)", "`--set full`"), passes.groups(), strict=True
