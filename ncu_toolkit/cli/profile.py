@@ -23,13 +23,11 @@ from ncu_toolkit.cli._common import (
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
-from ncu_toolkit.cli.probe import confirmations
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, ladder_run, program_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.gpu.cluster import HERE, Executor
-from ncu_toolkit.gpu.probe import press_all
 from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import LadderOptions, RunCase
@@ -238,6 +236,8 @@ def profile_rungs(
                     progress.note(line)
                 _collect(session, progress, timeout, lock, executor)
                 if probed and not session.context_lost:
+                    from ncu_toolkit.gpu.probe import press_all
+
                     try:
                         press_all(session, progress)
                     except ToolkitError as error:
@@ -382,8 +382,11 @@ def _profile_program(
     run = publish_run(folder, reports)
     screen.print(summary(run))
     keep(run, folder, at)
-    for line in confirmations(run.profiles, request.command) if probed else ():
-        screen.print(line, markup=False)
+    if probed:
+        from ncu_toolkit.cli.probe import confirmations
+
+        for line in confirmations(run.profiles, request.command):
+            screen.print(line, markup=False)
     for note in session.notes:
         screen.print(f"note: {note}", markup=False)
     screen.print(f"Report: {folder / 'index.html'}", markup=False)

@@ -17,7 +17,7 @@ import recorded
 from click.testing import CliRunner
 
 from ncu_toolkit.build.nvcc import Resources
-from ncu_toolkit.cli.probe import command
+from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.gpu import cuda, pressure, probe, slices
 from ncu_toolkit.gpu.launch import Runnable
@@ -302,7 +302,7 @@ def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "cupy", lambda: None)
     monkeypatch.setattr(cuda, "device", lambda: device)
     monkeypatch.setattr(cuda, "context_works", lambda: True)
-    ended = CliRunner().invoke(command, ["--kernel", "dram_bandwidth", "--no-tuned"])
+    ended = CliRunner().invoke(cli, ["probe", "--kernel", "dram_bandwidth", "--no-tuned"])
     assert ended.exception is None
     assert "DRAM bandwidth" in ended.output
     assert "medium confidence" in ended.output

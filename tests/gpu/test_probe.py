@@ -15,7 +15,7 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit.cli.probe import command
+from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.regime import profile_of
@@ -290,7 +290,7 @@ def test_the_program_keeps_its_output_and_exit_code(
 
 
 def test_the_command_names_what_is_missing() -> None:
-    ended = CliRunner().invoke(command, [])
+    ended = CliRunner().invoke(cli, ["probe"])
     assert isinstance(ended.exception, UsageProblem)
-    ended = CliRunner().invoke(command, ["--", "./there-is-none"])
+    ended = CliRunner().invoke(cli, ["probe", "--", "./there-is-none"])
     assert "there is no program" in str(ended.exception)
