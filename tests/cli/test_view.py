@@ -19,7 +19,7 @@ import report_files
 from click.testing import CliRunner
 
 from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.cli import view
+from ncu_toolkit.cli import cli, view
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 
 
@@ -141,11 +141,11 @@ def test_a_page_is_opened_only_where_there_is_a_screen(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(view, "sys", SimpleNamespace(platform="linux"))
     arguments = [str(reports[0])]
-    answer = CliRunner().invoke(view.command, arguments, standalone_mode=False)
+    answer = CliRunner().invoke(cli, ["view", *arguments], standalone_mode=False)
     assert (opened, answer.return_value) == ([], EXIT_OK)
     assert "--serve" in answer.output
     monkeypatch.setenv("DISPLAY", ":0")
-    answer = CliRunner().invoke(view.command, arguments, standalone_mode=False)
+    answer = CliRunner().invoke(cli, ["view", *arguments], standalone_mode=False)
     assert opened[0].startswith("file:///")
     assert answer.output.startswith("Opened ")
 
@@ -187,4 +187,4 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     assert (process.returncode, out) == (EXIT_INPUT, "")
     assert len(err.splitlines()) == 1
     assert "broken.ncu-rep" in err
-    assert CliRunner().invoke(view.command, []).exit_code == EXIT_USAGE
+    assert CliRunner().invoke(cli, ["view"]).exit_code == EXIT_USAGE

@@ -54,8 +54,7 @@
     }
     for (const shape of layout.shapes || []) shape.line = Object.assign({ color: fg }, shape.line);
     for (const note of layout.annotations || []) note.font = Object.assign({ color: muted }, note.font);
-    // Plotly paints the chosen button almost white in every theme, so buttons keep dark text on light ground in both.
-    for (const menu of layout.updatemenus || []) Object.assign(menu, { bgcolor: "#d5d9de", bordercolor: rule, font: { color: "#14181d", size: 11 } }, narrow && menu.type === "buttons" ? { x: 1, xanchor: "right" } : {});
+    for (const menu of layout.updatemenus || []) Object.assign(menu, { bgcolor: colour("--surface"), bordercolor: rule, font: { color: fg, size: 11 } }, narrow && menu.type === "buttons" ? { x: 1, xanchor: "right" } : {});
     if (layout.legend && layout.showlegend) {
       // Plotly lays the legend out in columns as wide as its widest entry, within the width of the plot proper.
       const longest = Math.max(...copy.data.map((trace) => (trace.name || "").length));
