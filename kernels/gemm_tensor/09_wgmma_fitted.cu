@@ -2,9 +2,10 @@
 title = "Tiles that fill the last round"
 idea = """\
 A round of tiles lasts as long whether it is full or not: 3072 takes 2.18 rounds of 128 x 256, and \
-pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. The tuner's \
-table has the shape for each size. A block's first copies start before the cluster has met, and no \
-barrier ends the kernel."""
+pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. Where the \
+power cap sets the clock, bytes cost time as well: tiles of 192 x 256 read a sixth less than 128 x \
+256. The tuner's table has the shape for each size. A block's first copies start before the \
+cluster has met, and no barrier ends the kernel."""
 kind = "step"
 compared_with = "wgmma_persistent"
 +++*/
@@ -18,6 +19,7 @@ compared_with = "wgmma_persistent"
 #define SHARED_BYTES 232448  // that a block may have
 #define TILE_A (BM * BK)
 #define TILE_B (BN * BK)
+#define HALVES (CONSUMERS == 3 && BN == 256)  // a row of the tile in two instructions: one would need more registers than a block of 512 threads has
 #define SHARE_ROWS (BN / CLUSTER)  // what each block of a cluster fetches of a tile of B, for all of them
 #define STAGE_BYTES ((TILE_A + TILE_B) * 2)
 #define STORE_N (BN % 64 == 0 ? 64 : 32)  // columns that leave at a time
@@ -29,8 +31,21 @@ static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches to
 
 // Where a block's tile lies. The tiles of a cluster lie one below the other and need the same part of B.
 __device__ __forceinline__ TileIndex corner(int index, int tile_rows, int tile_cols, int rank) {
-    const TileIndex tile = banded_tile(index, tile_rows, tile_cols, BAND);
+    // The first band, if it is whole, needs no division: the copies of a block's first tile wait for this.
+    const bool easy = index < BAND * tile_cols && tile_rows >= BAND;
+    const TileIndex tile = easy ? TileIndex{index % BAND, index / BAND} : banded_tile(index, tile_rows, tile_cols, BAND);
     return {(tile.row * CLUSTER + rank) * BM, tile.col * BN};
+}
+
+// sum (64 x BN, fp32) += a (64 x 16) * b (16 x BN), or = where `accumulate` is false.
+__device__ __forceinline__ void multiply(float (&sum)[BN / 2], unsigned long long a, unsigned long long b, bool accumulate) {
+#if HALVES
+    const unsigned long long other = b + (BN / 2 * BK * 2 >> 4);
+    wgmma_k16(reinterpret_cast<float(&)[BN / 4]>(sum), a, b, accumulate);
+    wgmma_k16(reinterpret_cast<float(&)[BN / 4]>(sum[BN / 4]), a, other, accumulate);
+#else
+    wgmma_k16(sum, a, b, accumulate);
+#endif
 }
 
 // Rounds STORE_N columns of a warp's 16 rows into its piece of shared memory.
@@ -74,7 +89,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
     mbarrier *full = reinterpret_cast<mbarrier*>(pieces + BM * PIECE_PITCH), *empty = full + STAGES;
 
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
-    const int steps = ceil_div(K, BK);
+    const int steps = ceil_div(K, BK), early = min(EARLY, steps);
     const int tile_rows = ceil_div(M, BM * CLUSTER), tile_cols = ceil_div(N, BN);
     const int first = blockIdx.x / CLUSTER, stride = gridDim.x / CLUSTER;
 
@@ -84,30 +99,27 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             mbarrier_init(&empty[s], CLUSTER * CONSUMERS * 4);  // one lane of each consumer warp of the cluster
         }
         mbarrier_init_fence();
+        // The first copies, in the first lines of the machine code and before the cluster has met: each block fetches all for itself.
+        const TileIndex tile = corner(first, tile_rows, tile_cols, rank);
+        for (int s = 0; s < early; ++s) {
+            mbarrier_arrive_expect(&full[s], STAGE_BYTES);
+            tma_load(ring_a + s * TILE_A, &map_a, s * BK, tile.row, &full[s]);
+#pragma unroll
+            for (int part = 0; part < CLUSTER; ++part)
+                tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, s * BK, tile.col + part * SHARE_ROWS, &full[s]);
+        }
     }
     unsigned phase = 0;  // parity of the current round through the ring
     if (warpgroup == 0) {
         // With one consumer nobody needs more registers than all may have.
-        if (CONSUMERS > 1) release_registers<40>();
-        TileIndex tile = corner(first, tile_rows, tile_cols, rank);
-        int t = min(EARLY, steps);
-        if (threadIdx.x == 0) {
-            // The first tiles come before the blocks of the cluster have met: each fetches all of them for itself.
-            for (int s = 0; s < t; ++s) {
-                mbarrier_arrive_expect(&full[s], STAGE_BYTES);
-                tma_load(ring_a + s * TILE_A, &map_a, s * BK, tile.row, &full[s]);
-#pragma unroll
-                for (int part = 0; part < CLUSTER; ++part)
-                    tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, s * BK, tile.col + part * SHARE_ROWS, &full[s]);
-            }
-        }
+        if (CONSUMERS > 1) release_registers<HALVES ? 32 : 40>();
         __syncwarp();
         cluster_meet();
         if (threadIdx.x == 0) {
-            int stage = t;
+            int t = early, stage = early;
             bool backward = false;
             for (int index = first; index < tile_rows * tile_cols; index += stride) {
-                tile = corner(index, tile_rows, tile_cols, rank);
+                const TileIndex tile = corner(index, tile_rows, tile_cols, rank);
                 for (; t < steps; ++t) {
                     const int k0 = (backward ? steps - 1 - t : t) * BK;
                     // Free in every block: this block's part of B lands in all of them.
@@ -129,7 +141,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             }
         }
     } else {
-        if (CONSUMERS > 1) claim_registers<CONSUMERS == 2 ? 232 : 152>();
+        if (CONSUMERS > 1) claim_registers<CONSUMERS == 2 ? 232 : HALVES ? 160 : 152>();
         const int band = (warpgroup - 1) * 64, warp = threadIdx.x / WARP_SIZE % 4;
         cluster_meet();
         elem16* piece = pieces + (band + warp * 16) * PIECE_PITCH;
@@ -147,7 +159,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                 const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
                 wgmma_fence();
 #pragma unroll
-                for (int k = 0; k < BK / 16; ++k) wgmma_k16(sum, a + k * WGMMA_K16_STEP, b + k * WGMMA_K16_STEP, t + k > 0);
+                for (int k = 0; k < BK / 16; ++k) multiply(sum, a + k * WGMMA_K16_STEP, b + k * WGMMA_K16_STEP, t + k > 0);
                 wgmma_commit();
                 // The stage before this one has been read: hand it back while this one is multiplied.
                 wgmma_wait<1>();
@@ -185,10 +197,10 @@ BAND = [4, 7, 8, 10, 14]
 EARLY = [2, 3, 7]
 
 [[constraint]]
-check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 192 or BM <= 128 and (BN == 224 or BN == 256)) and (CLUSTER == 1 or CLUSTER == 2)"
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 192 or BN == 256 or BM <= 128 and BN == 224) and (CLUSTER == 1 or CLUSTER == 2)"
 says = """\
-a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three for 192; a \
-row of a tile is one 128-byte swizzle span"""
+a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three only in two \
+instructions of 128; a row of a tile is one 128-byte swizzle span"""
 
 [[constraint]]
 check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
@@ -223,14 +235,8 @@ check = "executed('HGMMA') * 16 * BN * 16 == ceil_div(M, BM * CLUSTER) * BM * CL
 [[measured]]
 gpu = "NVIDIA H200"
 says = """\
-Over cuBLAS in turns, as tuned, at 1024, 2048 .. 16384: 0.998, 1.014, 1.014, 1.034, 1.006, 1.024, \
-1.010, 1.053, 1.007, 1.002, 1.017, 1.008, 0.988, 0.998, 0.976, 0.971; 3.97 at 4097. \
-wgmma_persistent of the same run: 0.79 at 3072, 0.93 at 5120, 0.97 at 2048. How the two orders of \
-a pair are weighed, and what was tried: docs/decisions/20-tops.md."""
-
-[[measured]]
-gpu = "NVIDIA H200"
-says = """\
-0.2 to 0.6 % slower than wgmma_persistent from 12288 on, where the last round is a small part of \
-the work. Why was not looked into."""
+Over cuBLAS in turns, as tuned, at 1024, 2048 .. 16384: 1.024, 1.017, 1.021, 1.012, 1.005, 1.033, \
+0.994, 1.021, 1.003, 1.005, 1.033, 1.011, 0.993, 1.005, 1.002, 1.011; 3.97 at 4097 in an earlier \
+run. 192 x 256 over 128 x 256: + 4.4 % at 16384, + 1.9 at 13312. What was tried: \
+docs/decisions/20-tops.md."""
 +++*/

@@ -3,7 +3,8 @@ title = "Bulk copies by the copy engine"
 idea = """\
 One thread asks the copy engine for whole chunks, a ring of them ahead of the warps that add. More \
 bytes are under way than the registers of a loop of loads can hold, and no warp spends an \
-instruction on an address or waits for a load of its own."""
+instruction on an address or waits for a load of its own. The sum of a block travels with a mark \
+in one word: the last block needs neither fence nor counter to know that it is there."""
 kind = "step"
 compared_with = "reduce_vectorized"
 +++*/
@@ -21,10 +22,14 @@ __device__ __forceinline__ void add(Elem4& sum, Elem4 v) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK + WARP_SIZE, BLOCKS_PER_SM)
-reduce_bulk(const Elem* __restrict__ x, Elem* __restrict__ y, Elem* __restrict__ partial, unsigned* __restrict__ finished, long long n) {
+reduce_bulk(const Elem* __restrict__ x, Elem* __restrict__ y, unsigned long long* __restrict__ partial, long long n) {
     extern __shared__ __align__(128) Elem4 ring[];
     __shared__ mbarrier full[STAGES], empty[STAGES];
     const int chunks = is_aligned_16(x) ? (int)(4 * n / STAGE_BYTES) : 0;  // whole ones; block b takes chunks b, b + gridDim.x, ...
+    const auto fetch = [&](int chunk, int stage) {
+        mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
+        bulk_load(ring + stage * VECTORS, x + (size_t)chunk * (STAGE_BYTES / 4), STAGE_BYTES, &full[stage]);
+    };
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
@@ -32,6 +37,8 @@ reduce_bulk(const Elem* __restrict__ x, Elem* __restrict__ y, Elem* __restrict__
             mbarrier_init(&empty[s], BLOCK / WARP_SIZE);
         }
         mbarrier_init_fence();
+        // The ring is filled once before the other threads know of its barriers.
+        for (int s = 0, chunk = blockIdx.x; s < STAGES && chunk < chunks; ++s, chunk += gridDim.x) fetch(chunk, s);
     }
     __syncthreads();
 
@@ -39,10 +46,9 @@ reduce_bulk(const Elem* __restrict__ x, Elem* __restrict__ y, Elem* __restrict__
     int stage = 0;
     unsigned phase = 0;  // parity of the current round through the ring
     if (threadIdx.x == BLOCK) {
-        for (int chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-            mbarrier_wait(&empty[stage], phase ^ 1);
-            mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
-            bulk_load(ring + stage * VECTORS, x + (size_t)chunk * (STAGE_BYTES / 4), STAGE_BYTES, &full[stage]);
+        for (int chunk = blockIdx.x + STAGES * gridDim.x; chunk < chunks; chunk += gridDim.x) {
+            mbarrier_wait(&empty[stage], phase);
+            fetch(chunk, stage);
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
     } else if (threadIdx.x < BLOCK) {
@@ -64,18 +70,22 @@ reduce_bulk(const Elem* __restrict__ x, Elem* __restrict__ y, Elem* __restrict__
     __syncwarp();  // the lanes of the last warp took two ways
 
     sum = block_sum<BLOCK + WARP_SIZE>(sum);
-    __shared__ bool last;
     if (threadIdx.x == 0) {
-        partial[blockIdx.x] = sum;
-        __threadfence();  // the partial sum is visible before the count says so
-        last = atomicInc(finished, gridDim.x - 1) == gridDim.x - 1;  // wraps around to 0, ready for the next run
+        const unsigned long long word = 1ull << 32 | *reinterpret_cast<const unsigned*>(&sum);
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(partial + blockIdx.x), "l"(word) : "memory");
     }
-    __syncthreads();
-    if (!last) return;
+    if (blockIdx.x != gridDim.x - 1) return;
 
-    __threadfence();
+    // The last block started no earlier than any other: it waits for all of them, and adds up in the order of blocks.
     Elem total = 0;
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK + WARP_SIZE) total += __ldcg(partial + i);
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK + WARP_SIZE) {
+        unsigned long long word;
+        do asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(partial + i) : "memory");
+        while (word == 0);
+        partial[i] = 0;  // for the next launch
+        const unsigned bits = word;
+        total += *reinterpret_cast<const Elem*>(&bits);
+    }
     total = block_sum<BLOCK + WARP_SIZE>(total);
     if (threadIdx.x == 0) *y = total;
 }
@@ -111,21 +121,16 @@ kernel = "reduce_bulk"
 grid = ["max(1, min(sm_count * BLOCKS_PER_SM, ceil_div(4 * n, STAGE_BYTES)))", "1", "1"]
 block = ["BLOCK + 32", "1", "1"]
 shared = "STAGES * STAGE_BYTES"
-args = ["x", "y", "partial", "finished", "n"]
+args = ["x", "y", "partial", "n"]
 
-[scratch.partial]
-dtype = "int32"
+[scratch.partial]        # starts as 0 when allocated, and the last block leaves it at 0: nothing to clear before a run
+dtype = "int64"
 count = "max(1, min(sm_count * BLOCKS_PER_SM, ceil_div(4 * n, STAGE_BYTES)))"
 zeroed = false
 
-[scratch.finished]       # starts as 0 when allocated, and the last block leaves it at 0: nothing to clear before a run
-dtype = "int32"
-count = "1"
-zeroed = false
-
 [expect.sass]
-present = ["LDS.128", "UBLKCP", "SYNCS", "SHFL.DOWN", "ATOM|ATOMG"]
-absent = ["LDL", "STL"]
+present = ["LDS.128", "UBLKCP", "SYNCS", "SHFL.DOWN"]
+absent = ["LDL", "STL", "ATOM", "ATOMG"]
 
 [[expect.profile]]
 says = "hardly a load from global memory is left: the copy engine fetches"

@@ -38,8 +38,10 @@ BREATHER: Final = 0.25
 #: Longest rest in seconds: power is averaged over no more.
 LONGEST_REST: Final = 0.05
 #: Cycles the GPU spins before each timed run, so that the CPU has enqueued all of it (about 50 µs
-#: at 2 GHz).
+#: at 2 GHz), and the most that they grow to. They are too few for a library's call on a CPU that
+#: has just slept (docs/decisions/09-rests.md).
 _SPIN_CYCLES: Final = 100_000
+_LONGEST_SPIN: Final = 3_200_000
 #: Bytes up to which transfers between host and device are timed.
 _TRANSFER_LIMIT: Final = 2**30
 #: Sizes of the copy; the best rate is the copy roof. The place of the buffers in device memory
@@ -66,14 +68,15 @@ def _tools() -> Any:
 
 class Stopwatch:
     """Times enqueued work on the current stream with events; `flushed` reads a buffer of twice the
-    L2 before each run. `spin_cycles` is how long the GPU spins meanwhile."""
+    L2 before each run. `spin_cycles` is how long the GPU spins meanwhile; after a run that the CPU
+    enqueued too late, twice as long."""
 
     def __init__(self, cache: Cache, spin_cycles: int = _SPIN_CYCLES) -> None:
         cp = cuda.cupy()
         self.cache: Cache = cache
         self._cp = cp
         self._spin = _tools().get_function("spin")
-        self._spin_arguments = (numpy.int64(spin_cycles),)
+        self.spin_cycles = spin_cycles
         self._read = _tools().get_function("read_all")
         self._blocks = cuda.device().sm_count * 8
         quads = cuda.device().l2_bytes * _FLUSH_FACTOR // 16
@@ -85,7 +88,7 @@ class Stopwatch:
     def _before(self) -> None:
         if self._flush is not None:
             self._read((self._blocks, 1, 1), (256, 1, 1), self._flush_arguments)
-        self._spin((1, 1, 1), (1, 1, 1), self._spin_arguments)
+        self._spin((1, 1, 1), (1, 1, 1), (numpy.int64(self.spin_cycles),))
 
     def enqueue(
         self,
@@ -102,6 +105,8 @@ class Stopwatch:
         start.record()
         run()
         end.record()
+        if start.done:  # The GPU did not wait for the CPU: part of this time may be the CPU's.
+            self.spin_cycles = min(2 * self.spin_cycles, _LONGEST_SPIN)
         if after is not None:
             after()
         return start, end
@@ -137,12 +142,13 @@ def measure_ladder(
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 
-    Every round times each rung once, in an order shuffled anew, with the baseline run beside it
-    (before or after, by lot), so that drift of clocks and temperature falls on all alike. The
+    Every round times each rung once, in an order shuffled anew, with the baseline run beside it, so
+    that drift of clocks and temperature falls on all alike. The rung comes first in one round and
+    the baseline in the next, and the GPU is idle before every run: neither gains by its place. The
     number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,
     _MIN_REPEATS.._MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to
     slow itself down, a run's clock depends on what ran before it: all rounds are then repeated, the
-    GPU resting after each pair as long as it worked (docs/decisions/09-rests.md). Energy is
+    GPU resting after each run as long as it worked (docs/decisions/09-rests.md). Energy is
     measured afterwards, rung by rung (energy.py).
 
     Returns:
@@ -208,8 +214,8 @@ def _rounds(
     *,
     rest: bool,
 ) -> _Rounds | None:
-    """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each pair as
-    long as the pair took, at most LONGEST_REST; without, returns None when the GPU slows itself
+    """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each run as
+    long as the run took, at most LONGEST_REST; without, returns None when the GPU slows itself
     down."""
     found = _Rounds(
         {name: [] for name in repeats},
@@ -221,22 +227,17 @@ def _rounds(
         shuffler.shuffle(due)
         for runnable in due:
             name = runnable.rung.name
-            paired = baseline is not None and baseline is not runnable
-            first = paired and shuffler.random() < 0.5
-            other = watch.enqueue(baseline.run) if baseline is not None and first else None
-            own = watch.enqueue(runnable.run)
-            if baseline is not None and paired and not first:
-                other = watch.enqueue(baseline.run)
-            if round_index % max(1, repeats[name] // _STATES_PER_RUNG) == 0:
-                found.states[name].append(cuda.sample())  # both are enqueued: the GPU is at work
-            spent = [watch.elapsed_us(own)]
-            found.times[name].append(spent[0])
-            if other is not None:
-                spent.append(watch.elapsed_us(other))
-                found.beside[name].append(spent[1])
-            if rest:
-                time.sleep(min(sum(spent) * 1e-6, LONGEST_REST))
-            elif found.states[name][-1].throttle:
+            pair = [(runnable, found.times[name])]
+            if baseline is not None and baseline is not runnable:
+                pair.append((baseline, found.beside[name]))
+            for one, times in pair[:: -1 if round_index % 2 else 1]:
+                events = watch.enqueue(one.run)
+                if one is runnable and round_index % max(1, repeats[name] // _STATES_PER_RUNG) == 0:
+                    found.states[name].append(cuda.sample())  # the GPU is at work
+                times.append(watch.elapsed_us(events))
+                if rest:
+                    time.sleep(min(times[-1] * 1e-6, LONGEST_REST))
+            if not rest and found.states[name][-1].throttle:
                 return None
             if round_index == repeats[name] - 1:
                 done(name)

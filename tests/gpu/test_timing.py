@@ -18,12 +18,16 @@ class Watch:
 
     def __init__(self, cache: str) -> None:
         self.cache = cache
+        self.idle = True
 
     def enqueue(self, run: Any) -> float:
+        assert self.idle, "the GPU is idle before every run"
+        self.idle = False
         run()
         return float(TIMES[self.order[-1]])
 
     def elapsed_us(self, events: float) -> float:
+        self.idle = True
         return events
 
 
@@ -75,9 +79,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, rests: list[float]) -> Any:
     return measure
 
 
-def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(
-    measured: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_baseline_runs_beside_every_run(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "energy_mj", lambda: None)
     found = measured("naive", "fast", "cublas")
     assert {name: len(t.times_us) for name, t in found.items()} == {
@@ -91,12 +93,19 @@ def test_the_baseline_runs_beside_every_run_in_an_order_drawn_anew(
         "cublas": None,
     }
     assert {name: t.median_us for name, t in found.items()} == TIMES
-    pairs = "".join(name[0] for name in Watch.order[9:])  # after the warm-ups
-    assert "nc" in pairs
-    assert "cn" in pairs
-    assert pairs.count("n") == 25
+    assert Watch.order[9:].count("naive") == 25  # after the warm-ups
+    assert Watch.order[9:].count("cublas") == 25 + 100 + 100
     assert found["fast"].energy_mj is None
     assert found["fast"].pj_per_flop is None
+
+
+@pytest.mark.usefixtures("measured")
+def test_who_is_first_of_a_pair_changes_from_round_to_round() -> None:
+    timing.measure_ladder(
+        [runnable("naive")], runnable("cublas"), "warm", seconds=0.1, with_energy=False
+    )
+    pairs = "".join(name[0] for name in Watch.order[3:])  # after the warm-ups
+    assert pairs == "nccn" * 12 + "nc"
 
 
 def test_states_are_sampled_during_the_rounds(
@@ -120,8 +129,8 @@ def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(
     assert {name: len(t.times_us) for name, t in found.items()} == {"naive": 25, "cublas": 100}
     assert all(t.rested and not t.throttle for t in found.values())
     assert rests[0] == timing.BREATHER
-    assert sorted(set(rests[1:])) == pytest.approx([900e-6, 4900e-6])
-    assert len(rests) == 1 + 25 + 100
+    assert sorted(set(rests[1:])) == pytest.approx([900e-6, 4000e-6])
+    assert len(rests) == 1 + 2 * 25 + 100
 
 
 def test_throttling_that_rests_do_not_end_is_kept_and_rests_are_bounded(
@@ -156,3 +165,19 @@ def test_energy_is_measured_after_all_timing(
     timed_runs.clear()
     measured("naive", "cublas", with_energy=False)
     assert timed_runs == []
+
+
+def test_the_gpu_spins_longer_once_the_cpu_came_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    spun: list[int] = []
+    event = SimpleNamespace(record=lambda: None, done=False)
+    spin = SimpleNamespace(get_function=lambda _: lambda *launch: spun.append(int(launch[2][0])))
+    monkeypatch.setattr(timing, "_tools", lambda: spin)
+    monkeypatch.setattr(
+        cuda, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(Event=lambda: event))
+    )
+    monkeypatch.setattr(cuda, "device", lambda: SimpleNamespace(sm_count=1, l2_bytes=16))
+    watch = timing.Stopwatch("warm", 1_000_000)
+    for late in (False, True, False, True, True):
+        event.done = late
+        watch.enqueue(lambda: None)
+    assert spun == [1_000_000, 1_000_000, 2_000_000, 2_000_000, 3_200_000]

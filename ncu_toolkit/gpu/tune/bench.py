@@ -360,10 +360,11 @@ class _Bench:
         times: list[float] = []
         beside: list[float] = []
         for _ in range(repeats):
-            other = self._watch.enqueue(self._baseline.run) if self._baseline is not None else None
-            times.append(round(self._watch.elapsed_us(self._watch.enqueue(runnable.run)), 3))
-            if other is not None:
+            # Each waits for the one before: both start on an idle GPU.
+            if self._baseline is not None:
+                other = self._watch.enqueue(self._baseline.run)
                 beside.append(round(self._watch.elapsed_us(other), 3))
+            times.append(round(self._watch.elapsed_us(self._watch.enqueue(runnable.run)), 3))
             if limit_us is not None and times[0] > limit_us:
                 break
         return Round(tuple(times), tuple(beside))
