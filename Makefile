@@ -102,7 +102,7 @@ bench-loop: $(GPU_STAMP)  ## Measure what compare calls a regression (200 plante
 field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmark into FIELD; what is there already is kept.
 	$(RUN) -m benchmarks.field record --out $(FIELD) --jobs $(JOBS)
 
-field-score: $(STAMP)  ## Score the development half of the recorded field benchmark into docs/field.md; needs no GPU.
+field-score: $(STAMP)  ## Score the recorded field benchmark into docs/field.md, a table a group; needs no GPU.
 	$(RUN) -m benchmarks.field score --cases --out docs/field.md
 
 record: $(GPU_STAMP)  ## Record LADDERS (all) on this machine's GPU into RECORDINGS, a folder each; a folder that exists is kept.

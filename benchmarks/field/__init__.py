@@ -29,8 +29,15 @@ FOLDER: Final = Path(__file__).resolve().parent
 RECORDINGS: Final = FOLDER / "recordings"
 #: Folders of pairs/ whose files hold `PAIRS` of ExternalPair.
 EXTERNAL: Final = ("cuda", "cutlass", "public")
+#: The development half; pairs of the sealed half that were scored once and looked into since, which
+#: makes them development too; those of it that nobody has looked at.
+Group = Literal["development", "scored", "sealed"]
+GROUPS: Final[tuple[Group, ...]] = ("development", "scored", "sealed")
 #: Calls of a variant before the one that is profiled.
 WARM_UPS: Final = 2
+#: Most launches of a Pair's call that are profiled, the first ones: as many as `ncu-toolkit profile`
+#: takes of a range unless told otherwise.
+LAUNCHES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,14 @@ def half(name: str) -> Literal["development", "sealed"]:
     """The half a pair belongs to, by the hash of its name."""
     odd = hashlib.sha256(name.encode()).digest()[0] % 2
     return "sealed" if odd else "development"
+
+
+def group(name: str) -> Group:
+    """What the pair's score proves: of GROUPS, by its half and whether scored.toml names it."""
+    if half(name) == "development":
+        return "development"
+    days = tomllib.loads((FOLDER / "scored.toml").read_text(encoding="utf-8"))
+    return "scored" if any(name in pairs for pairs in days.values()) else "sealed"
 
 
 def labels() -> dict[str, dict[str, Any]]:

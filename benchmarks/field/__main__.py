@@ -7,7 +7,7 @@
     python -m benchmarks.field time NAME
     python -m benchmarks.field record --out DIR [NAME...] [--jobs N | --cluster WHERE] [--seconds S]
     python -m benchmarks.field pack --out DIR
-    python -m benchmarks.field score [--half development|sealed] [--cases] [--out docs/field.md]
+    python -m benchmarks.field score [--group GROUP] [--cases] [--out docs/field.md]
 
 `fetch` brings the sources of the pairs of public repositories into the cache folder; --from takes
 a clone on this machine, bare or not, in place of the network.
@@ -28,10 +28,17 @@ from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_KERNEL,
     EXIT_OK,
+    InputProblem,
     ToolkitError,
     UsageProblem,
 )
 
+#: Headings of the groups in the scores.
+TITLES: dict[field.Group, str] = {
+    "development": "development half",
+    "scored": "former sealed half, development since it was scored",
+    "sealed": "sealed half",
+}
 VERBS = ("fetch", "time", "record", "record-one", "pack", "score")
 
 
@@ -49,7 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="REPOSITORY=FOLDER",
         help="clone to fetch from; may be repeated",
     )
-    parser.add_argument("--list", action="store_true", help="language, half, name and work of each")
+    parser.add_argument(
+        "--list", action="store_true", help="language, group, name and work of each"
+    )
     parser.add_argument("--check", action="store_true", help="compare both variants' results")
     parser.add_argument(
         "--out", type=Path, help="folder of recordings; page to put the scores into"
@@ -60,8 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="begin no pair after this long"
     )
-    parser.add_argument("--half", choices=("development", "sealed"), default="development")
-    parser.add_argument("--cases", action="store_true", help="list every case that was scored")
+    parser.add_argument("--group", choices=field.GROUPS, help="score one group of pairs, not all")
+    parser.add_argument(
+        "--cases", action="store_true", help="list every case that was scored, but no sealed one"
+    )
     given = parser.parse_intermixed_args(arguments)
     try:
         return _carry_out(given)
@@ -82,7 +93,7 @@ def _first_line(error: Exception) -> str:
 def _carry_out(given: argparse.Namespace) -> int:
     if given.list:
         for name in field.names():
-            where = f"{field.language(name):8} {field.half(name):11}"
+            where = f"{field.language(name):8} {field.group(name):11}"
             absent = " (sources not fetched)" if _unfetched(name) else ""
             print(f"{where} {name:38} {field.work(name)}{absent}")
         return EXIT_OK
@@ -103,8 +114,13 @@ def _carry_out(given: argparse.Namespace) -> int:
 
         tables = ""
         for folder in sorted(field.RECORDINGS.iterdir()):
-            found = scoring.document(scoring.read(folder, given.half), every=given.cases)
-            tables += f"### {folder.name}, {given.half} half\n\n{found}\n"
+            for group in (given.group,) if given.group else field.GROUPS:
+                if pairs := scoring.read(folder, group):
+                    every = given.cases and group != "sealed"
+                    found = scoring.document(pairs, every=every)
+                    tables += f"### {folder.name}, {TITLES[group]}\n\n{found}\n"
+        if not tables:
+            raise InputProblem("no such pair is recorded", "`make field` records them")
         print(tables, end="")
         if given.out is not None:
             scoring.update(given.out, tables)

@@ -32,10 +32,12 @@ from typing import Any, Final
 from benchmarks.field import (
     EXTERNAL,
     FOLDER,
+    LAUNCHES,
     RECORDINGS,
     VARIANTS,
     WARM_UPS,
     ExternalPair,
+    Launch,
     Pair,
     Work,
     disagreement,
@@ -344,10 +346,11 @@ def _nanoseconds(text: str, pair: ExternalPair, variant: str) -> float:
 
 
 def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) -> dict[str, Any]:
-    """Profile the launch meant with `--set full`; writes `output`.ncu-rep.
+    """Profile with `--set full`; writes `output`.ncu-rep. Of a Pair the first LAUNCHES of its call
+    where the launch meant is among them, else that launch alone.
 
     Returns:
-        Kernel, grid, block and duration_us of the launch.
+        Kernel and duration_us of the launch meant, the report, and its place (from 0) in it.
 
     Raises:
         ToolkitError: ncu or the program fails, or no launch matches.
@@ -358,33 +361,45 @@ def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) ->
         command = tuple(_words(pair, pair.run[variant], folder))
     else:
         command = (sys.executable, "-m", "benchmarks.field", pair.name, "--variant", variant)
-    request = collect.Request(
-        output=output,
-        command=command,
-        section_folders=(),
-        set_name="full",
-        ranges_only=isinstance(pair, Pair),
-        kernel_filter=launch.kernel,
-        launch_skip=launch.index,
-        launch_count=1,
-        import_source=False,
-        extra=("--force-overwrite",),
-    )
-    words = collect.argv(collect.find_ncu(), request)
-    environment = dict(pair.environment) if isinstance(pair, ExternalPair) else {}
-    outcome = collect.run(words, output, log, timeout=TIMEOUT, environment=environment)
-    if outcome.problem is not None:
-        raise outcome.problem
-    if outcome.report is None:
-        raise KernelProblem(f"ncu wrote no report of {pair.name} ({variant})")
     from ncu_toolkit import load
 
-    found = load(outcome.report, instructions=False)[0]
+    for whole in (True, False) if isinstance(pair, Pair) else (False,):
+        request = collect.Request(
+            output=output,
+            command=command,
+            section_folders=(),
+            set_name="full",
+            ranges_only=isinstance(pair, Pair),
+            kernel_filter="" if whole else launch.kernel,
+            launch_skip=0 if whole else launch.index,
+            launch_count=LAUNCHES if whole else 1,
+            import_source=False,
+            extra=("--force-overwrite",),
+        )
+        words = collect.argv(collect.find_ncu(), request)
+        environment = dict(pair.environment) if isinstance(pair, ExternalPair) else {}
+        outcome = collect.run(words, output, log, timeout=TIMEOUT, environment=environment)
+        if outcome.problem is not None:
+            raise outcome.problem
+        if outcome.report is None:
+            raise KernelProblem(f"ncu wrote no report of {pair.name} ({variant})")
+        found = load(outcome.report, instructions=False)
+        meant = place([each.launch.function for each in found], launch) if whole else 0
+        if meant is not None:
+            break
+    assert meant is not None
     return {
-        "kernel": found.launch.kernel,
-        "duration_us": found.duration_us,
+        "kernel": found[meant].launch.kernel,
+        "duration_us": found[meant].duration_us,
         "report": outcome.report.name,
+        "place": meant,
     }
+
+
+def place(functions: Sequence[str], launch: Launch) -> int | None:
+    """Where the launch meant is among launches with these function names; None where it is not."""
+    matching = [at for at, name in enumerate(functions) if re.search(launch.kernel, name)]
+    return matching[launch.index] if launch.index < len(matching) else None
 
 
 def record_one(name: str, out: Path) -> None:

@@ -9,6 +9,7 @@ up most of the call, else on the call's.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -17,12 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import field
-from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
-from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.analysis.analyze import FileResult, LaunchResult, Options, analyze
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.model import Diagnosis
 
 #: A fix that saves less of the time proves nothing about its cause.
 VOID: Final = 0.05
@@ -30,9 +29,10 @@ VOID: Final = 0.05
 WHOLE: Final = 0.7
 #: A verdict on a fast side at a roof is a false alarm where it promises to save this much.
 ALARM: Final = 0.2
-#: Part of the peak of the busiest roll-up from which a fast side is at a roof.
+#: Part of the peak of the label's roof from which a fast side is there by the counters.
 AT_ROOF: Final = 0.75
-_ROLL_UPS: Final = ("memory_throughput", "sm_throughput")
+#: What counts by roof: L1, L2 and device memory, or the busiest unit of an SM.
+ROLL_UPS: Final = {"memory": "memory_throughput", "arithmetic": "sm_throughput"}
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,9 @@ class Recorded:
     about: dict[str, Any]
     label: dict[str, Any]
     sides: dict[str, LaunchResult]
+    chains: dict[str, float] = dataclasses.field(default_factory=dict)
+    """The part (0-1) of a side's call that one launch in place of the chain would save, by side;
+    none where the launch meant is in no chain."""
 
     @property
     def achieved(self) -> float:
@@ -83,31 +86,37 @@ class Recorded:
         return 1.0 if part >= WHOLE else float(part)
 
 
-def read(folder: Path, half: str) -> list[Recorded]:
-    """The recorded pairs of a half, by name.
-
-    Raises:
-        InputProblem: the folder holds no recording of the half.
-    """
+def read(folder: Path, group: str) -> list[Recorded]:
+    """The recorded pairs of one of field.GROUPS, by name."""
     labels, found = field.labels(), []
     for path in sorted(folder.glob("*.json")):
         name = path.stem
-        if name not in field.names() or field.half(name) != half:
+        if name not in field.names() or field.group(name) != group:
             continue
-        sides = {}
+        sides, chains = {}, {}
+        about = json.loads(path.read_text(encoding="utf-8"))
         for variant in field.VARIANTS:
             reports = sorted(folder.glob(f"{name}-{variant}.ncu-rep*"))[:1]
             for file in analyze(reports, Options(profiles=True), jobs=1).files:
                 if file.error is not None:
                     raise file.error
-                sides[variant] = file.launches[0]
-        about = json.loads(path.read_text(encoding="utf-8"))
-        found.append(Recorded(name, about, labels[name], sides))
-    if not found:
-        raise InputProblem(
-            f"'{folder}' holds no recording of the {half} half", "`make field` records it"
-        )
+                sides[variant] = file.launches[about["launches"][variant].get("place", 0)]
+                chains |= _chained(variant, sides[variant], file, about[f"{variant}_us"])
+        found.append(Recorded(name, about, labels[name], sides, chains))
     return found
+
+
+def _chained(
+    variant: str, meant: LaunchResult, file: FileResult, call_us: float
+) -> dict[str, float]:
+    """What the chain with the launch meant would save of its call. A chain of all launches that were
+    profiled stands for the call: more of them are like these, and what else takes time is between
+    them."""
+    for chain, launches in file.chains:
+        if meant in launches:
+            whole = len(file.launches) == chain.launches
+            return {variant: chain.saved * (1.0 if whole else min(1.0, chain.now_us / call_us))}
+    return {}
 
 
 #: What a diagnostician says: causes by rank, the part of the time saved, and its interval.
@@ -117,12 +126,12 @@ Said = tuple[list[frozenset[str]], float, tuple[float, float] | None]
 def ours(pair: Recorded) -> Said:
     diagnosis = pair.sides["before"].diagnosis
     first = diagnosis.primary
-    interval = None
-    if first.interval is not None:
+    interval, chained = None, pair.chains.get("before")
+    if first.interval is not None and chained is None:
         low, high = ((1 - 1 / end) * pair.share for end in first.interval)
         interval = low, high
     named = [frozenset((each.bottleneck,)) for each in diagnosis.findings]
-    return named, first.saved * pair.share, interval
+    return named, first.saved * pair.share if chained is None else chained, interval
 
 
 def _ncu(pair: Recorded) -> Said:
@@ -213,19 +222,22 @@ def row(who: str, given: Sequence[Case]) -> str:
 def alarms(pairs: Iterable[Recorded]) -> tuple[list[Recorded], list[Recorded]]:
     """Fast sides at a roof, by their label and by the counters, and those of them whose verdict
     promises to save ALARM or more."""
-    there = [p for p in pairs if p.label["roof"] != "none" and _busiest(p) >= AT_ROOF]
-    return there, [pair for pair in there if _promises(pair.sides["after"].diagnosis) >= ALARM]
+    there = [p for p in pairs if p.label["roof"] in ROLL_UPS and _at_roof(p)]
+    return there, [pair for pair in there if _promises(pair) >= ALARM]
 
 
-def _busiest(pair: Recorded) -> float:
+def _at_roof(pair: Recorded) -> bool:
+    """Whether the counter of the label's roof is near its peak on the fast side."""
     profile = pair.sides["after"].profile
-    values = [profile.value(name) for name in _ROLL_UPS] if profile is not None else []
-    return max((value for value in values if value is not None), default=0.0)
+    used = profile.value(ROLL_UPS[pair.label["roof"]]) if profile is not None else None
+    return used is not None and used >= AT_ROOF
 
 
-def _promises(diagnosis: Diagnosis) -> float:
-    """The part of the time that a verdict promises to save, on a condition too."""
-    return diagnosis.primary.saved
+def _promises(pair: Recorded) -> float:
+    """The part of the fast side's time that its verdict or its chain promises to save, on a
+    condition too."""
+    saved = pair.sides["after"].diagnosis.primary.saved
+    return max(saved, pair.chains.get("after", 0.0))
 
 
 def update(page: Path, tables: str) -> None:

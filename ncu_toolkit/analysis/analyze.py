@@ -25,6 +25,7 @@ from ncu_toolkit.model import Diagnosis, Origin, Presence, Profile
 from ncu_toolkit.report import missed, ncu_module
 
 if TYPE_CHECKING:
+    from ncu_toolkit.diagnosis.chain import Chain, Link
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.explain.card import Card
     from ncu_toolkit.report import messages, reader
@@ -79,6 +80,8 @@ class LaunchResult:
     needed_flops: float | None = None
     unread: tuple[str, ...] = ()
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
+    link: Link | None = None
+    """What it brings to a chain of launches (FileResult.chains)."""
     tables: bytes = b""
     """What the profile lacks with `Options.packed`; `with_tables` puts it back."""
 
@@ -122,6 +125,17 @@ class FileResult:
         if self.missing or not all(launch.complete for launch in self.launches):
             return "incomplete"
         return "contradictory" if any(one.contradictions for one in self.launches) else "complete"
+
+    @property
+    def chains(self) -> tuple[tuple[Chain, tuple[LaunchResult, ...]], ...]:
+        """Launches in whose place one would do, with their chain. Nothing where launches between
+        those of the file may be missing."""
+        from ncu_toolkit.diagnosis import chain
+
+        if self.filtered_out or missed.by_kernel(self.left_out):
+            return ()
+        found = chain.chains([launch.link for launch in self.launches])
+        return tuple((each, self.launches[each.first : each.last + 1]) for each in found)
 
     @property
     def filtered_out(self) -> int:
@@ -572,7 +586,7 @@ def _file(path: str, report: reader.LoadedReport) -> FileResult:
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
     """A profile's verdict. What was considered and ruled out is kept only with the whole profile:
     it would be most of a large result."""
-    from ncu_toolkit.diagnosis import needs
+    from ncu_toolkit.diagnosis import chain, needs
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.explain.verdict import card
 
@@ -612,6 +626,7 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         needed_bytes=context.compulsory_bytes if context else None,
         needed_flops=context.flops if context else None,
         unread=unread(profile),
+        link=chain.link(profile),
         tables=tables,
     )
 

@@ -26,6 +26,7 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
+from ncu_toolkit.explain.card import factor_text
 from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _NAME: Final = 60
 #: Longest name of a kernel in a command that is to be copied.
 _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Part of a chain's bytes that is handed on from which that is what fusing saves; below it, launches.
+HANDED: Final = 0.1
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
 
@@ -63,7 +66,32 @@ def of_analysis(
     if len(notes) > most_notes:
         more = f"{len(notes) - most_notes} more like these; --format json lists all."
         notes = [*notes[:most_notes], more]
-    return answer(kinds, notes, top or TOP, cards, next_command(analysis))
+    shown = answer(kinds, notes, top or TOP, cards, next_command(analysis))
+    return replace(shown, points=tuple(_chained(analysis))[:CARDS])
+
+
+def _chained(analysis: Analysis) -> Iterable[str]:
+    """A sentence for each chain of launches in whose place one would do, the one that saves most
+    time first."""
+    found = [each for file in analysis.files for each in file.chains]
+    found.sort(key=lambda each: each[0].fused_us - each[0].now_us)
+    for chain, launches in found:
+        kernels = list(dict.fromkeys(launch.function for launch in launches))
+        more = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
+        now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
+        factor = factor_text(chain.now_us / chain.fused_us)
+        which = f"{visible(kernels[0], _NAME)}{more}, {launches[0].key} to {launches[-1].key}"
+        what = f"{len(launches)} launches of one range ({which}) take {now} with their pauses"
+        if chain.handed >= HANDED:
+            yield (
+                f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "
+                f"launch would take about {fused} ({factor}): torch.compile, jax.jit, cupy.fuse, or a kernel for all steps."
+            )
+        else:
+            yield (
+                f"{what}, most of which is starting and ending. A single launch for all of it would take about "
+                f"{fused} ({factor}). A CUDA graph saves the pauses alone."
+            )
 
 
 def digest(analysis: Analysis, top: int | None = None) -> Answer:

@@ -123,7 +123,11 @@ def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
 def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list[Finding]:
     """Ranked findings with a verdict worth a headline: where none was found, or the first would
     save less than a tenth, the nearest roof and what warps wait for go first."""
-    if findings and (findings[0].good or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE):
+    if findings and (
+        findings[0].good
+        or _specificity(findings[0]) is Specificity.BUILD
+        or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE
+    ):
         return findings
     near = nearest(profile, model)
     if near is None:

@@ -124,6 +124,7 @@ METRICS: Final[dict[str, str]] = {
     "l2_atomic_sectors": "Updates of one address are done one after another in its L2 slice.",
     "l2_reduction_sectors": "Updates of one address are done one after another in its L2 slice.",
     "l2_atomic_unit_active": "High with few distinct addresses means contention.",
+    "l2_atomic_unit_busiest": "High with a low mean of all slices means that updates meet at few addresses.",
     "shared_wavefronts": "One wavefront serves all 32 lanes unless two of them need different words of one bank.",
     "shared_load_wavefronts": "A 16-byte load of a full warp takes four at best.",
     "shared_store_wavefronts": "A 16-byte store of a full warp takes four at best.",

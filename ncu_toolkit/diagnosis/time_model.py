@@ -79,13 +79,19 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "constant": (("constant_cache_active",), False, "the constant cache"),
     "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
     "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
-    "atomic": (("l2_atomic_unit_active",), False, "the atomic units in L2"),
+    "atomic": (
+        ("l2_atomic_unit_active", "l2_atomic_unit_busiest"),
+        False,
+        "the atomic units in L2",
+    ),
     "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
 }
 #: Roll-ups over several parts that count the cycles in which any was active. They say how busy a
 #: unit is, but are no amount of work: at 0.35, 0.53,
 #: 0.71, 0.82 and 0.95 of an H200's DRAM bandwidth, L2's is 0.47, 0.62, 0.80, 0.90 and 0.94. As work they count only where the parts are not known.
 ACTIVITY: Final = ("l2_throughput",)
+#: Of the slices of L2 the one whose atomic unit is busiest: an address belongs to one slice.
+SLICE: Final = "l2_atomic_unit_busiest"
 #: Every SM's own end of the link from L2, counted while that SM has work; the rest of the link is
 #: shared.
 LINK: Final = "l1_fill_active"
@@ -442,15 +448,19 @@ class TimeModel:
     def _waiting_left(self, removal: Removal) -> float:
         kept = self._kept(removal)
         return sum(
-            share * kept[reason] / self._overlap(reason, removal.parallelism)
+            share * kept[reason] / self._overlap(reason, removal)
             for reason, share in self.stalls.items()
         )
 
-    def _overlap(self, reason: str, parallelism: float) -> float:
+    def _overlap(self, reason: str, removal: Removal) -> float:
         """How many times shorter a reason's waiting gets by `parallelism` times the warps: not at
-        all in queues, which grow as much longer."""
+        all in queues, which grow as much longer. Of a queue that the removal shortens only the rest
+        is there to stand in."""
         queued = 1.0 if reason in CONTENTION else self.queued(reason)
-        return 1 / (queued + (1 - queued) / parallelism)
+        if reason in _QUEUES_ON_CHIP and queued < 1:
+            relief = removal.loads.get(self.busiest(*MEMORY)[0], 1.0)
+            queued = queued * relief / (1 - queued * (1 - relief))
+        return 1 / (queued + (1 - queued) / removal.parallelism)
 
     def queued(self, reason: str) -> float:
         """The part of a memory stall's time that is spent in the queue of the busiest unit on its
@@ -484,7 +494,7 @@ class TimeModel:
         if self.stalls:
             kept = self._kept(removal)
             left = {
-                reason: share * kept[reason] / self._overlap(reason, removal.parallelism)
+                reason: share * kept[reason] / self._overlap(reason, removal)
                 for reason, share in self.stalls.items()
             }
             named = [
@@ -593,6 +603,10 @@ def build(profile: Profile) -> TimeModel:
     loads, activity = {}, {}
     for name, (names, per_sm, _) in RESOURCES.items():
         found = {metric: v for metric in names if (v := figures.value(profile, metric)) is not None}
+        # One slice's load is a limit of the launch only where it is full; below, it says where
+        # addresses lie, which a change may move.
+        if found.get(SLICE, 1.0) < BUSY:
+            del found[SLICE]
         if not per_sm and LINK in found:
             found[LINK] *= active
         work = [v for metric, v in found.items() if metric not in ACTIVITY] or list(found.values())

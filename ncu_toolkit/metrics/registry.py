@@ -223,6 +223,7 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     Metric("l2_atomic_sectors", ("lts__t_sectors_op_atom.sum", "lts__t_sectors_srcunit_tex_op_atom.sum"), "sectors", "L2 atomic sectors", "Sectors of returning atomics at L2.", "low"),
     Metric("l2_reduction_sectors", ("lts__t_sectors_op_red.sum", "lts__t_sectors_srcunit_tex_op_red.sum"), "sectors", "L2 reduction sectors", "Sectors of non-returning atomics at L2.", "low"),
     _pct("l2_atomic_unit_active", "lts__d_atomic_input_cycles_active" + _ELAPSED, "L2 atomic unit", "Cycles in which the L2 slices' atomic units took input."),
+    _pct("l2_atomic_unit_busiest", "lts__d_atomic_input_cycles_active.max.pct_of_peak_sustained_elapsed", "Busiest L2 atomic unit", "The same of the slice that was busiest: updates of one address all go to one slice."),
     Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks.", "low"),
     Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads.", "low"),
     Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",), "count", "Shared store wavefronts", "Passes through the banks for stores.", "low"),

@@ -126,6 +126,17 @@ def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
         "files": [_file(file) for file in analysis.files],
         "kernels": [_group(group, analysis.total_us) for group in analysis.groups],
         "launches": [_launch(launch) for launch in analysis.launches],
+        "chains": [
+            {
+                "file": visible(file.path),
+                "launches": [launch.key for launch in launches],
+                "now_us": chain.now_us,
+                "fused_us": chain.fused_us,
+                "handed_on": chain.handed,
+            }
+            for file in analysis.files
+            for chain, launches in file.chains
+        ],
     }
     return written(plain)
 

@@ -72,6 +72,12 @@ def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
     return f"Profiled {launches}{total} {noun}: {', '.join(parts)}. The report does not show their share of the program's GPU time."
 
 
+def by_kernel(line: str) -> bool:
+    """Whether the line of `left_out` says that launches were chosen by their kernels, so that others
+    may have run between them."""
+    return "(--kernel-" in line
+
+
 def is_collective(kernel: str) -> bool:
     """Whether a kernel's name is that of a collective, which waits for other GPUs."""
     return bool(_COLLECTIVE.search(kernel))

@@ -237,3 +237,186 @@ def test_whatever_waits_behind_one_hot_address_goes_with_it() -> None:
 
     assert saved(1_000_000) > 0.6
     assert saved(300_000) < 0.5, "too few updates to fill the time"
+
+
+def rows_walked(waves: float, hits: float = 0.87) -> Finding:
+    """Lanes that walk a row each: 64 loads of a lane, each to a sector of its own."""
+    warps = 256 * 8
+    row = {
+        "sass": "LDG.E R2, [R4.64]",
+        "executed": 64 * warps,
+        "counters": {"l2_sectors": 2048.0 * warps, "l2_sectors_ideal": 256.0 * warps},
+    }
+    case = {
+        "metrics": {"waves": waves, "l1_hit_rate": hits, "l1_data_pipe_active": 0.6, "issue_active": 0.03},
+        "stalls": {"selected": 1.0, "long_scoreboard": 60.0},
+        "opcodes": {"LDG.E": 64 * warps, "FADD": 64 * warps},
+        "launch": {"grid": (256, 1, 1)},
+        "instructions": [row],
+    }  # fmt: skip
+    return found("uncoalesced-global-access", case)
+
+
+def test_a_warp_for_a_row_is_more_warps() -> None:
+    finding = rows_walked(0.25)
+    assert finding.saved > rows_walked(4.0).saved + 0.15, "a full GPU has no room for more"
+    assert finding.saved > rows_walked(0.25, hits=0.0).saved + 0.15, "gathers are no walk"
+    assert any("A warp for a row" in line for line in finding.arithmetic)
+
+
+def one_stage(wavefronts: float) -> dict[str, Any]:
+    """Tiles loaded through registers: the data stage of L1 is full, `wavefronts` of it with shared
+    memory's."""
+    rows = [
+        {"sass": "LDG.E.128 R4, [R2.64]", "executed": 1_000_000},
+        {"sass": "STS.128 [R8], R4", "executed": 1_000_000, "samples": {"long_scoreboard": 900}},
+    ]
+    return {
+        "metrics": {"l1_data_pipe_active": 0.84, "shared_wavefronts": wavefronts},
+        "stalls": {"selected": 2.0, "long_scoreboard": 5.0, "wait": 4.0, "short_scoreboard": 3.0},
+        "opcodes": {"LDG.E.128": 1_000_000, "STS.128": 1_000_000, "HMMA.16816.F32": 5_000_000},
+        "instructions": rows,
+    }
+
+
+def test_loads_do_not_wait_for_what_shared_memory_keeps_busy() -> None:
+    passes = 0.84 * 1_690_000 * 132
+    finding = found("memory-latency", one_stage(0.6 * passes))
+    assert {"l1_data", "l1_writeback"} <= set(finding.relieves), "copies do not pass registers"
+    profile = cases.build(one_stage(0.01 * passes))
+    outcome = load_rules()["memory-latency"].find(profile, time_model.build(profile))
+    assert "wait for bandwidth" in getattr(outcome, "reason", "")
+
+
+def passed_on(reads: int) -> str:
+    """Values that pass through shared memory, where each is read `reads` times."""
+    through = [
+        {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000, "samples": {"long_scoreboard": 500}},
+        {"sass": "STS [R8], R4", "executed": 1_000_000, "counters": {"shared_wavefronts": 1e6}},
+        {"sass": "LDS R5, [R9]", "executed": reads * 1_000_000, "counters": {"shared_wavefronts": reads * 1e6}},
+    ]  # fmt: skip
+    case = {
+        "metrics": {"global_load_sectors": 1e9, "l1_fill_sectors": 3e8, "dram_read_bytes": 1e8, "l1_hit_rate": 0.6},
+        "stalls": {"selected": 1.0, "long_scoreboard": 9.0, "mio_throttle": 9.0, "short_scoreboard": 9.0},
+        "opcodes": {"LDG.E": 4_000_000, "STS": 2_000_000, "LDS": 2_000_000, "FFMA": 9_000_000},
+        "instructions": through,
+    }  # fmt: skip
+    profile = cases.build(case)
+    outcome = load_rules()["missing-data-reuse"].find(profile, time_model.build(profile))
+    return outcome.summary if isinstance(outcome, Finding) else outcome.reason
+
+
+def test_values_that_shared_memory_gives_once_are_loaded_too_often() -> None:
+    assert "is read there once" in passed_on(1)
+    assert "is read there once" not in passed_on(8)
+
+
+def full_of(others: str) -> Finding:
+    """FFMA beside as many other instructions, issue slots nearly full."""
+    return found(
+        "fp32-pipe",
+        {
+            "metrics": {"issue_active": 0.85, "fma_pipe_active": 0.64},
+            "stalls": {"selected": 1.0, "not_selected": 6.0, "short_scoreboard": 3.0},
+            "opcodes": {"FFMA": 64_000_000, others: 21_000_000},
+        },
+    )
+
+
+def test_special_functions_are_no_overhead_of_multiply_adds() -> None:
+    assert full_of("IADD3").saved > full_of("MUFU.EX2").saved + 0.02
+
+
+def test_larger_blocks_start_less_often() -> None:
+    limits = {f"block_limit_{name}": 32.0 for name in ("blocks", "shared", "barriers")}
+    case = {
+        "metrics": {
+            **limits, "block_limit_warps": 64.0, "block_limit_registers": 84.0, "waves": 200.0,
+            "theoretical_occupancy": 0.5, "block_rate": 0.83, "issue_active": 0.06,
+        },
+        "stalls": {"selected": 1.0, "long_scoreboard": 15.0},
+        "launch": {"grid": (1_000_000, 1, 1), "block": (16, 1, 1)},
+    }  # fmt: skip
+    finding = found("low-occupancy", case)
+    assert "limited by block slots." in finding.summary
+    assert "blocks" in finding.relieves
+
+
+def product(loads: int) -> Finding:
+    """A product from global memory, `loads` for two multiply-adds."""
+    case = cases.read("missing-data-reuse")
+    count = loads * 12_500_000
+    metrics = {"global_load_sectors": 4.0 * count, "global_load_requests": float(count)}
+    return found(
+        "missing-data-reuse",
+        {
+            **case,
+            "metrics": {**case["metrics"], **metrics},
+            "opcodes": {**case["opcodes"], "LDG.E": count},
+        },
+    )
+
+
+def test_one_result_a_thread_is_told_a_patch_from_global_memory_too() -> None:
+    assert product(4).saved > product(2).saved + 0.15
+    assert "4x4 tile" in " ".join(product(4).arithmetic)
+
+
+def test_warps_do_not_stand_in_a_queue_that_goes() -> None:
+    model = time_model.build(
+        cases.build(
+            {
+                "metrics": {"l2_utilization": 0.8, "issue_active": 0.05},
+                "stalls": {"selected": 1.0, "long_scoreboard": 99.0},
+            }
+        )
+    )
+    relief = {"l2": 0.1}
+    both = model._waiting_left(Removal("both", loads=relief, parallelism=4.0))
+    queue = model._waiting_left(Removal("less traffic", loads=relief))
+    assert both < queue / 2.5, "four times the warps on what has hardly a queue"
+    assert model._waiting_left(Removal("more warps", parallelism=4.0)) > 0.7, "it has one now"
+
+
+def test_one_slice_that_is_full_is_contention_whatever_the_mean() -> None:
+    """Updates that return nothing: warps wait for loads alone, each for less than UNLOADED."""
+
+    def hot(busiest: float) -> dict[str, Any]:
+        return {
+            "metrics": {
+                "l2_atomic_unit_active": 0.06, "l2_atomic_unit_busiest": busiest, "l2_utilization": 0.1,
+                "dram_utilization": 0.07,
+            },
+            "stalls": {"selected": 1.0, "long_scoreboard": 18.0, "wait": 4.0},
+            "opcodes": {"LDG.E": 4_000_000, "REDG.E.ADD.F32": 2_000_000, "IMAD": 200_000_000},
+            "thread_opcodes": {"REDG.E.ADD.F32": 64_000_000},
+        }  # fmt: skip
+
+    assert diagnose(cases.build(hot(0.73))).primary.bottleneck == "atomic-contention"
+    spread = [finding.bottleneck for finding in diagnose(cases.build(hot(0.11))).findings]
+    assert spread.index("memory-latency") < spread.index("atomic-contention")
+
+
+def in_pieces(sectors: float) -> str:
+    """Eight loads of two bytes each from one address on, each touching `sectors` of 32."""
+    rows = [
+        {
+            "sass": f"LDG.E.U16 R{20 + at}, desc[UR4][R2.64{f'+0x{2 * at:x}' if at else ''}]",
+            "executed": 1_000_000,
+            "samples": {"long_scoreboard": 100, "lg_throttle": 100},
+            "counters": {"l2_sectors": sectors * 1e6, "l2_sectors_ideal": 2e6},
+        }
+        for at in range(8)
+    ]
+    case = {
+        "metrics": {"load_bytes_per_lane": 2.0, "l1_data_pipe_active": 0.9, "l1_tag_active": 0.7},
+        "stalls": {"selected": 1.0, "long_scoreboard": 4.0, "lg_throttle": 2.0},
+        "opcodes": {"LDG.E.U16": 8_000_000, "HMMA.16816.F32": 8_000_000},
+        "instructions": rows,
+    }
+    return diagnose(cases.build(case)).primary.bottleneck
+
+
+def test_lanes_side_by_side_that_read_in_pieces_are_narrow_not_scattered() -> None:
+    assert in_pieces(16.0) == "narrow-access"
+    assert in_pieces(32.0) == "uncoalesced-global-access"

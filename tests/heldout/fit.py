@@ -3,9 +3,8 @@
     python tests/heldout/fit.py            write ncu_toolkit/data/intervals.json and the cases behind it
     python tests/heldout/fit.py --show     from the cases as they were written, without a diagnosis
 
-Cases are the ladders' steps on both GPUs, the held-out sets and the field benchmark's development
-half, where the verdict names the cause
-and gives a figure. They need three minutes; run it after a change of a rule that moves gains."""
+Cases are the ladders' steps on both GPUs, the held-out sets and the field benchmark without its
+sealed pairs, where the verdict names the cause and gives a figure. They need three minutes; run it after a change of a rule that moves gains."""
 
 from __future__ import annotations
 
@@ -92,11 +91,13 @@ def of_set(recording: score.Recording) -> list[Residual]:
 
 
 def of_field(folder: Path) -> list[Residual]:
-    """The cases of the field benchmark's development half on one GPU, a set for each language.
+    """The cases of the field benchmark that rules were changed in view of (development and scored)
+    on one GPU, a set for each language.
 
     Without calls of which the profiled launch is a part: what their other launches gain says
     nothing of how far a launch's prediction is off."""
-    pairs = {pair.name: pair for pair in scoring.read(folder, "development")}
+    known = [*scoring.read(folder, "development"), *scoring.read(folder, "scored")]
+    pairs = {pair.name: pair for pair in known}
     found = []
     for case in scoring.cases(pairs.values(), scoring.ours):
         if case.rank == 1 and pairs[case.name].share == 1.0:

@@ -75,7 +75,7 @@ RECORDINGS: Final = (
         Score(34, 34, 34, 34, 5.6, 37.7),
         theirs=Score(34, 34, 20, 25, 21.0, 88.4),
     ),
-    Recording("two", "h200", "h200-timings.json", Score(30, 30, 30, 30, 4.2, 56.6)),
+    Recording("two", "h200", "h200-timings.json", Score(30, 30, 30, 30, 4.5, 56.6)),
     Recording("three", "h100", "h100-timings.json", Score(18, 18, 17, 17, 6.3, 71.2)),
     Recording("three", "h200", "h200-timings.json", Score(18, 18, 17, 17, 8.2, 66.8)),
     Recording(
@@ -85,13 +85,13 @@ RECORDINGS: Final = (
         Score(18, 18, 17, 17, 8.3, 66.8),
         theirs=Score(18, 18, 10, 13, 44.1, 94.9),
     ),
-    Recording("four", "h100", "h100-timings.json", Score(18, 18, 18, 18, 3.9, 16.4)),
-    Recording("four", "h200", "h200-timings.json", Score(18, 18, 18, 18, 5.2, 22.2)),
+    Recording("four", "h100", "h100-timings.json", Score(18, 18, 18, 18, 3.9, 15.3)),
+    Recording("four", "h200", "h200-timings.json", Score(18, 18, 18, 18, 5.2, 11.3)),
     Recording(
         "four",
         "h200-stock",
         "h200-timings.json",
-        Score(18, 18, 18, 18, 5.2, 22.2),
+        Score(18, 18, 18, 18, 5.2, 11.3),
         theirs=Score(18, 18, 12, 13, 15.5, 93.8),
     ),
 )

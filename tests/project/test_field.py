@@ -6,16 +6,19 @@ from __future__ import annotations
 import ast
 import fcntl
 import json
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
 
 from benchmarks import field
 from benchmarks.field import __main__ as command
-from benchmarks.field import running
+from benchmarks.field import running, scoring
 from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, EnvironmentProblem, KernelProblem
 from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.diagnosis.chain import Chain
 from ncu_toolkit.gpu.cluster import Here
 
 LABELS = field.labels()
@@ -40,6 +43,39 @@ def test_both_halves_are_large_and_a_name_keeps_its_half() -> None:
     assert min(halves.count("development"), halves.count("sealed")) > len(halves) / 3
     assert field.half("cupy_palette") == "sealed"
     assert field.half("triton_rotary") == "development"
+
+
+def test_pairs_that_were_scored_are_sealed_no_more() -> None:
+    """They count as development; what is recorded and not named there is unseen."""
+    assert field.group("triton_rotary") == "development"
+    assert field.group("cupy_palette") == "scored"
+    days = tomllib.loads((field.FOLDER / "scored.toml").read_text(encoding="utf-8"))
+    scored = [name for names in days.values() for name in names]
+    assert len(set(scored)) == len(scored)
+    assert {field.half(name) for name in scored} == {"sealed"}
+    assert set(scored) <= set(field.names())
+    assert "sealed" in {field.group(name) for name in field.names()}
+
+
+def test_the_launch_meant_is_found_among_others() -> None:
+    functions = ["copy", "add", "mul", "add"]
+    assert running.place(functions, field.Launch("add", 1)) == 3
+    assert running.place(functions, field.Launch("^m")) == 2
+    assert running.place(functions, field.Launch("add", 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("launches", "last", "call_us", "saved"),
+    [(4, 2, 600.0, 0.75 * 300 / 600), (4, 2, 100.0, 0.75), (3, 2, 9000.0, 0.75)],
+    ids=["part of the call", "all of it", "all launches, and pauses"],
+)
+def test_a_chain_counts_as_far_as_it_is_the_call(
+    launches: int, last: int, call_us: float, saved: float
+) -> None:
+    meant, chain = object(), Chain(0, last, 300.0, 75.0, 0.5)
+    file = SimpleNamespace(launches=[meant] * launches, chains=[(chain, [meant])])
+    assert scoring._chained("before", meant, file, call_us) == {"before": pytest.approx(saved)}
+    assert scoring._chained("before", object(), file, call_us) == {}
 
 
 def test_pairs_parse_and_say_what_they_compute() -> None:

@@ -6,10 +6,11 @@ import re
 from typing import Final
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import BUSY, blame, memory_load
-from ncu_toolkit.diagnosis.time_model import UNLOADED, TimeModel
+from ncu_toolkit.diagnosis.rules._support import BUSY, blame, memory_load, pipe_part
+from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, TimeModel, queue_share
 from ncu_toolkit.model import Profile
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 from ncu_toolkit.sass.operands import parts, registers
 
 #: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors
@@ -33,6 +34,46 @@ def is_coalesced(profile: Profile) -> bool:
         or excess <= COALESCED
         or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
     )
+
+
+#: Fewest neighbouring loads of a lane that count as a run.
+RUN: Final = 4
+#: By which part their sectors may differ from those of lanes side by side: rows end.
+NEARLY: Final = 0.1
+_ADDRESS: Final = re.compile(r"\[(?P<base>[^]+]*?)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
+
+
+def read_in_pieces(profile: Profile) -> float:
+    """Part (0-1) of the sectors beyond the ideal that are fetched again and again because lanes read
+    neighbouring bytes one by one: runs of RUN loads and more, narrower than a WORD, from one address
+    register at offsets of their own width.
+
+    Where the lanes' runs of R bytes lie side by side, a warp covers 32 R bytes, so each of its loads
+    touches R sectors, and one wide load in place of a run touches them once. Lanes elsewhere touch
+    another number. A run of a sector or more touches one for each lane wherever they are."""
+    runs: dict[tuple[str, int], dict[int, tuple[float, float]]] = {}
+    total = 0.0
+    for row in profile.instructions:
+        sectors, ideal = (
+            row.counters.get("l2_sectors", 0.0),
+            row.counters.get("l2_sectors_ideal", 0.0),
+        )
+        if sectors <= ideal or not row.executed or attribution.kind(row.opcode) == "atomic":
+            continue
+        total += sectors - ideal
+        width, found = int(attribution.width(row.opcode)), _ADDRESS.search(row.sass)
+        if attribution.base(row.opcode) in GLOBAL_LOADS and width < WORD and found:
+            at = runs.setdefault((found["base"], width), {})
+            before = at.get(offset := int(found["offset"] or "0", 16), (0.0, 0.0))[0]
+            at[offset] = before + sectors - ideal, sectors / row.executed
+    mine = 0.0
+    for (_, width), at in runs.items():
+        joined = [n for n in at if {n - width, n + width} & at.keys()]
+        length = len(joined) * width
+        side_by_side = all(abs(at[n][1] / length - 1) <= NEARLY for n in joined)
+        if len(joined) >= RUN and length < figures.SECTOR_BYTES and side_by_side:
+            mine += sum(at[n][0] for n in joined)
+    return mine / total if total else 0.0
 
 
 def queued_excess(profile: Profile) -> float:
@@ -111,13 +152,17 @@ def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
     instructions = profile.value("instructions") or float(profile.mix.total)
     if not updates or not accesses or not model.stalls or memory_load(model) >= BUSY.value:
         return 0.0
+    # Where one slice's unit is busy, what queues for it is known, and all waiting is behind it.
+    unit = model.busy("atomic")
+    hot = queue_share(unit) if unit >= BUSY.value else 0.0
     latency = warp_latency(profile)
     if latency is None:
-        return 0.0
+        return hot
     waited = model.waiting("long_scoreboard", "lg_throttle", "drain")
     waited += model.waiting("mio_throttle") * blame(profile, "mio_throttle", ("global", "atomic"))
     each = waited * latency * instructions / accesses
-    return max(0.0, 1 - UNLOADED / each) * min(1.0, updates / model.cycles) if each else 0.0
+    slow = max(0.0, 1 - UNLOADED / each) * min(1.0, updates / model.cycles) if each else 0.0
+    return max(hot, slow)
 
 
 def dependent_loads(profile: Profile) -> float:
@@ -165,6 +210,24 @@ def shared_wavefront_part(profile: Profile) -> float:
     if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
         return 1.0
     return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))
+
+
+def busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:
+    """The memory unit that global accesses keep busiest, without what shared memory does in the
+    units that both pass."""
+    own = {
+        "lsu": pipe_part(profile, "global", 1.0),
+        "l1_data": 1 - shared_wavefront_part(profile)
+        if profile.value("shared_wavefronts")
+        else 1.0,
+    }
+    own["l1_writeback"] = own["l1_data"]
+    loads = {
+        name: model.busy(name) * own.get(name, 1.0)
+        for name in (*MEMORY, "l1")
+        if name in model.loads
+    }
+    return max(loads.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 def loads_in_flight(profile: Profile) -> float | None:

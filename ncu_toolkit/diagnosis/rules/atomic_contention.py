@@ -10,8 +10,8 @@ Thousands of threads queue for one counter: the queue to L1 fills (LG throttle),
 late (long scoreboard), or, in shared memory, lanes retry in turn (short scoreboard, MIO throttle).
 
 How to confirm
-The stalls are at ATOM, RED or ATOMS instructions; the L2 atomic units are busy, or shared atomics
-repeat.
+The stalls are at ATOM, RED or ATOMS instructions, or at loads behind them; the busiest of the L2
+atomic units is busy, whatever the mean of all; or shared atomics repeat.
 
 What to change
 Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and
@@ -58,7 +58,9 @@ ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("opcodes",)
-OPTIONAL: Final = ("stalls", "l2_atomic_unit_active", "l2_reduction_sectors", "l2_atomic_sectors")
+OPTIONAL: Final = (
+    "stalls", "l2_atomic_unit_active", "l2_atomic_unit_busiest", "l2_reduction_sectors", "l2_atomic_sectors",
+)  # fmt: skip
 NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))
 UNITS: Final = ("atomic",)
 #: One update a warp in place of one a lane: what aggregation by shuffles leaves.
@@ -104,6 +106,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     evidence = (
         fact(profile, "kind_share:atomic"),
         fact(profile, "l2_atomic_unit_active"),
+        fact(profile, "l2_atomic_unit_busiest"),
         stall_fact(profile, "lg_throttle"),
         stall_fact(profile, "long_scoreboard"),
         stall_fact(profile, "short_scoreboard"),

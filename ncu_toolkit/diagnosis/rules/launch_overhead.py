@@ -143,15 +143,15 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(
             ID, Words.long.format(duration=units.duration(duration)), measured, counted
         )
-    useful = _useful_us(model, dict.fromkeys(RESOURCES, 1.0))
+    useful = useful_us(model, dict.fromkeys(RESOURCES, 1.0))
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
     # One kernel in place of a chain starts once and passes over the data once, so each launch is
-    # left with its share of that, and with all that has nothing to do with passing over it (_own).
+    # left with its share of that, and with all that has nothing to do with passing over it (kept).
     # A single launch that becomes part of another sheds what launching costs; what it does with the
     # GPU in between is not the launch's fault.
     now = duration + BETWEEN_US
     shared_out = (FLOOR_US + BETWEEN_US + useful) / launches
-    own = min(duration, _useful_us(model, _own(profile)) or 0.0)
+    own = min(duration, useful_us(model, kept(profile)) or 0.0)
     fused = max(shared_out, own) if chain else duration - min(FLOOR_US, duration - useful)
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
@@ -232,7 +232,7 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
 
 
-def _own(profile: Profile) -> dict[str, float]:
+def kept(profile: Profile) -> dict[str, float]:
     """The parts (0-1) of the resources' work that one launch in place of a chain does as well.
 
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
@@ -246,7 +246,7 @@ def _own(profile: Profile) -> dict[str, float]:
     }
 
 
-def _useful_us(model: TimeModel, parts: Mapping[str, float]) -> float | None:
+def useful_us(model: TimeModel, parts: Mapping[str, float]) -> float | None:
     """The time that the busiest resource needs for these parts of its work in this launch."""
     times = [
         model.microseconds(load * parts[name] / model.reach(name))

@@ -31,6 +31,7 @@ Compute's Occupancy rules (below 80% theoretical).
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
@@ -73,6 +74,7 @@ TILE: Final = Threshold(
     64.0,
     "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile",
 )
+SLOT: Final = "block_limit_blocks"
 #: Waiting that more warps would overlap; barriers and full queues are not among it.
 HIDDEN_BY_WARPS: Final = (
     "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
@@ -113,7 +115,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     occupancy = figures.value(profile, "theoretical_occupancy") or 0.0
     measured = fact(profile, "theoretical_occupancy", "", LOW_OCCUPANCY, "<")
     limiters = figures.occupancy_limiters(profile)
-    enough = SLOTS if limiters == ("block_limit_blocks",) else LOW_OCCUPANCY
+    # What a block hardly uses is counted as allowing as many blocks as there are slots.
+    if larger := SLOT in limiters:
+        limiters = (SLOT,)
+    enough = SLOTS if larger else LOW_OCCUPANCY
     if occupancy >= enough.value or occupancy <= 0:
         return ruled_out(ID, Words.enough, measured)
     waves = profile.value("waves")
@@ -121,7 +126,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(ID, Words.small_grid, measured, fact(profile, "waves"))
     if _is_tiled_product(profile):
         return ruled_out(ID, Words.tile, measured, fact(profile, "registers_per_thread"))
-    busiest, busy = model.busiest()
+    # Larger blocks are fewer, so that they need not start as fast.
+    busiest, busy = model.busiest(*(name for name in RESOURCES if name != "blocks" or not larger))
     if busy >= SATURATED.value:
         words = RESOURCES[busiest][2]
         return ruled_out(
@@ -145,7 +151,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         )
     factor = _gain(profile, limiters, occupancy)
     overlapped = model.waiting(*HIDDEN_BY_WARPS)
-    removal = Removal(f"with {units.ratio(factor)} as many warps", parallelism=factor)
+    removal = Removal(
+        f"with {units.ratio(factor)} as many warps",
+        parallelism=factor,
+        loads={"blocks": _blocks_left(profile, factor)} if larger else {},
+    )
     words = " and ".join(figures.BLOCK_LIMITS[name] for name in limiters) or "its resources"
     return finding(
         ID,
@@ -221,6 +231,13 @@ def _is_tiled_product(profile: Profile) -> bool:
     )
 
 
+def _blocks_left(profile: Profile, factor: float) -> float:
+    """Part (0-1) of the blocks that there are where each has `factor` times the warps, and no warp
+    lacks lanes."""
+    threads = profile.launch.threads_per_block
+    return threads / (factor * figures.WARP * math.ceil(threads / figures.WARP)) if threads else 1.0
+
+
 def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> float:
     """How many times the warps would fit if the limiter named did not limit: the next limiter
     decides, at most a full SM."""
@@ -228,7 +245,7 @@ def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> floa
     others = [
         v
         for name in figures.BLOCK_LIMITS
-        if name not in limiters and (v := profile.value(name)) is not None
+        if name not in limiters and (v := profile.value(name)) is not None and v != now
     ]
     if "block_limit_warps" in limiters or not now or not others:
         return 1 / occupancy

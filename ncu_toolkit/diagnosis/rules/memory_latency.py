@@ -36,10 +36,12 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
+    busiest_with_loads,
     dependent_loads,
     is_coalesced,
     loads_in_flight,
     queued_behind_atomics,
+    shared_wavefront_part,
 )
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -55,6 +57,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     capital,
     fact,
     finding,
+    keep,
     locate_stall,
     memory_load,
     ruled_out,
@@ -91,6 +94,7 @@ class Words:
     atomics = "Loads queue behind atomic updates: see atomic-contention."
     tile_ahead = "with the next tile fetched ahead"
     more_loads = "with {many} loads in flight instead of {few}"
+    copied = "Asynchronous copies do not pass through registers. That is {part} of the work of L1's data stage."
     chain = " {chased} of the waiting is for loads whose address comes from another load."
     several = "Each warp already has {few} loads in flight. Issue twice as many, or run more warps."
     copies = "Issue the asynchronous copies of the next tile before computing on this one. Wait only for the oldest."
@@ -114,9 +118,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     measured = stall_fact(profile, "long_scoreboard", WEAK_STALL)
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    busiest, busy = model.busiest(
-        "lsu", "l1_tag", "l1_data", "l1_writeback", "l1", "fill", "l2", "dram"
-    )
+    busiest, busy = busiest_with_loads(profile, model)
     if busy >= SATURATED.value:
         return ruled_out(
             ID,
@@ -128,7 +130,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if queued_behind_atomics(profile, model) >= 0.5:
         return ruled_out(ID, Words.atomics, measured)
     # What is spent in queues stays: more loads in flight only make them longer.
-    queued = model.queued("long_scoreboard")
+    queued = model.queue(busy)
     # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
     # a few at a time.
     staged = min(part, _staged_part(profile))
@@ -140,7 +142,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     ahead = staged > part / 2
     few, many = units.significant(now, 2), units.significant(now / more, 2)
     how = Words.tile_ahead if ahead else Words.more_loads.format(many=many, few=few)
-    removal = Removal(how, stalls={"long_scoreboard": left})
+    passed = _through_registers(profile) * staged / part if ahead else 0.0
+    removal = Removal(
+        how,
+        stalls={"long_scoreboard": left},
+        loads=dict.fromkeys(("l1_data", "l1_writeback"), keep(passed, 0.0)) if passed else {},
+        basis=Words.copied.format(part=units.percent(passed)) if passed else "",
+    )
     chased = dependent_loads(profile)
     chain = Words.chain.format(chased=units.percent(chased)) if chased >= 0.1 else ""
     several = Words.several.format(few=few)
@@ -194,6 +202,16 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         ),
         Words.code_advice, Words.code_look_for, locations(dependent, "dependent loads"),
     )  # fmt: skip
+
+
+def _through_registers(profile: Profile) -> float:
+    """Part (0-1) of the work of L1's data stage that is to bring what is loaded from global memory
+    into registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to
+    shared memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it
+    cannot be told."""
+    if profile.device.cc < (8, 0) or not profile.value("shared_wavefronts"):
+        return 0.0
+    return 1 - shared_wavefront_part(profile)
 
 
 def _staged_part(profile: Profile) -> float:

@@ -36,12 +36,13 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._access import (
+    busiest_with_loads,
     dependent_loads,
     global_waiting,
     is_broadcast,
     is_coalesced,
-    shared_wavefront_part,
 )
+from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
     FP32_BALANCE,
     KernelFacts,
@@ -67,8 +68,13 @@ from ncu_toolkit.diagnosis.rules._support import (
 )
 from ncu_toolkit.diagnosis.time_model import MEMORY, PIPES, RESOURCES, Removal, TimeModel
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
+#: Side of the patch of results that is advised where a thread computes one, and how near to two a
+#: product's loads for each multiply-add are then (rules/shared_instruction_pressure.py).
+SMALL_PATCH: Final = 4
+ONE_RESULT: Final = 1.25
 ID: Final = "missing-data-reuse"
 TITLE: Final = "Missing data reuse"
 LIMIT: Final = "memory"
@@ -85,6 +91,8 @@ REUSE: Final = Threshold(
 #: loaded from there, but one of two operands can then be read 16 bytes at a time: 1 + 1/4
 #: instructions where there were 2.
 ON_CHIP: Final = (1 + 1 / 4) / 2
+#: What stays where each value loaded serves twice the results: the usual first step.
+TWICE: Final = 0.5
 #: Operations that a tile of 128 x 128 does for each byte of its 16-bit operands; tiles of that size
 #: are the usual ones of libraries.
 TILE: Final = 64.0
@@ -114,11 +122,20 @@ class Words:
     idle = "Latency is the limit, not traffic: every memory level is at most {busy} busy."
     found_by_lanes = "Each byte is loaded about {asked} times instead of being kept in shared memory or registers. "
     found = "Loads request about {reuse} bytes from L1, in whole sectors, per byte that device memory must deliver. "
+    found_once = (
+        "Loads request about {reuse} bytes from L1 per byte that device memory must deliver. Each passes through shared memory "
+        "and is read there once, so shared memory saves no load."
+    )
+    once_basis = "Half of the loads go, and with each its store to shared memory, its read there and its barriers."
     larger_tile = (
         "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
     )
     tile = "Load each tile into shared memory once per block, synchronise, and compute from there."
     several = "Let each thread compute several results, so that one loaded value in a register feeds several operations."
+    patch_basis = (
+        "A thread computes one result, so each multiply-add loads two values. A 4x4 tile of them needs a quarter of the loads, and "
+        "shares the instructions around them."
+    )
     look_for = (
         "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to "
         "arithmetic."
@@ -169,14 +186,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     waiting = global_waiting(profile, model) if model.stalls else 1.0
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    busiest, busy = _busiest_with_loads(profile, model)
-    if busy < BUSY.value and model.waiting("lg_throttle") < WEAK_STALL.value:
+    busiest, busy = busiest_with_loads(profile, model)
+    # Loads queue in front of L1 in a line of their own, or behind shared memory's in the MIO queue.
+    queue = model.waiting("lg_throttle")
+    queue += model.waiting("mio_throttle") * blame(profile, "mio_throttle", ("global", "texture"))
+    if busy < BUSY.value and queue < WEAK_STALL.value:
         return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
+    if _read_once(profile):
+        return _passed_on(profile, model, reuse, measured)
     hit = figures.value(profile, "l1_hit_rate") or 0.0
     beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
-    left = hit * ON_CHIP + (1 - hit) * beyond
+    one = _one_result(profile)
+    served = 1 / SMALL_PATCH if one else ON_CHIP
+    left = hit * served + (1 - hit) * beyond
     own = pipe_part(profile, "global", 1.0)
-    on_chip = keep(own, ON_CHIP)
+    on_chip = keep(own, served)
     moved, compulsory = (
         figures.value(profile, "dram_bytes"),
         profile.context.compulsory_bytes if profile.context else None,
@@ -186,7 +210,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
     }
     removal = Removal(
-        "with tiles in shared memory",
+        "with tiles in shared memory and in registers" if one else "with tiles in shared memory",
         stalls=stalls,
         loads={
             **dict.fromkeys(("lsu", "l1_data", "l1_writeback"), on_chip),
@@ -196,8 +220,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             "l2": beyond,
             "dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0,
         },
-        instructions=keep((figures.value(profile, "kind_share:global") or 0.0) * 2, ON_CHIP),
-        basis=f"Estimate: tiling removes {units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}). A staged value is still "
+        instructions=keep(1 - (figures.value(profile, "kind_share:fp32") or 0.0), served)
+        if one
+        else keep((figures.value(profile, "kind_share:global") or 0.0) * 2, ON_CHIP),
+        basis=Words.patch_basis
+        if one
+        else f"Estimate: tiling removes {units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}). A staged value is still "
         "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
@@ -225,6 +253,62 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.larger_tile if figures.executed(profile, ("shared", "copy")) else Words.tile,
             Words.several,
         ),
+        Words.look_for,
+        confidence="high" if model.stalls else "medium",
+        locations=locate_stall(profile, "long_scoreboard", ("global",)),
+    )
+
+
+def _read_once(profile: Profile) -> bool:
+    """Whether what is loaded passes through shared memory and is read there once: it is handed
+    from lane to lane, and not kept for use again."""
+    passes = {"LDS": 0.0, "STS": 0.0}
+    for row in profile.instructions:
+        kind = attribution.base(row.opcode).replace("LDSM", "LDS")
+        if kind in passes:
+            passes[kind] += row.counters.get("shared_wavefronts", 0.0)
+    stored = sum(r.warps for r in figures.rows(profile) if attribution.base(r.opcode) == "STS")
+    loaded = figures.executed(profile, ("global",)) or 0.0
+    return (
+        0 < passes["STS"] <= passes["LDS"] * COMPULSORY.value
+        and passes["LDS"] <= passes["STS"] * COMPULSORY.value
+        and stored * 2 >= loaded
+    )
+
+
+def _passed_on(
+    profile: Profile, model: TimeModel, reuse: float, measured: Evidence | None
+) -> Finding | NoFinding:
+    """Loads of the same bytes again and again, each handed on through shared memory for one use.
+    With twice the results for each of them half of the loads go, and with a load the store, the
+    read and the barriers that hand it on."""
+    kinds = ("global", "texture", "shared")
+    arithmetic = sum(
+        figures.value(profile, f"kind_share:{kind}") or 0.0
+        for kind in ("fp32", "fp16", "fp64", "tensor", "special")
+    )
+    waits = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
+    removal = Removal(
+        "with twice the results for each value loaded",
+        stalls={reason: keep(blame(profile, reason, kinds), TWICE) for reason in waits}
+        | {"barrier": TWICE},
+        loads=dict.fromkeys((*MEMORY, "l1"), TWICE) | {"dram": 1.0},
+        instructions=keep(1 - arithmetic, TWICE),
+        basis=Words.once_basis,
+    )
+    return finding(
+        ID,
+        Words.found_once.format(reuse=units.significant(reuse, 2)),
+        model.without(removal),
+        (
+            measured,
+            stall_fact(profile, "long_scoreboard"),
+            stall_fact(profile, "mio_throttle"),
+            stall_fact(profile, "short_scoreboard"),
+            fact(profile, "kind_share:global"),
+            fact(profile, "kind_share:shared"),
+        ),
+        (Words.several, Words.larger_tile),
         Words.look_for,
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
@@ -329,22 +413,19 @@ def _asked_again(profile: Profile) -> float | None:
     return asked / floor if asked is not None and floor else None
 
 
+def _one_result(profile: Profile) -> bool:
+    """Whether each thread computes one result of a product from global memory: two loads for each
+    multiply-add (shared_instruction_pressure.patch_side tells the same of shared memory)."""
+    rows = figures.rows(profile)
+    fused = sum(row.threads for row in rows if is_multiply_add(row.opcode))
+    loads = sum(row.threads for row in rows if attribution.base(row.opcode) in GLOBAL_LOADS)
+    shared = figures.executed(profile, ("shared", "copy"))
+    product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)
+    return product and not shared and fused * 2 / ONE_RESULT <= loads <= fused * 2 * ONE_RESULT
+
+
 def _reuse_within(profile: Profile) -> float | None:
     """How often the sectors that come into an SM are loaded there before they are fetched again;
     None where not known."""
     asked, filled = profile.value("global_load_sectors"), profile.value("l1_fill_sectors")
     return asked / filled if asked is not None and filled else None
-
-
-def _busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:
-    """The memory unit that global accesses keep busiest, without what shared memory does in the
-    units that both pass."""
-    own = {
-        "lsu": pipe_part(profile, "global", 1.0),
-        "l1_data": 1 - shared_wavefront_part(profile)
-        if profile.value("shared_wavefronts")
-        else 1.0,
-    }
-    own["l1_writeback"] = own["l1_data"]
-    loads = {name: model.busy(name) * own.get(name, 1.0) for name in MEMORY if name in model.loads}
-    return max(loads.items(), key=lambda item: item[1], default=("", 0.0))

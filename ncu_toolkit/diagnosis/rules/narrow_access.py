@@ -42,6 +42,8 @@ from ncu_toolkit.diagnosis.rules._access import (
     is_coalesced,
     loads_in_flight,
     queued_behind_atomics,
+    read_in_pieces,
+    shared_wavefront_part,
 )
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -132,7 +134,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     waiting = global_waiting(profile, model)
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    if not is_coalesced(profile):
+    pieces = read_in_pieces(profile) >= 0.5
+    if not is_coalesced(profile) and not pieces:
         return ruled_out(ID, Words.scattered, fact(profile, "global_sector_excess"))
     chased = dependent_loads(profile)
     if chased >= 0.5:
@@ -158,13 +161,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             ID, Words.short_blocks, measured, fact(profile, "block_rate", "", SATURATED, "<")
         )
     reuse = figures.value(profile, "load_reuse")
-    if reuse is not None and reuse >= REUSE.value:
+    if reuse is not None and reuse >= REUSE.value and not pieces:
         return ruled_out(ID, Words.reused, fact(profile, "load_reuse"))
     left = width / WIDEST
     memory = figures.value(profile, "kind_share:global") or 0.0
     around = sum(
         figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in ("integer", "control")
     )
+    own = 1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(model.busiest("fill", "l2", "dram")[1])
@@ -179,7 +183,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         "with 16-byte accesses",
         stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
         # A thread that moves more is one of fewer.
-        loads={"lsu": keep(memory, left), "blocks": left},
+        loads={"lsu": keep(memory, left), "blocks": left}
+        | (dict.fromkeys(("l1_tag", "l1_data"), keep(own, left)) if pieces else {}),
         # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink
         # with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),

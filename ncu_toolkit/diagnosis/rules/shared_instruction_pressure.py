@@ -48,6 +48,7 @@ from ncu_toolkit.diagnosis.rules._code import (
 )
 from ncu_toolkit.diagnosis.rules._roof import NEAR
 from ncu_toolkit.diagnosis.rules._support import (
+    SATURATED,
     STALL,
     WEAK_STALL,
     WORTH,
@@ -213,7 +214,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         ),
         _advice(profile),
         Words.look_for.format(falls=_falls(waits)),
-        confidence="high" if waiting >= STALL.value else "medium",
+        # Where issue slots are near their roof, other warps issue while these wait.
+        confidence="high"
+        if waiting >= STALL.value and model.busy("issue") < SATURATED.value
+        else "medium",
         locations=_locations(profile, waits),
     )
 

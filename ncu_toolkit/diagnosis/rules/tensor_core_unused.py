@@ -140,7 +140,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             ("l1_data", "l1_writeback", "l1", "lsu"),
             keep(shared_wavefront_part(profile) if passes else 0.0, operands),
         ),
-        instructions=keep(replaced, INSTRUCTIONS_LEFT),
+        # With the passes go the loads that make them.
+        instructions=keep(replaced, INSTRUCTIONS_LEFT)
+        - (figures.value(profile, "kind_share:shared") or 0.0) * (1 - shared),
     )
     return finding(
         ID,

@@ -34,11 +34,18 @@ Guide, "Memory Tables" (sectors, requests, tags).
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._access import COALESCED, queued_excess, shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._access import (
+    COALESCED,
+    gathers,
+    queued_excess,
+    read_in_pieces,
+    shared_wavefront_part,
+)
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
@@ -67,12 +74,21 @@ NCU: Final = (
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
 )
+#: Lanes of a warp.
+LANES: Final = 32.0
+#: More than half of them.
+MOST: Final = 0.5
+WALK: Final = Threshold(LANES, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
 class Words:
     close = "Global accesses touch close to the fewest sectors that their bytes need."
     found = "Lanes of a warp access scattered addresses: {part} of the memory sectors {which} are wasted."
     contiguous = "Let threadIdx.x run along the contiguous dimension{at}."
+    pieces = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see narrow-access."
+    rows = (
+        "Lanes walk a row each. A warp for a row runs {more} as many warps at once, as many as fit."
+    )
     transpose = "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
     fields = "Store each field of a structure in its own array."
     look_for = "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls."
@@ -94,6 +110,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         few = at_queue if (at_queue := queued_excess(profile)) > COALESCED else 0.0
     if excess <= EXCESS.value and not few:
         return ruled_out(ID, Words.close, measured)
+    if read_in_pieces(profile) >= MOST:
+        return ruled_out(ID, Words.pieces, measured)
     sectors = 1 - excess
     tag_excess = figures.value(profile, "l1_tag_excess")
     tags = sectors if tag_excess is None else 1 - tag_excess
@@ -117,6 +135,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     data = keep(
         1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0, tags
     )
+    rows = _more_warps(profile)
     removal = Removal(
         "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
@@ -128,6 +147,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             "dram": dram,
             "l1": data,
         },
+        parallelism=rows,
+        basis=Words.rows.format(more=units.ratio(rows)) if rows > 1 else "",
     )
     per_load, per_store = (
         fact(profile, "ld_sectors_per_request"),
@@ -162,6 +183,25 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
 
 def open_in_code(facts: KernelFacts) -> str:
     return Words.open if facts.has("global", "copy") else ""
+
+
+def _more_warps(profile: Profile) -> float:
+    """How many times the warps run at once where lanes share the row that each lane walks now: as
+    many as the GPU has room for, at most LANES; 1 where the grid fills the GPU.
+
+    A lane walks a row where it makes many accesses (WALK), most of them to a sector that the one
+    before fetched, and most sectors of a warp's access serve one lane alone. Coalescing then means
+    that a warp takes a row in place of 32 of them, which makes 32 times the warps. Not where the
+    lanes fill a tile in shared memory, which is the whole block's, nor where they follow indices."""
+    waves, hits = profile.value("waves"), figures.value(profile, "l1_hit_rate") or 0.0
+    excess = figures.value(profile, "global_sector_excess") or 0.0
+    warps = profile.launch.blocks * math.ceil(profile.launch.threads_per_block / LANES)
+    accesses = figures.executed(profile, ("global",)) or 0.0
+    walks = accesses >= WALK.value * warps and min(excess, hits) >= MOST
+    tile = figures.executed(profile, ("shared", "copy"))
+    if not waves or waves >= 1 or not walks or tile or gathers(profile):
+        return 1.0
+    return min(LANES, 1 / waves)
 
 
 def _queued(part: float) -> Evidence:
