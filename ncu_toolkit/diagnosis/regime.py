@@ -164,49 +164,49 @@ class Thresholds:
     """From where on a figure of `Seen` makes a regime. Fitted on one half of the kernels of
     docs/data/probe.json, by a hash of their names (docs/probe.md)."""
 
-    dram: float = 0.2
-    dram_used: float = 0.36
-    l2: float = 0.3
-    l2_used: float = 0.2
-    clogged: float = 0.5
-    """What pressure on the L2 loses, above which it is the L2 whatever the slope: contended atomics
-    hold up all that passes, and no pressure holds them up."""
-    memory: float = 0.9
-    """Slope of DRAM pressure over that of L2 pressure, above which it is DRAM where it is not known
-    what the pressure lost: each byte of device memory also passes through the L2."""
-    spare: float = 0.6
-    """Exponent of the time in the number of multiprocessors above which it is not DRAM, likewise:
-    what waits for memory needs all its warps, what fills the memory's rate does not."""
-    on_chip: float = 0.4
-    """What pressure on shared memory loses, as long as it loses more than that on FP32 does."""
-    balance: float = 0.8
-    shared: float = 0.2
-    constant: float = 0.15
-    arithmetic: float = 0.2
-    issue: float = 0.3
-    """What pressure on FP32 loses."""
+    dram: float = 0.6
+    """Part of the device memory's rate that the kernel takes."""
+    l2: float = 0.5
+    l2_used: float = 0.1
+    """What pressure on the L2 loses."""
+    clogged: float = 0.45
+    """What it loses above which it is the L2 whatever the slope: contended atomics hold up all that
+    passes, and no pressure holds them up."""
+    local: float = 0.1
+    """Exponent of the time in the number of multiprocessors, below which nothing inside them limits
+    the kernel."""
+    on_chip: float = 0.5
+    """Parts of the rates of shared-memory, constant-memory and FP32 work that it takes."""
+    constant: float = 0.7
+    issue: float = 0.45
+    arithmetic: float = 0.35
+    """Slopes of FP32 and of special-function work: what has the lower priority on its issue slots
+    loses time where the pressure loses none."""
     special: float = 0.5
-    idle: float = 0.35
+    idle: float = 0.15
     """Part of the GPU's time that the launch's shape leaves unused."""
-    follows: float = 0.2
+    follows: float = 0.1
     """Exponent of the time in the number of multiprocessors, below which the kernel does not need
     them; `blind` is the one where it was not run with half of its blocks."""
     blind: float = 0.05
-    half: float = 0.3
+    half: float = 0.5
     """Slope with half of the resident blocks, above which its warps wait rather than idle."""
+    felt: float = 0.2
+    """Part of a unit's rate below which the pressure does not feel the kernel."""
+    dram_slope: float = 0.2
+    """This, `memory`, `spare` and `shared` count where it is not known what the pressure lost."""
+    memory: float = 1.1
+    """Slope of DRAM pressure over that of L2 pressure, above which it is DRAM: each byte of device
+    memory also passes through the L2."""
+    spare: float = 0.6
+    """Exponent of the time in the number of multiprocessors above which it is not DRAM: what waits
+    for memory needs all its warps, what fills the memory's rate does not."""
+    shared: float = 0.2
     near: float = 0.75
     """A regime whose score is this part of the first one's is named beside it."""
 
 
-FITTED: Final = Thresholds(
-    dram=0.15, dram_used=0.25, l2=0.4, l2_used=0.1, clogged=0.45, balance=0.75, arithmetic=0.3,
-    idle=0.2, follows=0.15, half=0.4,
-)  # fmt: skip
-#: Those for programs, where what the pressure lost is not known.
-BY_SLOPES: Final = Thresholds(
-    l2=0.5, memory=1.1, shared=0.15, constant=0.1, arithmetic=0.3, special=0.4, idle=0.2,
-    blind=0.03,
-)  # fmt: skip
+FITTED: Final = Thresholds()
 _SLOWER: Final = "Slower under pressure: "
 #: Kinds that are shown, in words, and how many a card's line names.
 _SHORT: Final[Mapping[str, str]] = {
@@ -231,7 +231,7 @@ _ON_CHIP: Final = ("shared", "constant")
 @dataclass(frozen=True)
 class Seen:
     """What experiments and shape say of a kernel: slopes by condition, the part of its speed that
-    each pressure kept beside the kernel (empty where that was not measured), the exponent of the
+    each pressure kept beside the kernel (of kinds where that was measured), the exponent of the
     time in the number of multiprocessors, and the part of the GPU that its shape leaves unused."""
 
     slopes: Mapping[str, float]
@@ -245,6 +245,15 @@ class Seen:
     def lost(self, kind: str) -> float:
         return 1 - self.kept.get(kind, 1.0)
 
+    def taken(self, kind: str) -> float:
+        """Part of a unit's rate that the kernel takes when it runs alone; 0 where it is not known.
+
+        Kernel and pressure share the unit, and the pressure alone takes all of it. So the kernel
+        has what the pressure loses, for its time beside the pressure, and does that in its time
+        alone."""
+        beside = (1 + self.slope(KINDS[kind].control)) * (1 + self.slope(kind))
+        return self.lost(kind) * beside
+
 
 def seen(answers: Mapping[str, Response], kept: Mapping[str, float], unused: float) -> Seen:
     """The responses as numbers that `scores` compares."""
@@ -253,46 +262,41 @@ def seen(answers: Mapping[str, Response], kept: Mapping[str, float], unused: flo
     return Seen({kind: each.slope for kind, each in answers.items()}, kept, follows, unused)
 
 
-def scores(found: Seen, at: Thresholds | None = None) -> dict[Regime, float]:
+def scores(found: Seen, at: Thresholds = FITTED) -> dict[Regime, float]:
     """How far each regime is above its threshold (1); latency is what remains below all."""
-    at = at or (FITTED if found.kept else BY_SLOPES)
-    dram, l2 = found.slope("dram") / at.dram, found.slope("l2") / at.l2
-    if found.kept:
-        dram = min(dram, found.lost("dram") / at.dram_used)
+    dram, l2 = found.taken("dram") / at.dram, found.slope("l2") / at.l2
+    if "dram" not in found.kept:
+        more = found.slope("dram") >= at.memory * found.slope("l2")
+        dram = found.slope("dram") / at.dram_slope if more and found.follows < at.spare else 0.0
+        l2 = 0.0 if more else l2
+    if "l2" in found.kept:
         l2 = min(l2, found.lost("l2") / at.l2_used)
-    else:
-        dram *= found.follows < at.spare
-        if found.slope("dram") >= at.memory * found.slope("l2"):
-            l2 = 0.0
-        else:
-            dram = 0.0
-    arithmetic = max(found.slope("fp32") / at.arithmetic, found.slope("special") / at.special)
-    on_chip = found.slope("constant") / at.constant
-    if found.kept:
-        clogged = found.kept.get("shared", 1.0) < at.balance * found.kept.get("fp32", 1.0)
-        if clogged:
-            on_chip = max(on_chip, found.lost("shared") / at.on_chip)
-        else:
-            arithmetic = max(arithmetic, found.lost("fp32") / at.issue)
-    else:
-        on_chip = max(on_chip, found.slope("shared") / at.shared)
+    arithmetic = max(
+        found.taken("fp32") / at.issue,
+        found.slope("fp32") / at.arithmetic,
+        found.slope("special") / at.special,
+    )
+    on_chip = max(found.taken("shared") / at.on_chip, found.taken("constant") / at.constant)
+    for kind in _ON_CHIP:
+        if kind not in found.kept:
+            on_chip = max(on_chip, found.slope(kind) / at.shared)
+    waits = found.slope("dram") >= at.dram_slope or found.slope("l2") >= at.l2
+    if not {"fp32", "shared"} & found.slopes.keys() and found.follows >= at.spare and not waits:
+        arithmetic = 1.01  # It leaves no room, needs its multiprocessors, and waits for no memory.
+    inside = found.follows >= at.local
     made: dict[Regime, float] = {
-        "DRAM": dram, "L2": l2, "on-chip memory": on_chip, "arithmetic": arithmetic,
-        "launch or idle": 0.0, "latency": 1.0,
+        "DRAM": dram, "L2": l2, "on-chip memory": on_chip * inside,
+        "arithmetic": arithmetic * inside, "launch or idle": 0.0, "latency": 1.0,
     }  # fmt: skip
     if found.lost("l2") >= at.clogged:
         made["L2"] = 1.01 * max(made.values())
-    felt = found.slope("dram") >= at.dram or found.slope("l2") >= at.l2
-    if not {"fp32", "shared"} & found.slopes.keys() and found.follows >= at.spare and not felt:
-        made["arithmetic"] = (
-            1.01  # It leaves no room, needs its multiprocessors, and waits for none.
-        )
     most = max(made.values())
     if found.unused >= at.idle:
         made["launch or idle"] = most * found.unused / at.idle * 1.01
     elif most <= 1 and found.slope(HALF) < at.half:
         few = found.follows < (at.follows if HALF in found.slopes else at.blind)
-        made["launch or idle"] = 1.01 if few else 0.0
+        felt = any(found.taken(kind) >= at.felt for kind in _WEIGHED)
+        made["launch or idle"] = 1.01 if few and not felt else 0.0
     return made
 
 
@@ -335,22 +339,23 @@ class Told:
         return (self.first,) if self.second is None else (self.first, self.second)
 
 
-def tell(kernel: KernelTrace, device: Device, at: Thresholds | None = None) -> Told | None:
+def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told | None:
     """The regime of a kernel by its experiments; None where too few launches ran under pressure."""
     answers = responses(kernel.conditions)
     if not {"l2", "alone"} <= answers.keys():
         return None
-    found = look(kernel, device)
     by_shape = diagnose(profile_of(kernel, device))
-    return _told(found, answers, by_shape, at or (FITTED if found.kept else BY_SLOPES))
+    return _told(look(kernel, device), answers, by_shape, at)
 
 
 def kept(kernel: KernelTrace) -> dict[str, float]:
-    """The part of its speed alone that each pressure kept beside the kernel (medians); empty where
-    that is not known of all that were tried."""
-    found = {kind: _median(rates) for kind, rates in kernel.rates.items() if rates}
-    tried = {kind for kind in _WEIGHED if len(kernel.conditions.get(kind, ())) >= LEAST_RUNS}
-    return found if tried <= found.keys() else {}
+    """The part of its speed alone that each pressure kept beside the kernel (medians), of the kinds
+    that have runs enough."""
+    return {
+        kind: _median(rates)
+        for kind, rates in kernel.rates.items()
+        if rates and len(kernel.conditions.get(kind, ())) >= LEAST_RUNS
+    }
 
 
 def look(kernel: KernelTrace, device: Device) -> Seen:
@@ -364,6 +369,8 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
     (first, most), (second, next_) = ranked[:2]
     close = next_ >= at.near * most
     sure = not close and answers.keys() >= _TESTED.keys()
+    if first == "latency":  # It is what remains: all that pressure lost has to be known.
+        sure = sure and found.kept.keys() >= _TESTED.keys()
     kind = {
         "DRAM": "dram",
         "L2": "l2",
@@ -394,10 +401,7 @@ def _most(found: Seen, thresholds: Mapping[str, float]) -> str:
     """The kind of pressure whose slope or loss is furthest above its threshold."""
     return max(
         thresholds,
-        key=lambda kind: (
-            max(found.slope(kind), found.lost(kind) if kind != "constant" else 0.0)
-            / thresholds[kind]
-        ),
+        key=lambda kind: max(found.slope(kind), found.taken(kind)) / thresholds[kind],
     )
 
 

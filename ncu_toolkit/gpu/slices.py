@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, checked, driver
 
-#: Nanoseconds of a slice, how many times longer some are, for long kernels, and of 16 slices how
-#: many are so.
-SLICE_NS: Final = 4_000_000
-_LONGER: Final = (1, 4, 16)
-_OFTEN: Final = (12, 3, 1)
+#: Nanoseconds of a slice, how many times longer some are, for long kernels, and of 24 slices how
+#: many are so. Short ones hold kernels in other parts than the program does on the whole.
+SLICE_NS: Final = 1_000_000
+_LONGER: Final = (1, 4, 16, 64)
+_OFTEN: Final = (10, 10, 3, 1)
 #: Of four slices, how many have each of CARVEOUTS.
 _SPLITS: Final = (3, 1)
 #: Seconds between two slices.

@@ -58,10 +58,16 @@ _PROBLEMS: Final = (
 _GRACE: Final = 10.0
 #: Least part of its multiprocessors that a slice must have reached.
 _SPREAD: Final = 0.9
-#: Least part of a slice that a kernel fills whose hold on the unit is read from what the pressure
-#: lost, and of the kernels' time in it.
+#: Slices of each kind of pressure by which it is calibrated before a program.
+_CALIBRATIONS: Final = 5
+#: Of a stream's slice, largest part until its last block has a multiprocessor for itself.
+_RAMP: Final = 0.1
+#: Slices that a kernel fills, taken together, from which on what the pressure lost beside it is told.
 _FILLS: Final = 0.5
-_OWN: Final = 0.95
+#: Error of the part that one slice loses (of 26 kernels, FP32 work kept in a program what it kept in
+#: `probe --kernel` to within that in the median), and largest error of what is told.
+_NOISE: Final = 0.02
+_BLUR: Final = 0.1
 
 
 def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = None) -> int:
@@ -117,7 +123,7 @@ def plan(folder: Path) -> dict[str, Any]:
     place.write_bytes(pressure.compiled(arch))
     press = pressure.Pressure(place.read_bytes(), sm_count)
     try:
-        alone = press.speeds(press.usable(KINDS))
+        alone = press.speeds(press.usable(KINDS), _CALIBRATIONS)
     finally:
         press.close()
     return {
@@ -404,34 +410,45 @@ def _kernels(
                 low_us=float(numpy.quantile(own, 0.1)),
                 high_us=float(numpy.quantile(own, 0.9)),
                 conditions={name: tuple(times) for name, times in conditions.items()},
-                rates={name: tuple(parts) for name, parts in kept[number].items()},
+                rates={name: (part,) for name, part in kept.get(number, {}).items()},
             )
         )
     return tuple(sorted(found, key=lambda each: -each.total_us))
 
 
-def _kept(
-    rows: Any, which: Any, windows: Sequence[_Slice]
-) -> defaultdict[int, defaultdict[str, list[float]]]:
-    """What each kernel left the pressure of its speed, in the slices that no other kernel shares.
-    Where it does not fill a slice, the pressure had all of its speed in the rest."""
-    found: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _kept(rows: Any, which: Any, windows: Sequence[_Slice]) -> dict[int, dict[str, float]]:
+    """What each kernel left the pressure of its speed.
+
+    A slice loses what each kernel in it takes, times the part of the slice that this kernel runs:
+    least squares over the slices of a kind. Kernels that share all slices in fixed parts cannot be
+    told apart; what has a standard error above _BLUR is left out."""
+    found: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    shared: defaultdict[str, list[tuple[Any, float]]] = defaultdict(list)
     start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
-    until = numpy.maximum.accumulate(end)
+    until, count = numpy.maximum.accumulate(end), int(which.max()) + 1
     for each in windows:
         span = each.ending - each.full
-        if each.kept is None or span <= 0 or not each.kind:
+        late = each.full - each.start > _RAMP * (each.end - each.start)
+        if each.kept is None or span <= 0 or not each.kind or (late and KINDS[each.kind].alone):
             continue
         mine = slice(
             numpy.searchsorted(until, each.full, "right"), numpy.searchsorted(start, each.ending)
         )
         beside = numpy.minimum(end[mine], each.ending) - numpy.maximum(start[mine], each.full)
-        times = numpy.bincount(which[mine], numpy.maximum(beside, 0))
-        total = float(times.sum())
-        most = int(times.argmax()) if total else 0
-        if total and times[most] >= max(_OWN * total, _FILLS * span):
-            part = min(1.0, float(times[most]) / span)
-            found[most][each.kind].append((each.kept - (1 - part)) / part)
+        times = numpy.bincount(which[mine], numpy.maximum(beside, 0), count)
+        shared[each.kind].append((times / span, 1 - each.kept))
+    for kind, pairs in shared.items():
+        parts, lost = (numpy.array(each) for each in zip(*pairs, strict=True))
+        most = numpy.flatnonzero(parts.sum(0) >= _FILLS)
+        others = parts.sum(1) - parts[:, most].sum(1)
+        table = numpy.column_stack([parts[:, most], others])
+        inverse = numpy.linalg.inv(table.T @ table + 1e-6 * numpy.eye(len(most) + 1))
+        taken = inverse @ table.T @ lost
+        left = ((lost - table @ taken) ** 2).sum() / max(1, len(pairs) - len(most))
+        error = max(_NOISE, math.sqrt(left)) * numpy.sqrt(numpy.diag(inverse))
+        for at, number in enumerate(most.tolist()):
+            if error[at] <= _BLUR:
+                found[number][kind] = 1 - float(taken[at])
     return found
 
 

@@ -138,6 +138,29 @@ def test_launches_go_to_the_pressure_that_covers_them(tmp_path: Path) -> None:
     assert kernel.rates["dram"] == (pytest.approx(0.11, abs=0.01),)
 
 
+def test_kernels_that_share_slices_are_told_apart_by_their_parts() -> None:
+    """Two kernels in turn: the first takes half of the unit, the second a tenth. In slices that hold
+    both in the same parts, neither can be told."""
+    lines, which = numpy.zeros(400, LAYOUT), numpy.arange(400) % 2
+    lines["start"] = numpy.arange(400) * 1000
+    lines["end"] = lines["start"] + 1000
+
+    def kept(begins: list[int], span: int) -> dict[int, dict[str, float]]:
+        windows = []
+        for at in begins:
+            first = sum(
+                max(0, min(e + 1000, at + span) - max(e, at)) for e in range(0, 400_000, 2000)
+            )
+            lost = (0.5 * first + 0.1 * (span - first)) / span
+            windows.append(trace._Slice("dram", at, at, at + span, at + span, 1 - lost))
+        return trace._kept(lines, which, windows)
+
+    told = kept([at * 10_000 + at * 150 for at in range(20)], 2500)
+    assert told[0]["dram"] == pytest.approx(0.5, abs=0.01)
+    assert told[1]["dram"] == pytest.approx(0.9, abs=0.01)
+    assert kept([at * 10_000 for at in range(20)], 4000) == {}
+
+
 def test_a_killed_program_and_two_gpus_are_said(tmp_path: Path) -> None:
     both = rows([(1, 0, 9000), (1, 10_000, 12_000)])
     both["device_id"] = [0, 1]
