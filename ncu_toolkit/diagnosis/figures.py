@@ -17,7 +17,7 @@ from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.opcodes import WARP_SIZE, flops
+from ncu_toolkit.sass.opcodes import BULK, WARP_SIZE, flops
 
 SECTOR_BYTES: Final = 32
 WARP: Final = 32
@@ -254,10 +254,27 @@ def _shared_excess(profile: Profile) -> float | None:
     return min(1.0, conflicts / wavefronts) if wavefronts else 0.0
 
 
+def copied_sectors(profile: Profile) -> float:
+    """32-byte sectors between L2 and the SMs that bulk copies move: no instruction counts them."""
+    if not any(attribution.base(row.opcode) in BULK and row.warps for row in rows(profile)):
+        return 0.0
+    return max(
+        0.0, (profile.value("l2_sectors_from_sm") or 0.0) - (_counter("l2_sectors")(profile) or 0.0)
+    )
+
+
+def asked_bytes(profile: Profile) -> float | None:
+    """Bytes that lanes and bulk copies ask of global memory."""
+    lanes = value(profile, "lane_bytes")
+    return None if lanes is None else lanes + copied_sectors(profile) * SECTOR_BYTES
+
+
 def _sector_excess(profile: Profile) -> float | None:
     exact = _excess("l2_sectors_ideal", "l2_sectors")(profile)
     if exact is not None:
-        return exact
+        # Bulk copies fetch whole lines. Where they move nearly all, scattered lanes cost nothing.
+        counted, copied = _counter("l2_sectors")(profile) or 0.0, copied_sectors(profile)
+        return exact * counted / (counted + copied) if copied else exact
     sectors = _sum("global_load_sectors", "global_store_sectors")(profile)
     lane_bytes = value(profile, "lane_bytes")
     if sectors is None:

@@ -246,7 +246,7 @@ def _waste(profile: Profile) -> tuple[str, bool]:
         figures.value(profile, "global_sector_excess"),
         figures.value(profile, "local_sectors"),
     )
-    moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
+    moved, asked = figures.value(profile, "dram_bytes"), figures.asked_bytes(profile)
     if excess is not None and excess > COALESCED:
         return (Words.scattered.format(excess=units.percent(excess)), False)
     if (

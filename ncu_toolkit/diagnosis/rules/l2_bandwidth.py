@@ -110,7 +110,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(ID, Words.dram_busier, *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     moved = figures.value(profile, "l2_bytes")
-    floor = compulsory or figures.value(profile, "lane_bytes")
+    floor = compulsory or figures.asked_bytes(profile)
     excess = figures.value(profile, "global_sector_excess") or 0.0
     reuse = figures.value(profile, "load_reuse")
     once = (

@@ -224,5 +224,5 @@ def _addresses(part: float) -> Evidence | None:
 def _dram_left(profile: Profile, part: float) -> float:
     """Device-memory traffic without local memory: at most what the lanes asked of global memory;
     without that in proportion to the sectors."""
-    moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
+    moved, asked = figures.value(profile, "dram_bytes"), figures.asked_bytes(profile)
     return min(1.0, asked / moved) if moved and asked else 1 - part

@@ -124,11 +124,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         figures.value(profile, "global_sectors"),
         profile.value("l2_sectors_from_sm"),
     )
-    # Bulk copies pass the same link without being counted at an instruction.
+    # Local memory and atomic updates pass the same link.
+    whole = None if counted is None else counted + figures.copied_sectors(profile)
     beyond = keep(
-        min(1.0, counted / all_sectors) if counted is not None and all_sectors else 1.0, sectors
+        min(1.0, whole / all_sectors) if whole is not None and all_sectors else 1.0, sectors
     )
-    moved, asked = figures.value(profile, "dram_bytes"), figures.value(profile, "lane_bytes")
+    moved, asked = figures.value(profile, "dram_bytes"), figures.asked_bytes(profile)
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
