@@ -53,7 +53,6 @@ strided_tile(const float* __restrict__ A, const float* __restrict__ B,
 
 /*+++
 minimum_cc = "8.0"
-same_code_as = ["bf128af9e03b98e2"]
 shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
 
 [source]

@@ -102,7 +102,6 @@ vectorized(const float* __restrict__ A, const float* __restrict__ B, float* __re
 
 /*+++
 minimum_cc = "8.0"
-same_code_as = ["e629a9ed8d1783fd"]
 shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
 
 [source]

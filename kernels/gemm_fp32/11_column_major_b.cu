@@ -52,7 +52,6 @@ column_major_b(const float* __restrict__ A, const float* __restrict__ B_col,
 
 /*+++
 minimum_cc = "8.0"
-same_code_as = ["7f9de392c8950ca7"]
 shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
 
 [source]

@@ -53,7 +53,6 @@ column_major_b_padded(const float* __restrict__ A, const float* __restrict__ B_c
 
 /*+++
 minimum_cc = "8.0"
-same_code_as = ["5b0d56552eed31cf"]
 shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
 
 [source]

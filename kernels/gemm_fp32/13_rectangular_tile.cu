@@ -68,7 +68,6 @@ rectangular_tile(const float* __restrict__ A, const float* __restrict__ B, float
 
 /*+++
 minimum_cc = "8.0"
-same_code_as = ["7770cb3be1bc870b"]
 shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
 
 [source]

@@ -71,7 +71,6 @@ conflict_free(const float* __restrict__ A, const float* __restrict__ B, float* _
 
 /*+++
 minimum_cc = "8.0"
-same_code_as = ["12fc26ba278df889"]
 shapes = [{ check = "ceil_div(M, BM) <= 65535", says = "M must be at most 65535 * BM: the grid's y dimension ends there" }]
 
 [parameters]
