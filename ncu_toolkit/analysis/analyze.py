@@ -81,7 +81,7 @@ class LaunchResult:
     unread: tuple[str, ...] = ()
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
     link: Link | None = None
-    """What it brings to a chain of launches (FileResult.chains)."""
+    """Its figures as a step of a chain of launches (FileResult.chains)."""
     tables: bytes = b""
     """What the profile lacks with `Options.packed`; `with_tables` puts it back."""
 

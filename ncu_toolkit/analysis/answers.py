@@ -41,7 +41,7 @@ _NAME: Final = 60
 _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Part of a chain's bytes that is handed on from which that is what fusing saves; below it, launches.
-HANDED: Final = 0.1
+_HANDED: Final = 0.1
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
 
@@ -82,7 +82,7 @@ def _chained(analysis: Analysis) -> Iterable[str]:
         factor = factor_text(chain.now_us / chain.fused_us)
         which = f"{visible(kernels[0], _NAME)}{more}, {launches[0].key} to {launches[-1].key}"
         what = f"{len(launches)} launches of one range ({which}) take {now} with their pauses"
-        if chain.handed >= HANDED:
+        if chain.handed >= _HANDED:
             yield (
                 f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "
                 f"launch would take about {fused} ({factor}): torch.compile, jax.jit, cupy.fuse, or a kernel for all steps."

@@ -33,7 +33,7 @@ TAKEN: Final = 0.5
 
 @dataclass(frozen=True)
 class Link:
-    """What a launch brings to a chain. Times are in microseconds, `read` and `written` bytes between
+    """A launch as a step of a chain. Times are in microseconds, `read` and `written` bytes between
     L2 and the SMs; `useful_us` is what its busiest unit needs for its work, `own_us` for the part
     that fusing does not remove. `place` is its process, stream and outermost NVTX range."""
 

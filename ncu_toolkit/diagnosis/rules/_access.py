@@ -36,6 +36,8 @@ def is_coalesced(profile: Profile) -> bool:
     )
 
 
+#: Part of the excess that a pattern of accesses makes up where it is called by that: more than half.
+MOST: Final = 0.5
 #: Fewest neighbouring loads of a lane that count as a run.
 RUN: Final = 4
 #: By which part their sectors may differ from those of lanes side by side: rows end.
@@ -212,16 +214,17 @@ def shared_wavefront_part(profile: Profile) -> float:
     return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))
 
 
+def global_wavefront_part(profile: Profile) -> float:
+    """Part of the data stage's wavefronts that global accesses cause; all of them where shared
+    memory causes none, or is not counted."""
+    return 1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0
+
+
 def busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:
     """The memory unit that global accesses keep busiest, without what shared memory does in the
     units that both pass."""
-    own = {
-        "lsu": pipe_part(profile, "global", 1.0),
-        "l1_data": 1 - shared_wavefront_part(profile)
-        if profile.value("shared_wavefronts")
-        else 1.0,
-    }
-    own["l1_writeback"] = own["l1_data"]
+    data = global_wavefront_part(profile)
+    own = {"lsu": pipe_part(profile, "global", 1.0), "l1_data": data, "l1_writeback": data}
     loads = {
         name: model.busy(name) * own.get(name, 1.0)
         for name in (*MEMORY, "l1")

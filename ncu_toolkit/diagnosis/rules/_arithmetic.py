@@ -134,6 +134,13 @@ MULTIPLY_ADDS: Final = Threshold(
 )
 
 
+def computing(profile: Profile) -> float:
+    """Part (0-1) of the executed instructions that compute, special functions and conversions
+    included; integers, which mostly are addresses, are not."""
+    kinds = ("fp32", "fp16", "fp64", "special", "tensor")
+    return sum(figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in kinds)
+
+
 def is_multiply_add(opcode: str) -> bool:
     """A multiply-add of floats or halves on the ordinary pipes."""
     return attribution.base(opcode) in ("FFMA", "HFMA2", "FFMA2")

@@ -36,7 +36,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Roof
-from ncu_toolkit.diagnosis.rules._arithmetic import is_fp32_product, is_multiply_add
+from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_fp32_product, is_multiply_add
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, TENTH, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
@@ -189,7 +189,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         removal = Removal(
             "with no overhead around the arithmetic",
             stalls=dict.fromkeys(model.stalls, min(1.0, busy / BEST.value)),
-            loads={"issue": keep(1 - _arithmetic(profile, busy / issuing), STEP)},
+            # Special functions and conversions are no overhead either.
+            loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(profile))), STEP)},
         )
         return finding(
             ID,
@@ -225,14 +226,6 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         best=BEST,
     )
     return _in_tf32(at_roof, profile, model) if at_roof.good else at_roof
-
-
-def _arithmetic(profile: Profile, least: float) -> float:
-    """Part (0-1) of the used issue slots in which the kernel computes: special functions and
-    conversions too, which are no overhead. `least` is the part that the FMA pipe takes."""
-    kinds = ("fp32", "fp16", "fp64", "special", "tensor")
-    shares = (figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in kinds)
-    return max(least, min(1.0, sum(shares)))
 
 
 def _in_tf32(at_roof: Finding, profile: Profile, model: TimeModel) -> Finding:

@@ -42,7 +42,7 @@ from ncu_toolkit.diagnosis.rules._access import (
     is_broadcast,
     is_coalesced,
 )
-from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
+from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, computing, is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
     FP32_BALANCE,
     KernelFacts,
@@ -283,17 +283,13 @@ def _passed_on(
     With twice the results for each of them half of the loads go, and with a load the store, the
     read and the barriers that hand it on."""
     kinds = ("global", "texture", "shared")
-    arithmetic = sum(
-        figures.value(profile, f"kind_share:{kind}") or 0.0
-        for kind in ("fp32", "fp16", "fp64", "tensor", "special")
-    )
     waits = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
     removal = Removal(
         "with twice the results for each value loaded",
         stalls={reason: keep(blame(profile, reason, kinds), TWICE) for reason in waits}
         | {"barrier": TWICE},
         loads=dict.fromkeys((*MEMORY, "l1"), TWICE) | {"dram": 1.0},
-        instructions=keep(1 - arithmetic, TWICE),
+        instructions=keep(1 - computing(profile), TWICE),
         basis=Words.once_basis,
     )
     return finding(

@@ -37,13 +37,14 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
+    MOST,
     dependent_loads,
     global_waiting,
+    global_wavefront_part,
     is_coalesced,
     loads_in_flight,
     queued_behind_atomics,
     read_in_pieces,
-    shared_wavefront_part,
 )
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -134,7 +135,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     waiting = global_waiting(profile, model)
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    pieces = read_in_pieces(profile) >= 0.5
+    pieces = read_in_pieces(profile) >= MOST
     if not is_coalesced(profile) and not pieces:
         return ruled_out(ID, Words.scattered, fact(profile, "global_sector_excess"))
     chased = dependent_loads(profile)
@@ -168,7 +169,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     around = sum(
         figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in ("integer", "control")
     )
-    own = 1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0
+    own = global_wavefront_part(profile)
     throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(model.busiest("fill", "l2", "dram")[1])

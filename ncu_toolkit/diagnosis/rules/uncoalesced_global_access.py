@@ -41,10 +41,11 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._access import (
     COALESCED,
+    MOST,
     gathers,
+    global_wavefront_part,
     queued_excess,
     read_in_pieces,
-    shared_wavefront_part,
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
@@ -74,11 +75,7 @@ NCU: Final = (
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
 )
-#: Lanes of a warp.
-LANES: Final = 32.0
-#: More than half of them.
-MOST: Final = 0.5
-WALK: Final = Threshold(LANES, "a row of 32 accesses or more feeds all lanes of a warp")
+WALK: Final = Threshold(figures.WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
 class Words:
@@ -133,9 +130,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
-    data = keep(
-        1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0, tags
-    )
+    data = keep(global_wavefront_part(profile), tags)
     rows = _more_warps(profile)
     removal = Removal(
         "with coalesced accesses",
@@ -188,7 +183,7 @@ def open_in_code(facts: KernelFacts) -> str:
 
 def _more_warps(profile: Profile) -> float:
     """How many times the warps run at once where lanes share the row that each lane walks now: as
-    many as the GPU has room for, at most LANES; 1 where the grid fills the GPU.
+    many as the GPU has room for, at most 32; 1 where the grid fills the GPU.
 
     A lane walks a row where it makes many accesses (WALK), most of them to a sector that the one
     before fetched, and most sectors of a warp's access serve one lane alone. Coalescing then means
@@ -196,13 +191,13 @@ def _more_warps(profile: Profile) -> float:
     lanes fill a tile in shared memory, which is the whole block's, nor where they follow indices."""
     waves, hits = profile.value("waves"), figures.value(profile, "l1_hit_rate") or 0.0
     excess = figures.value(profile, "global_sector_excess") or 0.0
-    warps = profile.launch.blocks * math.ceil(profile.launch.threads_per_block / LANES)
+    warps = profile.launch.blocks * math.ceil(profile.launch.threads_per_block / figures.WARP)
     accesses = figures.executed(profile, ("global",)) or 0.0
     walks = accesses >= WALK.value * warps and min(excess, hits) >= MOST
     tile = figures.executed(profile, ("shared", "copy"))
     if not waves or waves >= 1 or not walks or tile or gathers(profile):
         return 1.0
-    return min(LANES, 1 / waves)
+    return min(figures.WARP, 1 / waves)
 
 
 def _queued(part: float) -> Evidence:
