@@ -368,6 +368,10 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
     ranked = sorted(scores(found, at).items(), key=lambda item: -item[1])
     (first, most), (second, next_) = ranked[:2]
     close = next_ >= at.near * most
+    rules = load_rules()
+    # Warps also wait where the grid is too small to fill the GPU, and no pressure separates the two.
+    if first == "latency" and any(rules[each.bottleneck].FROM_SHAPE for each in shape.findings):
+        second, close = "launch or idle", True
     sure = not close and answers.keys() >= _TESTED.keys()
     if first == "latency":  # It is what remains: all that pressure lost has to be known.
         sure = sure and found.kept.keys() >= _TESTED.keys()
@@ -471,9 +475,11 @@ def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None
     told = tell(kernel, device)
     if told is None:
         return by_shape, None
-    either = (
-        f" Or by {told.second}: the experiments do not separate the two." if told.second else ""
-    )
+    either = ""
+    if told.second:
+        idle = told.second == "launch or idle"
+        other = "it leaves much of the GPU unused" if idle else f"it is limited by {told.second}"
+        either = f" Or {other}: the experiments do not separate the two."
     answers = responses(kernel.conditions)
     untested = [words for kind, words in _TESTED.items() if kind not in answers]
     if untested:

@@ -150,6 +150,18 @@ def test_two_that_are_close_are_both_said() -> None:
     assert told.confidence == "low"
 
 
+def test_warps_that_wait_in_a_small_grid_are_both_said() -> None:
+    """132 blocks of 256 threads put one on each multiprocessor, which has room for eight."""
+    diagnosis, told = regime.verdict(kernel({}, grid=132), H200)
+    assert told is not None
+    assert told.either == ("latency", "launch or idle")
+    assert told.confidence == "low"
+    assert "Or it leaves much of the GPU unused" in diagnosis.primary.summary
+    _, filled = regime.verdict(kernel({}), H200)
+    assert filled is not None
+    assert filled.either == ("latency",)
+
+
 def test_what_pressure_loses_tells_a_unit_that_the_kernel_keeps_to_itself() -> None:
     """An FP32 kernel that leaves no issue slot is hardly slower beside FFMAs: they are."""
     plain = kernel({"fp32": 0.04})

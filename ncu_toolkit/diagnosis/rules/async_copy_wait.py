@@ -52,6 +52,7 @@ from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES, Removal, TimeM
 from ncu_toolkit.model import Finding, Location, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import copy_overlap
+from ncu_toolkit.sass.opcodes import BULK
 
 ID: Final = "async-copy-wait"
 TITLE: Final = "Waiting for asynchronous copies"
@@ -62,8 +63,6 @@ CODE_RANK: Final = 6
 #: Part of a loop's arithmetic below which nothing worth the name lies between issuing a copy and
 #: waiting for it.
 OVERLAP: Final = 0.1
-#: Copies of whole tiles, which report to an mbarrier.
-BULK: Final = ("UBLKCP", "UTMALDG", "UBLKRED")
 
 
 class Words:
@@ -165,7 +164,7 @@ def _advice(profile: Profile) -> tuple[str, ...]:
     """By the instructions: bulk copies complete on an mbarrier, cp.async in groups."""
     ran = {attribution.base(row.opcode) for row in figures.rows(profile)}
     own = Words.buffers
-    if ran & set(BULK):
+    if ran & BULK:
         return (
             Words.bulk_ahead,
             own.format(" and its own two mbarriers (full and empty)"),

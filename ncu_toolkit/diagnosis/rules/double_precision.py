@@ -51,7 +51,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import NOISE, Removal, TimeModel
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
@@ -146,8 +146,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         stall_fact(profile, "short_scoreboard"),
         stall_fact(profile, "mio_throttle"),
     )
-    if waiting < WEAK_STALL.value and busy < 0.5:
-        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
+    accident = converting >= arithmetic / 4 or not _wide(profile)
     lanes = spec(profile.device.cc, "fp32") or FP32_LANES
     replaced = (
         arithmetic * figures.WARP / lanes / profile.device.sm_count
@@ -171,12 +170,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         instructions=instructions,
         added={"fma": replaced} if "fma" in model.loads else {},
     )
-    wide = sum(
-        n
-        for opcode, n in profile.mix.opcodes.items()
-        if attribution.base(opcode) in ("LDG", "STG") and ".64" in opcode
-    )
-    accident = converting >= arithmetic / 4 or not wide
+    prediction = model.without(removal)
+    weak = waiting < WEAK_STALL.value and busy < 0.5
+    # Conversions that nobody meant are told where they cost little too: one letter removes them.
+    if weak and not (converting and accident and prediction.saved > NOISE):
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
     reason = (
         Words.converting.format(part=units.percent(converting / total))
         if converting
@@ -185,7 +183,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     return finding(
         ID,
         Words.found.format(reason=reason) + (Words.accident if accident else "."),
-        model.without(removal),
+        prediction,
         (
             *evidence,
             Evidence(
@@ -231,6 +229,15 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         ),
         Words.code_advice, Words.code_look_for, locations(double, "FP64 instructions"),
     )  # fmt: skip
+
+
+def _wide(profile: Profile) -> float:
+    """Executed loads and stores of global memory that move 8 bytes a lane, as those of doubles do."""
+    return sum(
+        n
+        for opcode, n in profile.mix.opcodes.items()
+        if attribution.base(opcode) in ("LDG", "STG") and ".64" in opcode
+    )
 
 
 def _literals(profile: Profile, arithmetic: float) -> float:
