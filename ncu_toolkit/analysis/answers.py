@@ -76,12 +76,10 @@ def _chained(analysis: Analysis) -> Iterable[str]:
     found = [each for file in analysis.files for each in file.chains]
     found.sort(key=lambda each: each[0].fused_us - each[0].now_us)
     for chain, launches in found:
-        kernels = list(dict.fromkeys(launch.function for launch in launches))
-        more = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
         now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
         factor = factor_text(chain.now_us / chain.fused_us)
-        which = f"{visible(kernels[0], _NAME)}{more}, {launches[0].key} to {launches[-1].key}"
-        what = f"{len(launches)} launches of one range ({which}) take {now} with their pauses"
+        ends = dict.fromkeys(visible(each.function, _NAME) for each in (launches[0], launches[-1]))
+        what = f"{len(launches)} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
         if chain.handed >= _HANDED:
             yield (
                 f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "

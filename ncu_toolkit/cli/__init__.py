@@ -255,10 +255,11 @@ def _main(arguments: list[str] | None) -> Any:
             click.echo(error.ctx.get_help(), err=True)
             _complain("no command was given")
             sys.exit(EXIT_USAGE)
-        hint = ""
+        message = error.format_message().removesuffix(".")
         if isinstance(error, click.UsageError) and error.ctx is not None:
-            hint = f". See `{error.ctx.command_path} --help`"
-        _complain(error.format_message().rstrip(".") + hint)
+            stop = "" if message.endswith("?") else "."
+            message = f"{message}{stop} See `{error.ctx.command_path} --help`"
+        _complain(message)
         sys.exit(EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted; what was finished is kept")

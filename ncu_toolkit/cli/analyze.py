@@ -201,7 +201,7 @@ def _lacking(analysis: Analysis) -> list[str]:
     if lost:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         lines.append(
-            f"launch {first.key} of '{first.file}' ({first.kernel}) is {first.status}{more}. Record it again, or accept it with --allow-partial"
+            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again, or accept it with --allow-partial"
         )
     return lines
 

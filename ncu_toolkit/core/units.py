@@ -24,7 +24,13 @@ _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def significant(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits, no exponent between 1e-4 and 1e15, thin spaces in
-    thousands."""
+    thousands; a whole number of that many digits without decimals: 4 bytes, not 4.00."""
+    whole = float(value).is_integer() and abs(value) < 10.0**digits
+    return f"{value:.0f}" if whole and value else _digits(value, digits)
+
+
+def _digits(value: float, digits: int) -> str:
+    """As `significant`, with the decimals that a measured figure keeps: 1.00×."""
     if math.isnan(value):
         return NOT_AVAILABLE
     if math.isinf(value):
@@ -60,8 +66,8 @@ def si(value: float, unit: str, digits: int = 3) -> str:
         return NOT_AVAILABLE
     for factor, prefix in _SI:
         if abs(value) >= factor * 0.9995:
-            return f"{significant(value / factor, digits)}{THIN_SPACE}{prefix}{unit}"
-    return f"{significant(value, digits)}{THIN_SPACE}{unit}"
+            return f"{_digits(value / factor, digits)}{THIN_SPACE}{prefix}{unit}"
+    return f"{_digits(value, digits)}{THIN_SPACE}{unit}"
 
 
 def duration(microseconds: float, digits: int = 3) -> str:
@@ -74,8 +80,8 @@ def duration(microseconds: float, digits: int = 3) -> str:
     seconds = microseconds * 1e-6
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(seconds) >= factor * 0.9995:
-            return f"{significant(seconds / factor, digits)}{THIN_SPACE}{unit}"
-    return f"{significant(seconds * 1e9, digits)}{THIN_SPACE}ns"
+            return f"{_digits(seconds / factor, digits)}{THIN_SPACE}{unit}"
+    return f"{_digits(seconds * 1e9, digits)}{THIN_SPACE}ns"
 
 
 def percent(fraction: float, digits: int = 3) -> str:
@@ -87,7 +93,7 @@ def percent(fraction: float, digits: int = 3) -> str:
         return f"0{THIN_SPACE}%"
     if abs(fraction) < _LEAST_FRACTION:
         return _below(fraction, _LEAST_FRACTION * 100, "%")
-    return f"{significant(fraction * 100, digits)}{THIN_SPACE}%"
+    return f"{_digits(fraction * 100, digits)}{THIN_SPACE}%"
 
 
 def _below(value: float, bound: float, unit: str) -> str:
@@ -101,7 +107,7 @@ def energy(joules: float, digits: int = 3) -> str:
         return NOT_AVAILABLE
     for factor, unit in ((1e-3, "mJ"), (1e-6, "µJ")):
         if 0 < abs(joules) < factor * 999.5 and abs(joules) >= factor * 0.9995:
-            return f"{significant(joules / factor, digits)}{THIN_SPACE}{unit}"
+            return f"{_digits(joules / factor, digits)}{THIN_SPACE}{unit}"
     return si(joules, "J", digits)
 
 
@@ -114,7 +120,7 @@ def ratio(value: float, digits: int = 3) -> str:
     """A factor: `1.24×`."""
     if not math.isfinite(value):
         return NOT_AVAILABLE
-    return f"{significant(value, digits)}×"
+    return f"{_digits(value, digits)}×"
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -36,7 +36,7 @@ from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.sass import branches, disassembly, liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
-from ncu_toolkit.sass.disassembly import Function, SassInstruction, without_padding
+from ncu_toolkit.sass.disassembly import Function, SassInstruction, readable, without_padding
 from ncu_toolkit.sass.liveness import Liveness
 from ncu_toolkit.sass.loops import live_registers
 from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE
@@ -400,7 +400,7 @@ def _kernel(
     used, fill = facts.resources, facts.occupancy
     warps, live = facts.warps, live_registers(facts.function)
     return KernelAnalysis(
-        name=facts.name,
+        name=readable(facts.name),
         registers=used.registers,
         spill_stores=used.spill_stores if spills_known else None,
         spill_loads=used.spill_loads if spills_known else None,

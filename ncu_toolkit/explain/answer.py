@@ -122,12 +122,14 @@ class Answer:
     headline: str
     kernels: Table | None = None
     rest: str = ""
-    """How many kernels the table leaves out, and the time they take; empty where none."""
+    """How many kernels the table leaves out, the time they take, and which have cards; empty where
+    all are shown."""
     cards: tuple[Card, ...] = ()
     labels: tuple[str, ...] = ()
     """A name for each card, where they are two sides of one comparison."""
     points: tuple[str, ...] = ()
-    """What was found of the cards together, a sentence each."""
+    """What was found of the cards together, a sentence each: shown before the cards where these are
+    of several kernels, since it is about all of them."""
     trends: tuple[Trend, ...] = ()
     tables: tuple[Table, ...] = ()
     code: tuple[Listing, ...] = ()
@@ -160,11 +162,14 @@ def answer(
         time = units.duration(sum(kind.total_us or 0.0 for kind in left))
         kernels = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
         rest = f"{kernels} {time}; --top {len(kinds)} shows all."
+    shown = min(top, cards)
+    if len(kinds) > shown > 0:
+        rest = f"{rest} The cards below are of the first {shown}.".lstrip()
     return Answer(
-        _headline(kinds, total),
+        _headline(kinds, total) if kinds or not notes else "",
         _kernels(kinds, total, top) if len(kinds) > 1 else None,
         rest,
-        tuple(kind.card for kind in kinds[: min(top, cards)]),
+        tuple(kind.card for kind in kinds[:shown]),
         notes=tuple(notes),
         next=next_command,
     )

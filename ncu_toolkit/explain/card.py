@@ -17,8 +17,9 @@ State = Literal["slow", "roof", "unknown", "incomplete"]
 NAME: Final = 60
 #: A gain of less rounds to 1.00×.
 LEAST_GAIN: Final = 1.005
-#: Headroom above this is no figure that anybody could plan with.
-MOST_HEADROOM: Final = 100.0
+#: A gain or a headroom above this is no figure that anybody could plan with.
+MOST: Final = 100.0
+_OVER: Final = f"over {MOST:.0f}×"
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class Card:
     """The line that costs most; then the one that the verdict points at, where it is another."""
     do: tuple[str, ...] = ()
     expect: str = ""
+    also: str = ""
+    """The next cause and its gain: `Grid too small, about 2.2×`; empty where none is worth a word."""
     next: str = ""
     """The command to run next."""
     missing: str = ""
@@ -149,8 +152,7 @@ class Card:
         """The headroom in words; empty where there is none to state."""
         if self.headroom is None:
             return ""
-        most = self.headroom > MOST_HEADROOM
-        figure = f"over {MOST_HEADROOM:.0f}×" if most else units.ratio(self.headroom, 2)
+        figure = _OVER if self.headroom > MOST else units.ratio(self.headroom, 2)
         which = "busiest after the fix" if self.do else "busiest unit"
         return f"headroom to the next roof: {figure} ({self.roof}, {which})"
 
@@ -173,16 +175,22 @@ def short_name(name: str) -> str:
 
 
 def factor_text(factor: float) -> str:
-    """Two digits, and three where two would round a gain away: `1.6×`, `1.04×`, `13×`."""
-    return units.ratio(factor, 3 if factor < 1.095 else 2)
+    """Two digits, and three where two would round a gain away: `1.6×`, `1.04×`, `13×`, `over 100×`."""
+    return _OVER if factor > MOST else units.ratio(factor, 3 if factor < 1.095 else 2)
+
+
+def about(factor: float) -> str:
+    """`about 1.6×`, `over 100×`."""
+    return f"{'' if factor > MOST else 'about '}{factor_text(factor)}"
 
 
 def range_text(interval: tuple[float, float]) -> str:
-    """`1.4–2.1×`; `1–1.3×` where there may be nothing to gain."""
+    """`1.4–2.1×`; `1–1.3×` where there may be nothing to gain; `9.4 to over 100×`."""
     low, high = map(factor_text, interval)
     if interval[0] < LEAST_GAIN:
         low = "1"
-    return high if low == high else f"{low.removesuffix('×')}–{high}"
+    to = " to " if interval[1] > MOST else "–"
+    return high if low == high else f"{low.removesuffix('×')}{to}{high}"
 
 
 def short_gain(shown: Card) -> str:

@@ -13,8 +13,9 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.diagnosis import figures, needs, regime
-from ncu_toolkit.diagnosis.engine import RESIDUAL
+from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title, unknown
+from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import command, missing
 from ncu_toolkit.diagnosis.time_model import BUSY
 from ncu_toolkit.explain.card import (
@@ -25,7 +26,7 @@ from ncu_toolkit.explain.card import (
     Line,
     State,
     Wait,
-    factor_text,
+    about,
     range_text,
     short_name,
     whole_percent,
@@ -92,7 +93,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
     absent = missing(profile, _INPUTS) if launch.complete else ()
-    slow = state == "slow"
+    slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
     return Card(
         kernel=visible(short_name(launch.function or launch.kernel), NAME),
         time_us=profile.duration_us,
@@ -104,8 +105,9 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         roof=_RESOURCES[room.resource] if room else "",
         headroom=room.factor if room else None,
         where=tuple(_where(profile, finding)) if launch.complete else (),
-        do=() if state == "roof" else tuple(map(sentences, finding.advice[:ADVICE])),
+        do=tuple(map(sentences, finding.advice[:ADVICE])) if advised else (),
         expect=sentences(finding.look_for) if slow else "",
+        also=_also(diagnosis) if slow else "",
         next=_next(state, bool(absent), file or profile.origin.file),
         missing=_missing(profile, absent),
         pressure=regime.confirmation(profile, diagnosis),
@@ -131,6 +133,7 @@ def of_finding(shown: Card, finding: Finding) -> Card:
         ),
         do=tuple(map(sentences, finding.advice)),
         expect=sentences(finding.look_for),
+        also="",
     )
 
 
@@ -149,6 +152,21 @@ def _named(state: State, finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "summary": sentences(finding.summary),
     }
+
+
+def _on_condition(factor: float | None) -> bool:
+    """Whether a launch at its roof would gain more than a roof leaves (_roof.py): what that takes is
+    a condition, such as fewer digits, and the advice names it."""
+    return factor is not None and 1 - 1 / factor > TENTH
+
+
+def _also(diagnosis: Diagnosis) -> str:
+    """The next cause that would gain SUBSTANCE or more."""
+    for other in diagnosis.findings[1:]:
+        factor = finite(other.speedup) or 1.0
+        if not other.good and factor >= SUBSTANCE:
+            return f"{_title('slow', other)}, {about(factor)} faster if only this is fixed"
+    return ""
 
 
 def sentences(text: str) -> str:
@@ -189,13 +207,16 @@ def _title(state: State, finding: Finding) -> str:
 
 def _gain(state: State, factor: float | None, interval: tuple[float, float] | None) -> str:
     if state == "roof":
-        return f"about {factor_text(factor)} left" if factor else "nothing left to gain"
+        if not factor:
+            return "little left to gain"
+        more = "faster on the condition below" if _on_condition(factor) else "left"
+        return f"{about(factor)} {more}"
     if state in ("unknown", "incomplete"):
         return "no estimate"
     if not factor:
         return "gain not known"
     between = f" ({range_text(interval)})" if interval else ""
-    return f"about {factor_text(factor)} faster{between} if only this is fixed"
+    return f"{about(factor)} faster{between} if only this is fixed"
 
 
 def _shape(profile: Profile) -> str:

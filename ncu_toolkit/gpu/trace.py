@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import json
 import math
 import os
@@ -14,7 +12,6 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +22,7 @@ from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
 from ncu_toolkit.gpu import pressure
 from ncu_toolkit.model.profile import Device, Launch
 from ncu_toolkit.model.trace import KINDS, Gap, KernelTrace, Trace
+from ncu_toolkit.sass.disassembly import readable
 
 _INSIDE: Final = Path(__file__).parent / "inside"
 #: Gaps that are reported.
@@ -474,35 +472,3 @@ def _under(rows: Any, windows: Sequence[_Slice]) -> Any:
     following = numpy.append(begins, numpy.iinfo("i8").max)[at + 1]
     free = ((at < 0) | (start >= over)) & (end <= following)
     return numpy.where(inside, kinds[before], numpy.where(free, "plain", ""))
-
-
-@lru_cache(maxsize=1)
-def _demangler() -> Any:
-    try:
-        library = ctypes.CDLL(ctypes.util.find_library("stdc++") or "libstdc++.so.6")
-        function = library.__cxa_demangle
-    except (OSError, AttributeError):
-        return None
-    function.restype = ctypes.c_void_p
-    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    return function
-
-
-def readable(name: str) -> str:
-    """A kernel's name as the source has it, without its arguments: `_Z3fooIfEvPf` is `foo<float>`."""
-    function = _demangler() if name.startswith("_Z") else None
-    if function is None:
-        return name
-    status = ctypes.c_int(0)
-    found = function(name.encode(), None, None, ctypes.addressof(status))
-    if not found or status.value:
-        return name
-    text = ctypes.string_at(found).decode("utf-8", "replace")
-    ctypes.CDLL(None).free(ctypes.c_void_p(found))
-    text = re.sub(r"^void ", "", text)
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character == "<") - (character == ">" and text[at - 1] != "-")
-        if character == "(" and not depth and not text.startswith("(anonymous", at):
-            return text[:at]
-    return text

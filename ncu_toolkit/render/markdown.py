@@ -28,9 +28,13 @@ def markdown(shown: Answer) -> str:
         found += [*_table(shown.kernels), ""]
         if shown.rest:
             found += [md(shown.rest), ""]
+    points = [f"- {md(point)}" for point in shown.points]
+    if shown.kernels and points:
+        found += [*points, ""]
     for at, card in enumerate(shown.cards):
         found += [*_card(card, shown.labels[at] if shown.labels else ""), ""]
-    found += [f"- {md(point)}" for point in shown.points]
+    if not shown.kernels:
+        found += points
     for trend in shown.trends:
         bars = units.sparkline([point.value for point in trend.points])
         found += [f"{md(trend.title)}: {bars}", ""] if bars and len(shown.trends) > 1 else []
@@ -95,6 +99,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
         yield f"- **do** {md(step)}"
     for label, text in (
         ("expect", card.expect),
+        ("also", card.also),
         ("probe", card.pressure),
         ("note", card.missing),
     ):
@@ -107,6 +112,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
 def brief(shown: Answer) -> str:
     """The cards in a few lines each, for agents and logs, with a final newline."""
     found = [shown.headline, ""] if shown.headline else []
+    found += [line for point in shown.points for line in (point, "")]
     for rank, card in enumerate(shown.cards, 1):
         found += [*_brief_card(rank, card), ""]
     if shown.rest:
@@ -129,8 +135,8 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
         parts = "  ".join(filter(None, (line.place, line.text, line.sass)))
         yield f"   where: {parts} ({line.cost})"
     rest = (
-        ("do", " ".join(card.do)), ("expect", card.expect), ("probe", card.pressure),
-        ("note", card.missing),
+        ("do", " ".join(card.do)), ("expect", card.expect), ("also", card.also),
+        ("probe", card.pressure), ("note", card.missing),
     )  # fmt: skip
     for label, text in rest:
         if text:

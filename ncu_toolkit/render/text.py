@@ -113,11 +113,13 @@ def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator
         if shown.rest:
             yield from _wrapped(Text(shown.rest, style="dim"), width)
         yield Text()
+    points = [line for point in shown.points for line in _wrapped(Text(point), width)]
+    if shown.kernels and points:
+        yield from (*points, Text())
     yield from _cards(shown, width, ascii_only, links)
-    if shown.points and shown.cards:
-        yield Text()
-    for point in shown.points:
-        yield from _wrapped(Text(point), width)
+    if not shown.kernels:
+        yield from (Text() for _ in points[:1] if shown.cards)
+        yield from points
     if len(shown.trends) == 1:
         yield from _trend(shown.trends[0], width)
     for at, each in enumerate(shown.tables):
@@ -126,7 +128,7 @@ def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator
         yield from Fitted(each).lines(width)
     for listing in shown.code:
         yield from (Text(), *_listing(listing, width))
-    if shown.notes or shown.verdict:
+    if (shown.notes or shown.verdict) and (shown.headline or shown.cards or shown.tables):
         yield Text()
     for note in shown.notes:
         yield from _wrapped(Text(note, style="yellow"), width)
@@ -262,6 +264,8 @@ def card_lines(
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
     if card.expect:
         yield from _labelled("expect", Text(card.expect), width)
+    if card.also:
+        yield from _labelled("also", Text(card.also), width)
     if card.pressure:
         yield from _labelled("probe", Text(card.pressure), width)
     if card.missing:

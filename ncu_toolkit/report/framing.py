@@ -170,7 +170,7 @@ def read_bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise InputProblem(
             f"no report at '{path}'",
-            "Check the path; `ncu-toolkit report` works from the recordings in the package",
+            "Check the path",
         ) from None
     except IsADirectoryError:
         raise InputProblem(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.core import cache, workers
+from ncu_toolkit.core import cache, units, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.model import Origin, Profile
@@ -226,9 +226,11 @@ def examine(
             "Copy or record it again, or analyse it as it is with --allow-partial",
         )
     if frame.problem and not allow_partial:
+        intact, again = frame.declared_launches, "Copy or record it again"
         raise InputProblem(
-            f"'{path}' is damaged {frame.problem}; {frame.declared_launches} launches before that are intact",
-            "Copy or record it again, or analyse the intact part with --allow-partial",
+            f"'{path}' is damaged {frame.problem}; {units.counted(intact, 'launch', 'launches') if intact else 'no launch'} before that "
+            f"{'is' if intact < 2 else 'are'} intact",
+            f"{again}, or analyse the intact part with --allow-partial" if intact else again,
         )
     if not frame.declared_launches and not frame.problem and not allow_partial:
         raise InputProblem(

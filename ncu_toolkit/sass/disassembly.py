@@ -6,14 +6,17 @@ of indirect branches, so that is read. Control flow is in `branches.py`."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import ctypes.util
 import hashlib
 import re
 import subprocess
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
@@ -198,3 +201,35 @@ def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassIns
     ):
         end -= 1
     return instructions[:end]
+
+
+@lru_cache(maxsize=1)
+def _demangler() -> Any:
+    try:
+        library = ctypes.CDLL(ctypes.util.find_library("stdc++") or "libstdc++.so.6")
+        function = library.__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return function
+
+
+def readable(name: str) -> str:
+    """A kernel's name as the source has it, without its arguments: `_Z3fooIfEvPf` is `foo<float>`."""
+    function = _demangler() if name.startswith("_Z") else None
+    if function is None:
+        return name
+    status = ctypes.c_int(0)
+    found = function(name.encode(), None, None, ctypes.addressof(status))
+    if not found or status.value:
+        return name
+    text = ctypes.string_at(found).decode("utf-8", "replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(found))
+    text = re.sub(r"^void ", "", text)
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "<") - (character == ">" and text[at - 1] != "-")
+        if character == "(" and not depth and not text.startswith("(anonymous", at):
+            return text[:at]
+    return text

@@ -243,7 +243,8 @@ def test_the_interval_goes_before_the_gain_does() -> None:
     assert "1.6x faster (1.4-2.1x) if only this" in in_terminal(value, 80, "ascii")
     assert documents.card(value)["interval"] == (1.4, 2.1)
     left = shown(finding("tensor-pipe", good=True, speedup=1.3, interval=(1.1, 2.0)))
-    assert (left.gain, left.interval) == ("about 1.3× left", None)
+    assert (left.gain, left.interval) == ("about 1.3× faster on the condition below", None)
+    assert left.do
 
 
 def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
@@ -251,11 +252,20 @@ def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
     assert (value.state, value.title, value.gain) == (
         "roof",
         "At the DRAM roof",
-        "nothing left to gain",
+        "little left to gain",
     )
     assert (value.do, value.expect, value.next, value.room) == ((), "", "", "")
     left = shown(finding("tensor-pipe", good=True, speedup=1.07))
     assert (left.title, left.gain) == ("At the tensor roof", "about 1.07× left")
+
+
+def test_the_next_cause_is_named_where_it_is_worth_a_word() -> None:
+    small, little = finding("grid-too-small", speedup=2.21), finding("l1-bandwidth", speedup=1.05)
+    value = card(profile(), Diagnosis((finding(), little, small), (), BOUNDS))
+    assert value.also == "Grid too small, about 2.2× faster if only this is fixed"
+    for text in every_writer(value):
+        assert "Grid too small" in _unescaped(text)
+    assert not card(profile(), Diagnosis((finding(), little), (), BOUNDS)).also
 
 
 def test_an_incomplete_launch_says_so() -> None:

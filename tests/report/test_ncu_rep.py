@@ -114,7 +114,7 @@ def test_damaged_reports_are_refused(tmp_path: Path, small: bytes, name: str) ->
 
 
 def test_the_intact_part_can_be_had_on_request(tmp_path: Path, small: bytes) -> None:
-    with pytest.raises(InputProblem, match="1 launches before that are intact"):
+    with pytest.raises(InputProblem, match="1 launch before that is intact"):
         reader.load_report(written(tmp_path, small[:-1]))
     report = reader.load_report(
         written(tmp_path, small[:-1]), instructions=False, allow_partial=True

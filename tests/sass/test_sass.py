@@ -316,3 +316,16 @@ class TestRealDisassembly:
         monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([tmp_path]))
         with pytest.raises(EnvironmentProblem, match="nvdisasm was not found"):
             disassembly.disassemble(tmp_path / "x.cubin")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("_Z6colsumiPKdPd", "colsum"),
+        ("_Z4scanIfLi4EEvPT_", "scan<float, 4>"),
+        ("naive", "naive"),
+        ("_Zbroken", "_Zbroken"),
+    ],
+)
+def test_kernels_are_named_as_in_the_source(name: str, shown: str) -> None:
+    assert disassembly.readable(name) == shown

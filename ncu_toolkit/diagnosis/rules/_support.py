@@ -283,17 +283,18 @@ def locate_stall(
     return _locations(profile, weights, _what(reason), count)
 
 
+#: Units in the names of stall reasons.
+_UNITS: Final = ("lg", "mio", "tex", "imc")
+
+
 def _what(reason: str) -> str:
     """Whose samples a location's share is of: scoreboards are charged to what is waited for, every
     other reason to where the warp stands."""
-    if reason in ("long_scoreboard", "short_scoreboard"):
-        return f"samples that wait for this result ({reason.replace('_', ' ')})"
-    words = (
-        "the fixed latency of the instruction before"
-        if reason == "wait"
-        else reason.replace("_", " ")
-    )
-    return f"samples stalled here ({words})"
+    if reason == "wait":
+        return "the samples that wait for the instruction before"
+    unit, _, rest = reason.partition("_")
+    words = f"{unit.upper() if unit in _UNITS else unit} {rest.replace('_', ' ')}".strip()
+    return f"the {words} samples{' wait for it' if rest == 'scoreboard' else ''}"
 
 
 def _locations(

@@ -59,8 +59,8 @@ CODE_RANK: Final = 9
 class Words:
     enough = "The grid fills the GPU at least once."
     busy = "Every SM has a block, and a unit is near its peak ({unit}, {busy} busy). More warps would not help."
-    missing_warps = "the SMs have room for more warps"
-    found = "The grid is too small: {few} fill {waves} of the GPU, so {idle}."
+    empty = "The grid is too small: {blocks} leave {idle} of {sms} SMs without work."
+    room = "The grid is too small: {blocks} fill {waves} of the block slots of the SMs, which have room for more warps."
     advice = (
         "Split the work into more and smaller blocks: at least one per SM, better several.",
         "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
@@ -104,11 +104,12 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         "one per SM",
     )
     removal = Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room)
-    idle = "most of the GPU is idle" if waves < 0.5 else Words.missing_warps
-    few = f"{blocks} blocks for {sms} SMs" if sms else f"{blocks} blocks"
+    few = units.counted(blocks, "block")
     return finding(
         ID,
-        Words.found.format(few=few, waves=units.percent(waves), idle=idle),
+        Words.empty.format(blocks=few, idle=sms - blocks, sms=sms)
+        if spread < 1
+        else Words.room.format(blocks=few, waves=units.percent(waves)),
         model.without(removal),
         (
             measured,

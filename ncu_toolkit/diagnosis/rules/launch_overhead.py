@@ -103,8 +103,8 @@ class Words:
     look_for = "Fewer and longer launches for the same result."
     full = "Blocks are short, but the SMs stay full."
     short = (
-        "Blocks are so short that SMs hold only {fill} of the warps they could. The GPU starts {rate} blocks a cycle, at most "
-        "{block_starts:g}."
+        "Blocks are so short that the GPU cannot start them fast enough: {rate} a cycle, of at most {block_starts:g}. SMs hold "
+        "only {fill} of the warps they could."
     )
     short_advice = (
         "Give each thread several elements (a grid-stride loop, or a few elements per thread). That makes fewer, longer blocks.",
