@@ -147,7 +147,7 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
     report lacks device memory or issue slots, whose roof may be nearer than any it holds."""
     if not {"issue", "dram"} <= model.loads.keys():
         return None
-    left = {name: load for name, load in model.loads.items() if name not in finding.relieves}
+    left = {name: model.least(name) for name in model.loads if name not in finding.relieves}
     name = max(left, key=left.__getitem__, default="")
     if not name or not left[name]:
         return None

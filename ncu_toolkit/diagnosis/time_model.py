@@ -264,12 +264,19 @@ class TimeModel:
     def microseconds(self, cycles: float) -> float | None:
         return cycles / self.hertz * 1e6 if self.hertz else None
 
+    def least(self, resource: str) -> float:
+        """Cycles that a resource needs at least for its load. Of blocks none starts more than
+        BLOCK_STARTS a cycle."""
+        return min(
+            self.cycles, self.loads[resource] / (BLOCK_STARTS if resource == "blocks" else 1.0)
+        )
+
     def bounds_us(self) -> dict[str, float]:
         """Lower bounds on the time in microseconds by resource, with `waiting` for the latency
         side; empty where the time is not known."""
         if self.hertz is None:
             return {}
-        found = {name: load / self.hertz * 1e6 for name, load in self.loads.items()}
+        found = {name: self.least(name) / self.hertz * 1e6 for name in self.loads}
         useful = self.waiting("selected")
         if useful:
             found["one_instruction_a_warp"] = useful * self.cycles / self.hertz * 1e6

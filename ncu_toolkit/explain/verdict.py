@@ -14,10 +14,10 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.diagnosis import figures, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, title, unknown
+from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
 from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import command, missing
-from ncu_toolkit.diagnosis.time_model import BUSY
+from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
 from ncu_toolkit.explain.card import (
     LEAST_GAIN,
     NAME,
@@ -58,6 +58,8 @@ _REASONS: Final[Mapping[str, str]] = {
     "imc_miss": "constant cache miss", "gmma": "GMMA", "membar": "memory barrier",
     "selected": "issuing",
 }  # fmt: skip
+#: What a rule says limits a kernel -> the resources that this can be.
+_KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
 _TOOLKIT: Final = (
     "_functions.hpp",
@@ -88,7 +90,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     state = _state(profile, finding)
     shares = shares_of(diagnosis.bounds, profile.duration_us)
     named = _title(state, finding)
-    bars = _bars(shares, named if state == "roof" else "")
+    bars = _bars(shares, finding if state == "slow" else None, named if state == "roof" else "")
     room = diagnosis.headroom if state in ("slow", "unknown") else None
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
@@ -251,17 +253,26 @@ def shares_of(bounds: Mapping[str, float], duration: float | None) -> dict[str, 
     }
 
 
-def _bars(shares: Mapping[str, float], roof: str = "") -> tuple[Bar, ...]:
+def _bars(shares: Mapping[str, float], cause: Finding | None, roof: str = "") -> tuple[Bar, ...]:
     """The busiest resources, busiest first; DRAM in the last place where it is not among them. The
-    limit is the one that a title such as `At the FP32 roof` names, else the busiest."""
+    limit is the one that a title such as `At the FP32 roof` names, else the busiest, where
+    the verdict's `cause` is about it: what a fix leaves as busy is no limit yet."""
     ranked = sorted(shares, key=lambda name: -shares[name])
     chosen = ranked[:BARS]
     if "dram" in ranked[BARS:]:
         chosen[-1] = "dram"
     titled = [name for name in chosen if f" {_RESOURCES[name]} roof".lower() in roof.lower()]
-    limit = next(iter([*titled, *chosen]), None)
+    limit = next(iter([*titled, *chosen]), "")
+    rule = load_rules().get(cause.bottleneck) if cause else None
+    if cause and rule and limit not in (*cause.relieves, *rule.UNITS, *_KINDS.get(rule.LIMIT, ())):
+        limit = ""
     return tuple(
-        Bar(name, _RESOURCES[name], shares[name], name == limit and shares[name] >= BUSY)
+        Bar(
+            name,
+            _RESOURCES[name],
+            shares[name],
+            name == limit and shares[name] >= BUSY,
+        )
         for name in chosen
     )
 

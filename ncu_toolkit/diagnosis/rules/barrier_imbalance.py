@@ -68,12 +68,10 @@ HALF: Final = Threshold(
 
 
 class Words:
-    tensor = (
-        " They spend another {more} waiting for their own tensor-core results (WARPGROUP.DEPBAR)."
-    )
+    tensor = " Another {more} counts as barrier, but waits for their own tensor-core results (WARPGROUP.DEPBAR)."
     few = "Warps wait at barriers for only {waiting} of their time.{beside}"
     lone = " Only {part} of the warps execute the code where most of the remaining time is spent."
-    found = "Warps spend {waiting} of their time at barriers, waiting for the slowest warp of their block.{lone}"
+    found = "Warps spend {waiting} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}"
     even_work = "Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at}."
     only_a_warp = (
         "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data."
@@ -96,12 +94,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     products = attribution.waits(profile, "barrier").get("tensor", 0.0)
     own = max(0.0, 1 - barrier_part(profile) - products)
     waiting = model.waiting("barrier") * own
+    more = model.waiting("barrier") * products
+    beside = Words.tensor.format(more=units.percent(more)) if more >= WEAK_STALL.value else ""
     if waiting < WEAK_STALL.value:
-        beside = (
-            Words.tensor.format(more=units.percent(model.waiting("barrier") * products))
-            if products >= HALF.value
-            else ""
-        )
         return ruled_out(
             ID, Words.few.format(waiting=units.percent(waiting), beside=beside), measured
         )
@@ -113,7 +108,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     removal = Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})
     return finding(
         ID,
-        Words.found.format(waiting=units.percent(waiting), lone=lone),
+        Words.found.format(waiting=units.percent(waiting), beside=beside, lone=lone),
         model.without(
             _spread(removal, profile, alone[1]) if alone else _shuffled(removal, profile)
         ),

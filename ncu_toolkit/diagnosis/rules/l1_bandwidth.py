@@ -91,10 +91,10 @@ class Words:
     look_for = "Fewer load and store instructions for the same arithmetic."
     alike = "Useful data, scattered accesses and bank conflicts look alike here."
     passes = (
-        "Each request takes {passes} passes, the widest access only {least:g}. Lanes are scattered in global memory, share "
+        "Each request takes {passes} wavefronts, the widest coalesced access only {least:g}. Lanes are scattered in global memory, share "
         "banks of shared memory, or update one address."
     )
-    several = "{passes} passes, as wide accesses and mild conflicts do"
+    several = "{passes} wavefronts, as wide accesses and mild conflicts do"
     requests = (
         "A request takes {few}, so there are too many requests. Operands may be reloaded instead of kept in registers, or live "
         "in local memory."
@@ -187,7 +187,7 @@ def _candidates(profile: Profile) -> str:
     if passes > PASSES.value:
         return Words.passes.format(passes=units.significant(passes), least=PASSES.value)
     few = (
-        "little more than one pass"
+        "little more than one wavefront"
         if passes < SINGLE
         else Words.several.format(passes=units.significant(passes))
     )

@@ -1,4 +1,4 @@
-"""The launch itself costs as much as the work in it.
+"""Starting the launch, or its blocks, costs as much as the work in it.
 
 What it is
 Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code
@@ -59,7 +59,7 @@ from ncu_toolkit.diagnosis.time_model import (
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "launch-overhead"
-TITLE: Final = "Launch overhead"
+TITLE: Final = "Launch or block overhead"
 REQUIRES: Final = ("duration",)
 OPTIONAL: Final = ("waves",)
 NCU: Final = (("SOLBottleneck", "small grid"),)
