@@ -106,6 +106,8 @@ class FileResult:
     error: ToolkitError | None = None
     left_out: str = ""
     """Launches that ncu was told not to profile."""
+    kernels: tuple[str, ...] = ()
+    """Names of all its kernels, where --kernel chose among them."""
 
     @property
     def status(self) -> str:
@@ -466,6 +468,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     data = framing.read_bytes(Path(path))
     frame = framing.parse(data)
     lengths = [length for block in frame.blocks for _, length in block.results]
+    names = messages.functions(data, frame) if options.kernel else ()
     spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in shares.parts(lengths)]
     if len(spans) == 1 and (jobs == 1 or sum(lengths) <= shares.WHOLE_BYTES):
         launches: list[LaunchResult] = []
@@ -475,7 +478,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             wanted=_wanted(options),
             allow_partial=options.allow_partial,
         )
-        return Packed(_file(path, report), (_pickled(launches),))
+        return Packed(_file(path, report, names), (_pickled(launches),))
     codes = messages.codes(data, frame)
     if len(spans) == 1:
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
@@ -510,7 +513,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
                 launches_there, seen_there = done.value
                 found.append(launches_there)
                 seen = max(seen, seen_there)
-    return Packed(_file(path, reader.counted(report, seen)), tuple(found))
+    return Packed(_file(path, reader.counted(report, seen), names), tuple(found))
 
 
 def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
@@ -568,7 +571,7 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
     return wanted
 
 
-def _file(path: str, report: reader.LoadedReport) -> FileResult:
+def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> FileResult:
     """The file without its launches."""
     return FileResult(
         path,
@@ -580,6 +583,7 @@ def _file(path: str, report: reader.LoadedReport) -> FileResult:
         report.missing,
         report.checksum,
         left_out=report.left_out,
+        kernels=names,
     )
 
 

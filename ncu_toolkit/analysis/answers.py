@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ntpath
 import re
+import statistics
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult
 from ncu_toolkit.core import units
@@ -26,17 +27,19 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
-from ncu_toolkit.explain.card import factor_text
+from ncu_toolkit.explain.card import NAME, factor_text, kernel_name
 from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import Comparison, Pair, Side
+    from ncu_toolkit.explain.differences import Outcome
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
 #: What to do about a file that is incomplete.
 COPY_AGAIN: Final = "Copy or record it again"
 _NAME: Final = 60
+_SHARES_ONLY: Final = "Times depend on the GPU, so only shares and ratios are compared."
 #: Longest name of a kernel in a command that is to be copied.
 _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -44,6 +47,12 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HANDED: Final = 0.1
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
+#: What names in a comparison's table may be cut to: two of them, so that both can be told.
+_SHORTEST: Final = 24
+#: Kernels that are named where a filter matches none.
+_EXISTING: Final = 8
+#: Longest name of each of two kernels in one cell.
+_HALF: Final = 28
 
 
 def of_analysis(
@@ -67,7 +76,22 @@ def of_analysis(
         more = f"{len(notes) - most_notes} more like these; --format json lists all."
         notes = [*notes[:most_notes], more]
     shown = answer(kinds, notes, top or TOP, cards, next_command(analysis))
+    if nothing := unmatched(analysis):
+        return replace(shown, headline=nothing)
     return replace(shown, points=tuple(_chained(analysis))[:CARDS])
+
+
+def unmatched(analysis: Analysis, which: str = "") -> str:
+    """A line with the kernels that there are, where --kernel matches none of them; else empty."""
+    names = [kernel_name(name) for file in analysis.files for name in file.kernels]
+    if analysis.launches or not names:
+        return ""
+    there, more = list(dict.fromkeys(names)), ""
+    if len(there) > _EXISTING:
+        more = f" and {len(there) - _EXISTING} more"
+    which = which or ("the report has" if len(analysis.files) == 1 else "the reports have")
+    pattern = visible(analysis.options.kernel, 80)
+    return f"no kernel matches '{pattern}'; {which}: {', '.join(there[:_EXISTING])}{more}"
 
 
 def _chained(analysis: Analysis) -> Iterable[str]:
@@ -78,7 +102,7 @@ def _chained(analysis: Analysis) -> Iterable[str]:
     for chain, launches in found:
         now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
         factor = factor_text(chain.now_us / chain.fused_us)
-        ends = dict.fromkeys(visible(each.function, _NAME) for each in (launches[0], launches[-1]))
+        ends = dict.fromkeys(kernel_name(each.function) for each in (launches[0], launches[-1]))
         what = f"{len(launches)} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
         if chain.handed >= _HANDED:
             yield (
@@ -142,14 +166,14 @@ def remarks(analysis: Analysis) -> Iterable[str]:
     for group in (group for group in analysis.groups if not group.median.complete):
         launch = group.median
         times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
-        yield f"{visible(launch.status)}: {visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+        yield f"{visible(launch.status)}: {kernel_name(launch.function)} (launch {launch.key} of {visible(launch.file)}{times})"
     for group in analysis.groups:
         yield from _contradictory(group)
     yield from map(visible, analysis.missed)
     for each in analysis.unused_needs:
         yield f"no launch matches --needs '{visible(str(each), 80)}'"
     filtered = sum(file.filtered_out for file in analysis.files)
-    if filtered:
+    if filtered and not unmatched(analysis):
         others = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
         yield f"{others} not match --kernel {visible(analysis.options.kernel, 80)}"
 
@@ -162,7 +186,9 @@ def _contradictory(group: Group) -> Iterable[str]:
         first, *others = launch.contradictions
         more = f" (and {len(others)} more)" if others else ""
         times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
-        which = f"{visible(launch.function, _NAME)} (launch {launch.key} of {visible(launch.file)}{times})"
+        which = (
+            f"{kernel_name(launch.function)} (launch {launch.key} of {visible(launch.file)}{times})"
+        )
         yield f"contradictory: {which}: {visible(first)}{more}. The verdict is less certain"
 
 
@@ -189,10 +215,13 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
 
     pairs = comparison.ordered
     shown = next((pair for pair in pairs if not pair.problem and pair.profiled), None)
+    headline = _first_line(comparison)
+    kernels, rest = _kernels(comparison, shown)
     found = Answer(
-        headline="",
-        kernels=_pairs(pairs) if pairs else None,
-        notes=tuple(_remarks(comparison)),
+        headline=headline,
+        kernels=kernels,
+        rest=rest,
+        notes=tuple(_remarks(comparison, alone=short)),
         verdict=_verdict(comparison),
     )
     if shown is None:
@@ -204,6 +233,9 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     assert cards[0] is not None
     assert cards[1] is not None
     changed = differences.between(before, after, differences.SHORT if short else None)
+    name = pair_name(shown)
+    came = prediction(shown)
+    said = differences.told(came, cards[0], cards[1]) if came else ()
     if short:
         noise, verdict = _noise(shown), _bottlenecks(shown)
         spread = f", noise {noise}" if noise.startswith("±") else ""
@@ -213,21 +245,64 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
             for pair in pairs
             if pair.time and not pair.profiled
         ]
+        of_pair = differences.headline(name, before, after) + spread
         return Answer(
-            differences.headline(visible(shown.name, _NAME), before, after) + spread,
-            points=(f"{label}: {verdict} ({cards[1].gain}).", *unprofiled, *changed.points),
+            headline or of_pair,
+            points=(
+                *([of_pair] if headline else []),
+                f"{label}: {verdict} ({cards[1].gain}).",
+                *said[:1],  # the line above names the limit that is left
+                *unprofiled,
+                *changed.points,
+            ),
             tables=changed.tables,
             notes=found.notes,
         )
     return replace(
         found,
-        headline=differences.headline(visible(shown.name, _NAME), before, after),
+        headline=headline or differences.headline(name, before, after),
         # the command of the old card would compare it with the very report beside it
         cards=(replace(cards[0], next=""), cards[1]),
         labels=("old", "new"),
-        points=changed.points,
+        points=(*said, *changed.points),
         tables=changed.tables,
         code=changed.code,
+    )
+
+
+def _first_line(comparison: Comparison) -> str:
+    """What has to be known before any pair: that times are of different GPUs, or what became of the
+    whole where much of it has no partner. Empty where the pairs say it."""
+    from ncu_toolkit.explain import differences
+
+    gpus = [pair.gpus for pair in comparison.pairs if not pair.problem]
+    if gpus and all(gpus):
+        first = visible(gpus[0])
+        return f"{first[:1].upper()}{first[1:]}. {_SHARES_ONLY}"
+    if comparison.unpaired and comparison.total:
+        return differences.total(comparison.total.times_us, comparison.total.launches)
+    return ""
+
+
+def pair_name(pair: Pair, longest: int = NAME) -> str:
+    """The kernel of a pair, safe to show; both names, each shortened by itself, where they
+    differ."""
+    sides = (pair.old, pair.new)
+    names = dict.fromkeys(kernel_name(side.name, longest) for side in sides)
+    if len(names) == 1 and longest < NAME:  # one name has the room of both
+        return kernel_name(pair.new.name)
+    return " → ".join(names)
+
+
+def prediction(pair: Pair) -> Outcome | None:
+    """What the old side's card predicted, with what the new side achieved; None where the two say
+    nothing of each other (`differences.outcome`)."""
+    from ncu_toolkit.explain import differences
+
+    if pair.gpus or pair.old.card is None or pair.new.card is None or pair.time is None:
+        return None
+    return (
+        differences.outcome(pair.old.card, pair.new.card) if pair.time.certain_change < 0 else None
     )
 
 
@@ -246,7 +321,7 @@ def comment(comparison: Comparison) -> Answer:
         row = tuple(Cell(cells.get(column.label, "")) for column in shown.columns)
         shown = replace(shown, rows=(*shown.rows, row))
     return Answer(
-        headline="" if moved else "No kernel moved.",
+        headline=_first_line(comparison) or ("" if moved else "No kernel moved."),
         kernels=shown,
         rest=f"{counted(same, 'kernel')} did not move." if moved and same else "",
         notes=tuple(_remarks(comparison)),
@@ -261,16 +336,84 @@ def _moved(pair: Pair) -> bool:
     return not pair.gpus and bool(found.certain_change)
 
 
-def _pairs(pairs: Iterable[Pair]) -> Table:
-    columns: tuple[Column[Pair], ...] = (
-        Column("kernel", lambda pair: visible(pair.name, _NAME), numeric=False, code=True),
-        Column("old", lambda pair: _time(pair, 0), gives_way=3),
-        Column("new", lambda pair: _time(pair, 1)),
-        Column("change", _change, tone=_tone),
-        Column("noise", _noise, gives_way=2),
-        Column("bottleneck", _bottlenecks, numeric=False, gives_way=1),
+class _Row(NamedTuple):
+    """A row of a comparison's table."""
+
+    kernel: str
+    launches: str
+    old: str
+    new: str
+    change: str
+    tone: Tone = ""
+    noise: str = ""
+    bottleneck: str = ""
+
+
+def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, str]:
+    """The table of all kernels, the pairs first, and what it leaves out. Where much has no partner
+    it counts launches, and its note names the pair that is shown."""
+    alone = [(side, False) for side in comparison.alone_old]
+    alone += [(side, True) for side in comparison.alone_new]
+    alone.sort(key=lambda each: -sum(each[0].times_us))
+    rows = [_alone(*each) for each in alone[:TOP]]
+    if not (comparison.pairs or rows):
+        return None, ""
+    left = sum(sum(side.times_us) for side, _ in alone[TOP:])
+    more = counted(len(alone) - TOP, "more kernel")
+    rest = f"{more} without a partner: {units.duration(left)}." if alone[TOP:] else ""
+    if not comparison.unpaired:
+        return _pairs(comparison.ordered, rows), rest
+    note = "" if shown is None else f"What follows is of {pair_name(shown)} alone"
+    if note and comparison.alone_old:
+        note += ", which may now do the work of kernels that are gone"
+    many = any(len(side.times_us) > 1 for side, _ in alone) or any(
+        len(side.times_us) > 1 for pair in comparison.pairs for side in (pair.old, pair.new)
     )
-    return table("", columns, pairs)
+    notes = ["Times are of the median launch."] if many else []
+    notes += [f"{note}."] if note else []
+    made = _pairs(comparison.ordered, rows, launches=many)
+    return replace(made, note=" ".join(notes)), rest
+
+
+def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = False) -> Table:
+    columns: tuple[Column[_Row], ...] = (
+        Column("kernel", lambda row: row.kernel, False, code=True, shortest=_SHORTEST),
+        Column("launches", lambda row: row.launches if launches else "", gives_way=2),
+        Column("old", lambda row: row.old, gives_way=3),
+        Column("new", lambda row: row.new),
+        Column("change", lambda row: row.change, tone=lambda row: row.tone),
+        Column("noise", lambda row: row.noise, gives_way=1),
+        Column("bottleneck", lambda row: row.bottleneck, numeric=False, shortest=24),
+    )
+    return table("", columns, [*map(_row, pairs), *more])
+
+
+def _row(pair: Pair) -> _Row:
+    counts = dict.fromkeys(str(len(side.times_us)) for side in (pair.old, pair.new))
+    return _Row(
+        pair_name(pair, _HALF),
+        " → ".join(counts),
+        _time(pair, 0),
+        _time(pair, 1),
+        _change(pair),
+        _tone(pair),
+        _noise(pair),
+        _bottlenecks(pair),
+    )
+
+
+def _alone(side: Side, new: bool) -> _Row:
+    """The row of a kernel without a partner."""
+    time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
+    return _Row(
+        kernel_name(side.name),
+        str(len(side.times_us)),
+        "–" if new else time,
+        time if new else "–",
+        "new" if new else "gone",
+        "strong",
+        bottleneck=_titled(side) if side.times_us and side.profiles else "",
+    )
 
 
 def _time(pair: Pair, side: int) -> str:
@@ -279,11 +422,13 @@ def _time(pair: Pair, side: int) -> str:
 
 
 def _change(pair: Pair) -> str:
-    """The change of the time; of two GPUs its ratio. Why there is none is in the notes."""
+    """The change of the time; times of two GPUs have none. Why is in the headline or a note."""
     found = pair.time
     if found is None:
         return "not comparable"
-    return units.ratio(found.new / found.old) if pair.gpus and found.old else percent(found.change)
+    if pair.gpus:
+        return "other GPU"
+    return percent(found.change) if found.change != 0 else "="
 
 
 def _tone(pair: Pair) -> Tone:
@@ -311,7 +456,7 @@ def _noise(pair: Pair) -> str:
 
 
 def _bottlenecks(pair: Pair) -> str:
-    old, new = (_titled(side) for side in (pair.old, pair.new))
+    old, new = _titled(pair.old), _titled(pair.new)
     return "" if pair.time is None else old if old == new else f"{old} → {new}"
 
 
@@ -319,25 +464,29 @@ def _titled(side: Side) -> str:
     return side.card.title if side.card else title(side.bottleneck)
 
 
-def _remarks(comparison: Comparison) -> Iterable[str]:
+def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
+    """What stands in the way, and with `alone` the kernels without a partner, which else are rows
+    of the table."""
     for failure in comparison.failures:
         parts = "; ".join(
             f"{visible(_label(d.figure))} {units.quantity(d.old, d.unit)} → {units.quantity(d.new, d.unit)} ({percent(d.change)})"
             for d in failure.differences
         )
-        yield f"regression: {visible(failure.pair.name, _NAME)}: {visible(failure.gate)}: {parts}"
+        yield f"regression: {pair_name(failure.pair)}: {visible(failure.gate)}: {parts}"
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
-    for gpus in dict.fromkeys(pair.gpus for pair in comparison.pairs if pair.gpus):
-        yield f"{visible(gpus)}. Only shares and ratios are compared, since times depend on the GPU."
+    headline = _first_line(comparison)
+    for gpus in dict.fromkeys(visible(pair.gpus) for pair in comparison.pairs if pair.gpus):
+        if gpus[1:] not in headline:
+            yield f"{gpus}. {_SHARES_ONLY}"
     for problem in dict.fromkeys(pair.problem for pair in comparison.pairs if pair.problem):
-        names = [visible(pair.name, _NAME) for pair in comparison.pairs if pair.problem == problem]
+        names = [pair_name(pair) for pair in comparison.pairs if pair.problem == problem]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         yield f"not comparable: {', '.join(names[:_NAMED])}{more}: {visible(problem)}"
-    for which, alone in (("old", comparison.only_old), ("new", comparison.only_new)):
-        if alone:
-            shown = ", ".join(visible(name, 40) for name in alone[:5])
-            yield f"only in the {which}: {shown}{f' and {len(alone) - 5} more' if len(alone) > 5 else ''}"
+    for which, found in (("old", comparison.only_old), ("new", comparison.only_new)):
+        if found and alone:
+            shown = ", ".join(kernel_name(name, 40) for name in found[:5])
+            yield f"only in the {which}: {shown}{f' and {len(found) - 5} more' if len(found) > 5 else ''}"
     yield from (visible(remark) for remark in comparison.remarks)
 
 
@@ -347,6 +496,10 @@ def _label(figure: str) -> str:
 
 def _verdict(comparison: Comparison) -> str:
     """One line: whether the gates hold; without gates, whether there was anything to compare."""
+    if not comparison.pairs and comparison.unmatched:
+        return f"Nothing to compare: {comparison.unmatched}."
+    if not comparison.pairs and comparison.unpaired:
+        return "No kernel is in both reports; --pair OLD=NEW compares two by hand."
     if not comparison.pairs:
         return "Nothing to compare: the reports have no kernel in common."
     if comparison.failures:

@@ -44,6 +44,8 @@ _SAMPLED: Final = 1000
 _GENERATED: Final = re.compile(r"(?:[_.](?:\d+|(?=[a-f]*\d)[0-9a-f]{8,}|0(?:[cde]+\d*)+))+$")
 #: Kernels that an error names.
 _NAMES_SHOWN: Final = 8
+#: Part of a side's time in kernels without a partner from which no single pair tells the change.
+SUBSTANTIAL: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -193,17 +195,71 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Total:
+    """All launches of both reports, each as (old, new): the sum of their times in microseconds, how
+    many there are, and the part of that time (0-1) in kernels without a partner."""
+
+    times_us: tuple[float, float]
+    launches: tuple[int, int]
+    alone: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Everything compared. `undecided` are gates that could not be evaluated, each with the
-    reason."""
+    """Everything compared. `alone_old` and `alone_new` are kernels without a partner. `undecided`
+    are gates that could not be evaluated, each with the reason."""
 
     pairs: tuple[Pair, ...]
-    only_old: tuple[str, ...]
-    only_new: tuple[str, ...]
+    alone_old: tuple[Side, ...]
+    alone_new: tuple[Side, ...]
     failures: tuple[Failure, ...] = ()
     undecided: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     remarks: tuple[str, ...] = field(default=())
+    unmatched: str = ""
+    """What a filter of kernels did not find, where nothing is left to pair because of that."""
+
+    @property
+    def only_old(self) -> tuple[str, ...]:
+        """Names of kernels that only the old side has."""
+        return tuple(side.name for side in self.alone_old)
+
+    @property
+    def only_new(self) -> tuple[str, ...]:
+        """Names of kernels that only the new side has."""
+        return tuple(side.name for side in self.alone_new)
+
+    @cached_property
+    def total(self) -> Total | None:
+        """Both reports as a whole. None where a sum of their times says nothing: a side has no
+        kernel, a launch has no time or is incomplete, GPUs differ, or what is compared are
+        unprofiled times or rungs of a ladder, of which each does the same work."""
+        sides = (
+            (*(pair.old for pair in self.pairs), *self.alone_old),
+            (*(pair.new for pair in self.pairs), *self.alone_new),
+        )
+        both = (*sides[0], *sides[1])
+        if not all(sides) or len({side.device for side in both}) > 1:
+            return None
+        if not all(map(_summable, both)):
+            return None
+        times, alone = (
+            [sum(sum(side.times_us) for side in group) for group in groups]
+            for groups in (sides, (self.alone_old, self.alone_new))
+        )
+        if not all(times):
+            return None
+        counts = [sum(len(side.times_us) for side in group) for group in sides]
+        return Total(
+            (times[0], times[1]),
+            (counts[0], counts[1]),
+            (alone[0] / times[0], alone[1] / times[1]),
+        )
+
+    @property
+    def unpaired(self) -> bool:
+        """Whether so much of a side's time has no partner that only the total tells the change."""
+        return self.total is not None and max(self.total.alone) >= SUBSTANTIAL
 
     @cached_property
     def ordered(self) -> tuple[Pair, ...]:
@@ -225,6 +281,16 @@ class Comparison:
         return (
             bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
         )
+
+
+def _summable(side: Side) -> bool:
+    """Whether a kernel's times add to a program's."""
+    return (
+        side.status == "complete"
+        and bool(side.profiles)
+        and len(side.times_us) == len(side.profiles)
+        and all(profile.rung is None for profile in side.profiles)
+    )
 
 
 def _standard_error(values: Sequence[float]) -> float | None:
@@ -334,8 +400,8 @@ def pair_up(
     new: Mapping[tuple[object, ...], Side],
     renamed: bool = False,
     named: Sequence[tuple[str, str]] = (),
-) -> tuple[list[Pair], list[str], list[str]]:
-    """Pairs of launches, and the names that are on one side only.
+) -> tuple[list[Pair], list[Side], list[Side]]:
+    """Pairs of launches, and the kernels that are on one side only.
 
     First what `named` pairs, as (old, new); then the same kernel, grid and block; then the same
     name, by grid or block, else in the order of the reports where as many are left on both sides;
@@ -365,8 +431,7 @@ def pair_up(
                 join(*_matched(here, there, mine, theirs))
     if renamed and not pairs and len(mine) == len(theirs) == 1:
         join([*mine], [*theirs])
-    left_old, left_new = ([side.name for side in left.values()] for left in (mine, theirs))
-    return pairs, left_old, left_new
+    return pairs, [*mine.values()], [*theirs.values()]
 
 
 _Keys = list[tuple[object, ...]]

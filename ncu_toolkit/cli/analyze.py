@@ -185,12 +185,11 @@ def lacking(analysis: Analysis) -> list[str]:
 def _lacking(analysis: Analysis) -> list[str]:
     lines = [f"unreadable: {file.error}" for file in analysis.unreadable]
     if not analysis.launches and not lines:
+        from ncu_toolkit.analysis.answers import unmatched
+
         kernel = analysis.options.kernel
-        lines.append(
-            f"no launch matches --kernel '{kernel}'. The pattern is matched against demangled names"
-            if kernel
-            else "no launch could be read"
-        )
+        other = f"no launch matches --kernel '{kernel}'" if kernel else "no launch could be read"
+        lines.append(unmatched(analysis) or other)
     if analysis.options.allow_partial:
         return lines
     lines += [

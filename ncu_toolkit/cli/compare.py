@@ -86,7 +86,8 @@ def command(
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
     grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
-    their medians, and a change within their noise does not count.
+    their medians, and a change within their noise does not count. If kernels without a partner take
+    a tenth of a report's time or more, the first line is the total of both reports.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
@@ -113,14 +114,16 @@ def command(
     if baseline is not None:
         old, new = str(baselines.find(baseline)), old
     assert new is not None
-    sides, timings = _read((old, new), kernel, timeout)
-    found = gate.compare(*sides, timings, parsed, chosen)
+    sides, timings, unmatched = _read((old, new), kernel, timeout)
+    found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
     write(found, "comment" if comment else form, output)
     if found.failures:
-        names = ", ".join(dict.fromkeys(failure.pair.name for failure in found.failures))
+        names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
             f"{counted(len(found.failures), 'regression')}: {names}", "The table shows old and new"
         )
+    if not found.pairs and found.unmatched:
+        raise InputProblem(found.unmatched, "The pattern is matched against demangled names")
     if not found.pairs:
         raise InputProblem(
             f"'{old}' and '{new}' have no kernel in common",
@@ -176,17 +179,25 @@ def write(found: gate.Comparison, form: str, output: Path | None) -> None:
 
 def _read(
     texts: tuple[str, str], kernel: str, timeout: float
-) -> tuple[tuple[gate.Sides, gate.Sides], tuple[gate.Sides, gate.Sides]]:
-    """Launches of both sides, and their unprofiled timings; raises InputProblem where a file cannot
-    be read. Both are read at once, and a file of both sides once."""
+) -> tuple[tuple[gate.Sides, gate.Sides], tuple[gate.Sides, gate.Sides], str]:
+    """Launches of both sides, their unprofiled timings, and what --kernel did not find; raises
+    InputProblem where a file cannot be read. Both are read at once, and a file of both sides
+    once."""
     paths = [baselines.resolve(text) for text in texts]
     old, new = ({} if kernel else baselines.timings_of(path) for path in paths)
     options = Options(kernel=kernel, profiles=True, packed=True)
     every = baselines.read(paths, options, timeout=timeout)
     mine, theirs = ({file.absolute() for file in find_reports([path])[0]} for path in paths)
-    return (_sides_in(every, mine), _sides_in(every, theirs)), (old, new)
+    sides = (_side_in(every, mine), _side_in(every, theirs))
+    if not every.launches:
+        unmatched = answers.unmatched(every, "there is")
+    else:
+        labels = ("the old report has", "the new report has")
+        parts = (answers.unmatched(side, label) for side, label in zip(sides, labels, strict=True))
+        unmatched = "; ".join(filter(None, parts))
+    return (gate.sides_of(sides[0]), gate.sides_of(sides[1])), (old, new), unmatched
 
 
-def _sides_in(every: Analysis, wanted: set[Path]) -> gate.Sides:
+def _side_in(every: Analysis, wanted: set[Path]) -> Analysis:
     files = tuple(file for file in every.files if Path(file.path).absolute() in wanted)
-    return gate.sides_of(replace(every, files=files))
+    return replace(every, files=files)

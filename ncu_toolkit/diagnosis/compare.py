@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -117,6 +117,9 @@ class Part:
     before: float | None = None
     after: float | None = None
     unit: str = ""
+    factor: float = 1.0
+    """What it multiplies the time by. The factors of all parts, the residual included, multiply to
+    after over before; a part in microseconds may exceed the whole time where others offset it."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,8 @@ def attribute(before: Profile, after: Profile) -> list[Part]:
         )
     parts.sort(key=lambda part: -abs(part.microseconds))
     explained = sum(part.microseconds for part in parts)
-    return [*parts, Part("residual", "unexplained", t1 - t0 - explained)]
+    parts.append(Part("residual", "unexplained", t1 - t0 - explained))
+    return [replace(part, factor=math.exp(part.microseconds / scale)) for part in parts]
 
 
 def _factors(
@@ -193,7 +197,7 @@ def _factors(
     """(name, label, unit, values before and after, whether time grows or falls with it) of each
     factor that both profiles hold."""
     wanted = (
-        ("instructions", "instructions executed", "count", 1, _instructions_per_scheduler),
+        ("instructions", "instructions per scheduler", "count", 1, _instructions_per_scheduler),
         ("latency", "cycles per instruction of a warp", "cycles/inst", 1, _latency),
         (
             "warps",

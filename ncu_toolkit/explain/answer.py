@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.explain.card import NAME, Card, State, short_gain
+from ncu_toolkit.explain.card import Card, State, kernel_name, short_gain
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -207,7 +207,7 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
         return visible(ntpath.basename(kind.file), _FILE) if several else ""
 
     columns: tuple[Column[Kind], ...] = (
-        Column("kernel", lambda kind: visible(kind.card.kernel, NAME), numeric=False, code=True),
+        Column("kernel", lambda kind: kernel_name(kind.card.kernel), numeric=False, code=True),
         Column("launches", lambda kind: str(kind.launches), gives_way=2),
         Column("time", lambda kind: duration(kind.total_us), gives_way=5),
         Column("share", share, gives_way=3),

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
 
 State = Literal["slow", "roof", "unknown", "incomplete"]
 #: Longest kernel name shown.
 NAME: Final = 60
+#: Marks of the ABI in a name: Numba puts a hash of its compiler's flags there.
+_ABI: Final = re.compile(r"\[abi:[^\[\]]*\]")
 #: A gain of less rounds to 1.00×.
 LEAST_GAIN: Final = 1.005
 #: A gain or a headroom above this is no figure that anybody could plan with.
@@ -157,8 +160,21 @@ class Card:
         return f"headroom to the next roof: {figure} ({self.roof}, {which})"
 
 
+def kernel_name(name: str, longest: int = NAME) -> str:
+    """A kernel's name, safe to show: short (`short_name`), and with an ellipsis for its middle where
+    it has more than `longest` characters, since names of variants differ at their ends."""
+    return _in_the_middle(visible(_in_the_middle(short_name(name), longest)), longest)
+
+
+def _in_the_middle(text: str, longest: int) -> str:
+    tail = longest // 3
+    return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
+
 def short_name(name: str) -> str:
-    """A kernel's name with what stands in angle brackets elided: `gemm<float, 4>` is `gemm<…>`."""
+    """A kernel's name without marks of the ABI (`[abi:v1]`), and with what stands in angle brackets
+    elided: `gemm<float, 4>` is `gemm<…>`."""
+    name = _ABI.sub("", name) or name
     shown, depth = [], 0
     for character in name:
         if character == "<":

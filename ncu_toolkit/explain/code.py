@@ -11,7 +11,7 @@ from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
 from ncu_toolkit.explain.answer import Answer, Column, Listing, Table, table
-from ncu_toolkit.explain.card import NAME, Card, Line, short_name
+from ncu_toolkit.explain.card import NAME, Card, Line, kernel_name
 from ncu_toolkit.explain.verdict import CODE, sentences
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Evidence, Location
@@ -43,7 +43,7 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
     tables: list[Table] = []
     code: list[Listing] = []
     for kernel in found.kernels:
-        of = f"{visible(kernel.name, NAME)}: " if len(found.kernels) > 1 else ""
+        of = f"{kernel_name(kernel.name)}: " if len(found.kernels) > 1 else ""
         tables += [each for each in _tables(kernel, of) if each.rows]
         code += _listings(kernel, of, texts)
     head = f"{found.subject} for {found.target}" if found.target else found.subject
@@ -74,7 +74,7 @@ def _card(
 ) -> Card:
     first = next(iter(kernel.findings), None)
     return Card(
-        kernel=visible(short_name(kernel.name), NAME),
+        kernel=kernel_name(kernel.name),
         time_us=None,
         gpu=visible(found.target),
         shape=", ".join(_shape(kernel)),

@@ -15,8 +15,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.diagnosis.compare import Change, changes
+from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
-from ncu_toolkit.explain.card import whole_percent
+from ncu_toolkit.explain.card import Card, whole_percent
 from ncu_toolkit.explain.verdict import CODE, extents, reason_name
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
@@ -30,6 +31,8 @@ _PART: Final = 0.01
 _SHARE: Final = 0.01
 #: Changes below this are within what two profiles of one kernel differ by.
 _UNCHANGED: Final = 0.02
+#: What stands in a column of changes where nothing changed.
+SAME: Final = "="
 #: Counts from here on get a prefix.
 _LARGE: Final = 1e6
 _CONTEXT: Final = 3
@@ -59,9 +62,66 @@ def headline(name: str, before: Profile, after: Profile) -> str:
     old, new = before.duration_us, after.duration_us
     if not old or not new:
         return f"{name}: a time is missing"
-    if units.ratio(max(old, new) / min(old, new)) == units.ratio(1.0):
+    if _alike(old, new):
         return f"{name}: no difference ({units.duration(new)})"
     return f"{name}: {units.faster(old / new)} ({units.duration(old)} → {units.duration(new)})"
+
+
+def total(times_us: tuple[float, float], launches: tuple[int, int]) -> str:
+    """Two sums of times in one line: `Total: 1.05 ms → 182 µs, 5.77× faster (7 launches → 1)`."""
+    old, new = times_us
+    how = "no difference" if _alike(old, new) else units.faster(old / new)
+    counts = f"{units.counted(launches[0], 'launch', 'launches')} → {launches[1]}"
+    return f"Total: {units.duration(old)} → {units.duration(new)}, {how} ({counts})"
+
+
+def _alike(old: float, new: float) -> bool:
+    return units.ratio(max(old, new) / min(old, new)) == units.ratio(1.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was predicted of fixing the old kernel's first cause alone, and what the new kernel
+    achieved, as factors; `interval` is the prediction's."""
+
+    bottleneck: str
+    predicted: float
+    interval: tuple[float, float] | None
+    achieved: float
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the interval holds what was achieved; None without an interval."""
+        return self.interval and self.interval[0] <= self.achieved <= self.interval[1]
+
+
+def outcome(old: Card, new: Card) -> Outcome | None:
+    """The prediction of the old card and what came of it; None without a prediction, and where the
+    new kernel is not faster by more than NOISE, or ran on another GPU."""
+    if old.factor is None or old.state != "slow" or not old.time_us or not new.time_us:
+        return None
+    achieved = old.time_us / new.time_us
+    if old.gpu != new.gpu or achieved < 1 + NOISE:
+        return None
+    return Outcome(old.bottleneck, old.factor, old.interval, achieved)
+
+
+def told(found: Outcome, old: Card, new: Card) -> tuple[str, ...]:
+    """A prediction compared with what was achieved, then the limit that the new kernel has."""
+    predicted = f"{old.title}, predicted: {old.gain}. Achieved: {units.ratio(found.achieved)}"
+    if found.interval:
+        low, high = found.interval
+        side = "below" if found.achieved < low else "above" if found.achieved > high else "inside"
+        predicted += f", which lies {side} that interval"
+    if new.state == "roof":
+        left = f"The new kernel is {new.title[:1].lower()}{new.title[1:]}, {new.gain}."
+    elif new.state != "slow":
+        return (f"{predicted}.",)
+    elif new.bottleneck == old.bottleneck:
+        left = f"The same limit remains: {new.gain}."
+    else:
+        left = f"Another limit remains: {new.title}, {new.gain}."
+    return f"{predicted}.", left
 
 
 def between(before: Profile, after: Profile, most: int | None = None) -> Differences:
@@ -95,24 +155,31 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
 
 
 def _time(before: Profile, after: Profile, most: int) -> Table | None:
-    """The causes of the difference in time, which add up to it; None without a difference."""
+    """The causes of the difference in time as factors that multiply to it; None without a
+    difference. Parts in milliseconds could exceed the time itself where two causes offset each
+    other."""
     old, new = before.duration_us, after.duration_us
     if not old or not new or abs(new / old - 1) < _UNCHANGED:
         return None
     parts = compare.attribute(before, after)
     causes = [part for part in parts if part.name != "residual"]
     named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:most]
-    rest = sum(each.microseconds for each in causes if each not in named)
-    smaller = [compare.Part("rest", "smaller causes", rest)] if rest else []
+    rest = [each for each in causes if each not in named]
+    product = math.prod(each.factor for each in rest)
+    smaller = [compare.Part("rest", "smaller causes", 0.0, factor=product)] if rest else []
     shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
     columns: tuple[Column[compare.Part], ...] = (
         Column("cause", _cause, numeric=False, shortest=24),
-        Column("part", lambda part: _signed(part.microseconds), tone=_part_tone),
+        Column("time", lambda part: _times(part.factor), tone=_part_tone),
         Column("old", lambda part: _quantity(part.before, part.unit), gives_way=2),
         Column("new", lambda part: _quantity(part.after, part.unit), gives_way=1),
     )
-    note = "Cycles are per instruction of a warp."
-    return table(f"Time: {_signed(new - old)}, by cause", columns, shown, note)
+    note = (
+        "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
+        "Cycles are per instruction of a warp."
+    )
+    title = f"Time: {units.duration(old)} → {units.duration(new)} ({_times(new / old)}), by cause"
+    return table(title, columns, shown, note)
 
 
 def _cause(part: compare.Part) -> str:
@@ -120,8 +187,12 @@ def _cause(part: compare.Part) -> str:
     return part.label if reason == part.name else f"waiting: {reason_name(reason)}"
 
 
-def _signed(microseconds: float) -> str:
-    return f"{'+' if microseconds > 0 else ''}{units.duration(microseconds)}"
+def _times(factor: float) -> str:
+    """What a time is multiplied by: `× 1.24`, `÷ 74.5`; SAME where it rounds to 1."""
+    number = units.ratio(max(factor, 1 / factor)).removesuffix("×")
+    if number == units.ratio(1.0).removesuffix("×"):
+        return SAME
+    return f"{'×' if factor > 1 else '÷'}{units.THIN_SPACE}{number}"
 
 
 def _part_tone(part: compare.Part) -> Tone:
@@ -168,7 +239,7 @@ def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table 
 def _points(old: float, new: float) -> str:
     """How far a share (0-1) moved, in points of a percent."""
     moved = round(100 * (new - old))
-    return f"{moved:+d} point{'' if abs(moved) == 1 else 's'}" if moved else "="
+    return f"{moved:+d} point{'' if abs(moved) == 1 else 's'}" if moved else SAME
 
 
 def _changes(before: Profile, after: Profile, names: Iterable[str]) -> Iterator[Change]:
@@ -221,10 +292,11 @@ def _change(change: Change) -> str:
     if change.unit == "fraction":
         return _points(change.before, change.after)
     if change.before == change.after:
-        return "="
+        return SAME
     if not change.before or not change.after:
         return "new" if change.after else "gone"
-    return units.ratio(change.after / change.before)
+    shown = units.ratio(change.after / change.before)
+    return SAME if shown == units.ratio(1.0) else shown
 
 
 def _launch(before: Profile, after: Profile) -> Table:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.rules._code import StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis
 from ncu_toolkit.explain.answer import Answer, Column, Kind, Table, answer, table
-from ncu_toolkit.explain.card import NAME, Card, short_name, whole_percent
+from ncu_toolkit.explain.card import Card, kernel_name, whole_percent
 from ncu_toolkit.explain.code import places, small
 from ncu_toolkit.explain.verdict import card as card_of_launch
 from ncu_toolkit.explain.verdict import sentences
@@ -49,7 +48,7 @@ def card(kernel: KernelTrace, trace: Trace, found: Verdict, then: str = "") -> C
         summary, advice = summary + sentences(named), (sentences(cause.advice),)
     return replace(
         shown,
-        kernel=visible(short_name(kernel.launch.function), NAME),
+        kernel=kernel_name(kernel.launch.function),
         shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])),
         summary=summary,
         where=tuple(places(found.code, cause, {})) if found.code is not None else (),
@@ -132,8 +131,8 @@ def _points(trace: Trace) -> tuple[str, ...]:
 
 def _gaps(gaps: Sequence[Gap]) -> Table:
     columns: tuple[Column[Gap], ...] = (
-        Column("after", lambda gap: short_name(gap.after)[:NAME], numeric=False, code=True),
-        Column("before", lambda gap: short_name(gap.before)[:NAME], numeric=False, code=True),
+        Column("after", lambda gap: kernel_name(gap.after), numeric=False, code=True),
+        Column("before", lambda gap: kernel_name(gap.before), numeric=False, code=True),
         Column("times", lambda gap: str(gap.times)),
         Column("idle", lambda gap: units.duration(gap.total_us)),
     )

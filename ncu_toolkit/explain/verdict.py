@@ -27,8 +27,8 @@ from ncu_toolkit.explain.card import (
     State,
     Wait,
     about,
+    kernel_name,
     range_text,
-    short_name,
     whole_percent,
 )
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
@@ -97,7 +97,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     absent = missing(profile, _INPUTS) if launch.complete else ()
     slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
     return Card(
-        kernel=visible(short_name(launch.function or launch.kernel), NAME),
+        kernel=kernel_name(launch.function or launch.kernel),
         time_us=profile.duration_us,
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),
@@ -239,7 +239,7 @@ def _shape(profile: Profile) -> str:
 def extents(sizes: tuple[int, int, int]) -> str:
     """A grid or block in words, without trailing ones: `256×256`."""
     last = max((at for at, size in enumerate(sizes) if size != 1), default=0)
-    return "×".join(str(size) for size in sizes[: last + 1])
+    return "×".join(units.count(size) for size in sizes[: last + 1])
 
 
 def shares_of(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:

@@ -19,7 +19,7 @@ from ncu_toolkit.model import Diagnosis, Evidence, Finding, Location, finite
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair
+    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair, Total
     from ncu_toolkit.explain.answer import Answer
     from ncu_toolkit.explain.probed import Verdict
     from ncu_toolkit.model.trace import Trace
@@ -359,13 +359,27 @@ def comparison_document(comparison: Comparison) -> str:
         "undecided": [visible(reason) for reason in comparison.undecided],
         "only_old": [visible(name) for name in comparison.only_old],
         "only_new": [visible(name) for name in comparison.only_new],
+        "alone": [
+            {
+                "kernel": visible(side.name),
+                "side": which,
+                "launches": len(side.times_us),
+                "time_us": sum(side.times_us),
+                "bottleneck": side.bottleneck or None,
+            }
+            for which, found in (("old", comparison.alone_old), ("new", comparison.alone_new))
+            for side in found
+        ],
+        "total": _plain_total(comparison.total),
         "remarks": [visible(remark) for remark in comparison.remarks],
     }
     return written(plain)
 
 
 def _plain_pair(pair: Pair) -> dict[str, Any]:
-    found = pair.difference("time")
+    from ncu_toolkit.analysis.answers import prediction
+
+    found, came = pair.difference("time"), prediction(pair)
     return {
         "kernel": visible(pair.name),
         "problem": visible(pair.problem) or None,
@@ -373,6 +387,18 @@ def _plain_pair(pair: Pair) -> dict[str, Any]:
         "time": _plain_difference(found) if found else None,
         "launches": [len(pair.old.times_us), len(pair.new.times_us)],
         "bottleneck": [pair.old.bottleneck or None, pair.new.bottleneck or None],
+        "prediction": {**asdict(came), "inside": came.inside} if came else None,
+    }
+
+
+def _plain_total(found: Total | None) -> dict[str, Any] | None:
+    """All launches of both sides, each figure as [old, new]; null where no sum says anything."""
+    if found is None:
+        return None
+    return {
+        "time_us": list(found.times_us),
+        "launches": list(found.launches),
+        "alone": list(found.alone),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.explain.answer import Answer, Kind, answer
+from ncu_toolkit.explain.card import kernel_name
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
@@ -291,7 +292,7 @@ def _launches(book: Book) -> Table | None:
         rows.append(
             [
                 Cell(
-                    visible(launch.function, 120),
+                    kernel_name(launch.function, 120),
                     visible(launch.function),
                     visible(launch.kernel, 1000),
                     f"{slug}.html" if slug in with_page else "",

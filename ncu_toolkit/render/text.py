@@ -56,7 +56,7 @@ _STYLES: Final = {
 _MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
 #: What a terminal without UTF-8 shows instead: of the text itself, and of what its layout adds.
 _ASCII: Final = str.maketrans(
-    {"·": "-", "×": "x", "µ": "u", "…": "...", "–": "-", "→": "->", "≥": ">=", "≤": "<=",
+    {"·": "-", "×": "x", "÷": "/", "µ": "u", "…": "...", "–": "-", "→": "->", "≥": ">=", "≤": "<=",
      "’": "'", "±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-~=+*#", strict=True)), units.THIN_SPACE: " ", "\u202f": " ", "\u00a0": " "}
 )  # fmt: skip
 _DRAWN: Final = str.maketrans("…·◀─│×µ\u2009▁▂▃▄▅▆▇█", "~-<-|xu _.-~=+*#")
@@ -107,7 +107,8 @@ def _in_ascii(value: Any) -> Any:
 def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator[Text]:
     if shown.headline:
         yield from _wrapped(Text(shown.headline, style="bold"), width)
-        yield Text()
+        if shown != Answer(shown.headline, next=shown.next):
+            yield Text()
     if shown.kernels:
         yield from Fitted(shown.kernels).lines(width)
         if shown.rest:
@@ -128,7 +129,8 @@ def _lines(shown: Answer, width: int, ascii_only: bool, links: bool) -> Iterator
         yield from Fitted(each).lines(width)
     for listing in shown.code:
         yield from (Text(), *_listing(listing, width))
-    if (shown.notes or shown.verdict) and (shown.headline or shown.cards or shown.tables):
+    before = shown.cards or shown.tables or shown.code or shown.trends
+    if (shown.notes or shown.verdict) and (before or (shown.points and not shown.kernels)):
         yield Text()
     for note in shown.notes:
         yield from _wrapped(Text(note, style="yellow"), width)
@@ -203,7 +205,7 @@ class Fitted:
             (i for i in shown if self._columns[i].gives_way),
             key=lambda i: self._columns[i].gives_way,
         )
-        least = min(wide[0], SHORTEST)
+        least = min(wide[0], self._columns[0].shortest or SHORTEST)
         while sum(shown.values()) - shown[0] + least + _GAP * (len(shown) - 1) > width and going:
             del shown[going.pop(0)]
         over = sum(shown.values()) + _GAP * (len(shown) - 1) - width

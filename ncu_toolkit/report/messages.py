@@ -70,6 +70,19 @@ def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
     return tuple(_code(message, found) for _, message in results(data, frame))
 
 
+def functions(data: bytes, frame: Framing) -> tuple[str, ...]:
+    """The names of the functions that were launched, each once, in file order; launches that cannot
+    be read have none."""
+    found: dict[str, None] = {}
+    for _, message in results(data, frame):
+        with contextlib.suppress(Malformed):
+            for number, value in fields(message):
+                if number == _RESULT_FUNCTION and isinstance(value, bytes):
+                    found[value.decode(errors="replace")] = None
+                    break
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Source:
     """A source message: its id, the digest of its machine code (empty where that is not in the

@@ -14,7 +14,7 @@ from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.explain.answer import Answer, Cell, Column, Point, Table, Tone, Trend, table
-from ncu_toolkit.explain.card import NAME, factor_text, short_name
+from ncu_toolkit.explain.card import NAME, factor_text, kernel_name, short_name
 from ncu_toolkit.runs.history import History
 
 #: Runs that a sparkline shows.
@@ -352,7 +352,7 @@ def _value(value: Any) -> str:
 
 def _short(name: str) -> str:
     """A demangled name without its arguments and with its template parameters elided."""
-    return visible(short_name(name).partition("(")[0].removeprefix("void ").strip() or name, NAME)
+    return kernel_name(short_name(name).partition("(")[0].removeprefix("void ").strip() or name)
 
 
 def _time(microseconds: float | None) -> str:

@@ -385,8 +385,10 @@ def test_top_and_kernel_say_what_they_leave_out(folder: Path) -> None:
     code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--top", "1", "--format", "json")
     document = json.loads(out)
     assert (len(document["launches"]), document["omitted_launches"]) == (1, 1)
+    code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "naive")
+    assert "1 other launch does not match --kernel naive" in out
     code, out, _ = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "nosuch")
-    assert "2 other launches do not match" in out
+    assert out == "no kernel matches 'nosuch'; the report has: naive, coalesced\n"
     code, _, err = run("analyze", str(folder / "two.ncu-rep"), "--kernel", "(")
     assert code == EXIT_USAGE
     assert "regular expression" in err
@@ -398,7 +400,7 @@ def test_a_filter_that_matches_nothing_is_an_error(folder: Path) -> None:
             "analyze", str(folder / "two.ncu-rep"), "--kernel", "nothing_here", "--format", form
         )
         assert code == EXIT_INPUT, "a typo in a filter does not pass CI"
-        assert "no launch matches --kernel 'nothing_here'" in err
+        assert "no kernel matches 'nothing_here'; the report has: naive" in err
         assert form == "html" or out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import diagnosis_cases as cases
 import pytest
 from hypothesis import given
@@ -37,6 +39,7 @@ def test_parts_add_up_and_name_the_stall() -> None:
 
 def test_fewer_instructions_explain_a_faster_kernel() -> None:
     parts = attribute(profile(1000.0, instructions=2e9), profile(500.0, instructions=1e9))
+    assert math.prod(part.factor for part in parts) == pytest.approx(0.5)
     assert parts[0].name == "instructions"
     assert parts[0].microseconds == pytest.approx(-500.0)
 

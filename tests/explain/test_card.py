@@ -23,7 +23,7 @@ import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import Kind, answer
-from ncu_toolkit.explain.card import Bar, Card, Wait, short_name, whole_percents
+from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name, whole_percents
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
     Diagnosis,
@@ -362,6 +362,20 @@ def test_short_names_elide_template_arguments() -> None:
     assert short_name("a<int>::b<2>") == "a<…>::b<…>"
     assert short_name("operator<") == "operator<"
     assert short_name("naive") == "naive"
+    assert short_name("step[abi:v1,cw51cXTLS_3d_3d]") == "step"
+    assert short_name("[abi:v1]") == "[abi:v1]", "a name is never empty"
+
+
+def test_a_long_name_keeps_both_of_its_ends() -> None:
+    names = [f"sm80_gemm_{'x' * 80}_tile_{size}" for size in (32, 64)]
+    shown = [kernel_name(name) for name in names]
+    assert [len(name) for name in shown] == [NAME, NAME]
+    assert shown[0] != shown[1]
+    assert "characters" not in shown[0]
+    assert shown[0].startswith("sm80_gemm_")
+    assert kernel_name("a\x1b" * 100, 20).isprintable()
+    assert len(kernel_name("a\x1b" * 100, 20)) == 20
+    assert kernel_name("naive") == "naive"
 
 
 def test_long_sentences_are_parted() -> None:

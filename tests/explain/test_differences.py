@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from ncu_toolkit.explain.answer import Answer, Table
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render import card_html, markdown
-from ncu_toolkit.render.text import AnswerText, plain_text
+from ncu_toolkit.render import json as documents
+from ncu_toolkit.render.text import AnswerText, Fitted, plain_text
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,120 @@ def test_parts_of_the_time_add_up(launches: tuple[Profile, Profile]) -> None:
     table = differences.between(old, new).tables[0]
     assert table.title.startswith("Time: ")
     assert list(rows(table))[-1] == "unexplained"
+
+
+def test_no_cause_takes_more_time_than_there_was(launches: tuple[Profile, Profile]) -> None:
+    """Parts in milliseconds may, where two causes offset each other; factors multiply to the whole."""
+    found = rows(differences.between(*launches).tables[0])
+    factors = [
+        (1 / float(text[2:]) if text[0] == "÷" else float(text[2:])) if text != "=" else 1.0
+        for text, *_ in found.values()
+    ]
+    old, new = (launch.duration_us or 0.0 for launch in launches)
+    assert math.prod(factors) == pytest.approx(new / old, rel=0.05)
+    assert "instructions per scheduler" in found, "not the count of the whole kernel"
+
+
+def alone(profile: Profile, name: str, times: int = 1, factor: float = 1.0) -> gate.Side:
+    """A kernel of a program: so many launches of a profile, none of a ladder's rung."""
+    known = replace(profile, context=None)
+    lasts = (profile.duration_us or 0.0) * factor
+    return replace(side(known), name=name, times_us=(lasts,) * times, profiles=(known,) * times)
+
+
+def test_what_has_no_partner_is_told_by_the_total(launches: tuple[Profile, Profile]) -> None:
+    fast, slow = launches[1], launches[0]
+    old = {(1,): alone(fast, "fused"), (2,): alone(slow, "gone_twice", 2)}
+    new = {(1,): alone(slow, "fused")}
+    found = gate.compare(old, new, gates=[gate.parse_gate("time>5%")])
+    assert [failure.pair.name for failure in found.failures] == ["fused"], "gates judge pairs"
+    shown = answers.of_comparison(found)
+    assert shown.headline.startswith("Total: ")
+    assert "faster (3 launches → 1)" in shown.headline
+    assert shown.kernels is not None
+    columns = [column.label for column in shown.kernels.columns]
+    row = dict(zip(columns[1:], rows(shown.kernels)["gone_twice"], strict=True))
+    assert (row["launches"], row["new"], row["change"]) == ("2", "–", "gone")
+    assert "What follows is of fused alone" in shown.kernels.note
+    assert not any("only in the old" in note for note in shown.notes), "the row says it"
+    for text in (markdown.markdown(shown), card_html.page(shown, "C")):
+        assert "Total: " in text
+        assert "gone" in text
+    document = json.loads(documents.comparison_document(found))
+    assert document["total"]["launches"] == [3, 1]
+    assert [each["launches"] for each in document["alone"]] == [2]
+    assert document["only_old"] == ["gone_twice"]
+    assert answers.comment(found).headline == shown.headline
+
+
+def test_a_small_rest_leaves_the_headline_to_the_pair(launches: tuple[Profile, Profile]) -> None:
+    old = {(1,): alone(launches[0], "k"), (2,): alone(launches[0], "little", factor=0.05)}
+    new = {(1,): alone(launches[1], "k")}
+    shown = answers.of_comparison(gate.compare(old, new))
+    assert shown.headline.startswith("k: ")
+    assert shown.kernels is not None
+    assert "little" in rows(shown.kernels)
+    rungs = gate.compare(
+        {(1,): side(launches[0]), (2,): side(launches[0])}, {(1,): side(launches[1])}
+    )
+    assert rungs.alone_old
+    assert rungs.total is None, "rungs of a ladder do the same work: their sum says nothing"
+    lost = replace(alone(launches[0], "lost"), status="incomplete: it crashed", times_us=())
+    assert gate.compare({**old, (3,): lost}, new).total is None
+
+
+def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, Profile]) -> None:
+    cards = [side(launch).card for launch in launches]
+    assert cards[0]
+    assert cards[1]
+    old = replace(cards[0], state="slow", factor=10.0, interval=(3.0, 16.0), time_us=160.0)
+    new = replace(cards[1], state="slow", bottleneck="grid-too-small", title="Grid too small")
+    for after, side_of_it, inside in (
+        (140.0, "below", False),
+        (40.0, "inside", True),
+        (5.0, "above", False),
+    ):
+        found = differences.outcome(old, replace(new, time_us=after))
+        assert found
+        assert found.inside is inside
+        first, second = differences.told(found, old, new)
+        assert first.endswith(f"which lies {side_of_it} that interval.")
+        assert second.startswith("Another limit remains: Grid too small, ")
+    at_roof = replace(new, state="roof", title="At the DRAM roof", gain="nothing left to gain")
+    assert (
+        differences.told(found, old, at_roof)[1]
+        == "The new kernel is at the DRAM roof, nothing left to gain."
+    )
+    same = replace(new, bottleneck=old.bottleneck)
+    assert differences.told(found, old, same)[1].startswith("The same limit remains: ")
+    for changed in (
+        replace(new, time_us=158.0),  # within what two profiles of one kernel differ by
+        replace(new, time_us=200.0),
+        replace(new, time_us=40.0, gpu="Another GPU"),
+    ):
+        assert differences.outcome(old, changed) is None
+    assert differences.outcome(replace(old, factor=None), replace(new, time_us=40.0)) is None
+
+
+def test_the_prediction_is_on_every_output(launches: tuple[Profile, Profile]) -> None:
+    found = gate.compare({(1,): side(launches[0])}, {(1,): side(launches[1])})
+    shown = answers.of_comparison(found)
+    (line,) = (point for point in shown.points if ", predicted: " in point)
+    for text in (plain_text(shown, 200), markdown.markdown(shown), card_html.page(shown, "C")):
+        assert "predicted: about" in text.replace("\u202f", " ")
+    (pair,) = json.loads(documents.comparison_document(found))["pairs"]
+    low, high = pair["prediction"]["interval"]
+    assert pair["prediction"]["inside"] == (low <= pair["prediction"]["achieved"] <= high)
+    assert ("inside" in line) == pair["prediction"]["inside"]
+
+
+def test_the_verdict_outlives_the_noise(compared: Answer) -> None:
+    assert compared.kernels is not None
+    labels = [column.label for column in compared.kernels.columns]
+    for width in (60, 80, 100):
+        shown = [labels[at] for at in Fitted(compared.kernels).chosen(width)]
+        assert "bottleneck" in shown
+    assert "noise" not in [labels[at] for at in Fitted(compared.kernels).chosen(60)]
 
 
 def test_on_another_gpu_the_difference_in_time_has_no_causes(
