@@ -96,7 +96,7 @@ def steps(**file: Any) -> Analysis:
 def test_the_answer_and_its_json_tell_a_chain() -> None:
     analysis = steps()
     (point,) = answers.of_analysis(analysis).points
-    assert "4 launches of one range (pass_0 and 3 more, 0.0 to 0.3)" in point
+    assert "4 launches of one NVTX range (pass_0 to pass_3)" in point
     assert "If each reads what the one before wrote, 75" in point
     (told,) = json.loads(writer.analysis_document(analysis))["chains"]
     assert told["launches"] == ["0.0", "0.1", "0.2", "0.3"]

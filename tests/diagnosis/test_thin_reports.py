@@ -61,7 +61,7 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     cycles."""
     primary = basic(l1_data_pipe_active=0.99, l1_request_active=0.03, lsu_pipe_active=0.03).primary
     assert primary.bottleneck == "l1-bandwidth"
-    assert "33.0 passes" in primary.summary
+    assert "33 wavefronts" in primary.summary
     assert "scattered in global memory" in primary.summary
     assert "--section SourceCounters" in primary.advice[0]
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]

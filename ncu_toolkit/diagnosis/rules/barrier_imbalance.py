@@ -68,7 +68,7 @@ HALF: Final = Threshold(
 
 
 class Words:
-    tensor = " Another {more} counts as barrier, but waits for their own tensor-core results (WARPGROUP.DEPBAR)."
+    tensor = " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
     few = "Warps wait at barriers for only {waiting} of their time.{beside}"
     lone = " Only {part} of the warps execute the code where most of the remaining time is spent."
     found = "Warps spend {waiting} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}"
@@ -94,8 +94,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     products = attribution.waits(profile, "barrier").get("tensor", 0.0)
     own = max(0.0, 1 - barrier_part(profile) - products)
     waiting = model.waiting("barrier") * own
-    more = model.waiting("barrier") * products
-    beside = Words.tensor.format(more=units.percent(more)) if more >= WEAK_STALL.value else ""
+    beside = Words.tensor if model.waiting("barrier") * products >= WEAK_STALL.value else ""
     if waiting < WEAK_STALL.value:
         return ruled_out(
             ID, Words.few.format(waiting=units.percent(waiting), beside=beside), measured

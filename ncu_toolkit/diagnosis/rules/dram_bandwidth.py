@@ -85,10 +85,10 @@ class Words:
             "applies."
         ),
     )
-    good = "At its roof: it runs at {counted} of peak DRAM bandwidth{reach} and moves only the bytes that it must"
+    good = "At its roof: it runs at {counted} of peak DRAM bandwidth and moves only the bytes that it must{reach}"
     good_advice = ("Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type.",)
-    good_by_lanes = "At its roof: it runs at {counted} of peak DRAM bandwidth{reach} and moves only what its threads request"
-    reach = " (launches that leave so much of what they write in L2 reach {most})"
+    good_by_lanes = "At its roof: it runs at {counted} of peak DRAM bandwidth and moves only what its threads request{reach}"
+    reach = ". Launches that leave so much of their output in L2 reach little more"
     compare = (
         "Compare the {moved} that memory moved with the size of the arrays. If it is more, several blocks read the same bytes. "
         "Let one block serve them all, or schedule the blocks that share data together, so that L2 still holds it."
@@ -202,8 +202,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         )
     moved = figures.value(profile, "dram_bytes")
     # Without the bytes left in L2 every launch reaches SATURATED.
-    most = model.peaks.get("dram", 1.0)
-    reach = Words.reach.format(most=units.percent(most)) if most < SATURATED.value else ""
+    reach = Words.reach if model.peaks.get("dram", 1.0) < SATURATED.value else ""
     advice: tuple[str, ...]
     if sure or not moved:
         verdict = Words.good.format(counted=counted, reach=reach)

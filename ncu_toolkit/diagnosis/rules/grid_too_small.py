@@ -59,7 +59,7 @@ CODE_RANK: Final = 9
 class Words:
     enough = "The grid fills the GPU at least once."
     busy = "Every SM has a block, and a unit is near its peak ({unit}, {busy} busy). More warps would not help."
-    empty = "The grid is too small: {blocks} leave {idle} of {sms} SMs without work."
+    empty = "The grid is too small: {blocks} for {sms} SMs leave the others without work."
     room = "The grid is too small: {blocks} fill {waves} of the block slots of the SMs, which have room for more warps."
     advice = (
         "Split the work into more and smaller blocks: at least one per SM, better several.",
@@ -107,7 +107,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     few = units.counted(blocks, "block")
     return finding(
         ID,
-        Words.empty.format(blocks=few, idle=sms - blocks, sms=sms)
+        Words.empty.format(blocks=few, sms=sms)
         if spread < 1
         else Words.room.format(blocks=few, waves=units.percent(waves)),
         model.without(removal),
