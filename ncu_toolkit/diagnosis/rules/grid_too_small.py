@@ -108,7 +108,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     return finding(
         ID,
         Words.empty.format(blocks=few, sms=sms)
-        if spread < 1
+        if spread < WORKING.value
         else Words.room.format(blocks=few, waves=units.percent(waves)),
         model.without(removal),
         (
