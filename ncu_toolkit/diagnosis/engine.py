@@ -5,12 +5,12 @@ what code alone shows is ranked by how certain it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, intervals, needs, time_model
+from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, unknown
 from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
 from ncu_toolkit.diagnosis.rules._support import (
@@ -80,7 +80,7 @@ def diagnose(profile: Profile) -> Diagnosis:
         findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
     if not model.stalls:
         findings = [_less_sure(finding) for finding in findings]
-    findings = _headed(ranked(findings), profile, model)
+    findings = [_for_caller(f, profile) for f in _headed(ranked(findings), profile, model)]
     return Diagnosis(
         tuple(
             _questioned(needs.assumed(profile, _bounded(_stated(finding), model)), profile)
@@ -158,6 +158,16 @@ def _bounded(finding: Finding, model: TimeModel) -> Finding:
     """A finding with the interval of its gain, which ends near the next roof."""
     room = _headroom(finding, model)
     return replace(finding, interval=intervals.around(finding, room.factor if room else None))
+
+
+def _for_caller(finding: Finding, profile: Profile) -> Finding:
+    """A finding with advice on the call of a kernel that is not the reader's own code; commands that
+    collect what the report lacks stay."""
+    instead = language.call(profile, load_rules()[finding.bottleneck].CALL)
+    if not instead or finding.bottleneck == unknown.ID:
+        return finding
+    commands = tuple(text for text in finding.advice if ": ncu --" in text)
+    return replace(finding, advice=(*instead, *commands))
 
 
 def _weight(finding: Finding) -> float:
@@ -308,7 +318,7 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         summary = f"The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
             summary += f". Warps also wait {units.percent(share)} of their time ({_words(reason)}), so both limit the kernel"
-        advice = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
+        advice, expected = _less_for(unit, profile)
         sure = unit.busy >= SATURATED.value
         leaner = _leaner(model) if sure and unit.resource in PIPES else None
     elif waits:
@@ -317,6 +327,7 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         if unit is not None:
             summary += f". The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
+        expected = "Fewer such stalls."
     else:
         return None
     absent = sections_to_collect(profile)
@@ -339,10 +350,36 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         leaner.speedup if leaner else None,
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
         (advice, *((f"Collect the missing sections: {command(absent)}",) if absent else ())),
-        "Less work for this unit, or fewer such stalls.",
+        expected,
         relieves=leaner.relieves if leaner else (),
         weight=leaner.saved if leaner else 0.0,
     )
+
+
+#: Kinds of instructions in the words of a reader, and how many are told from which share on.
+_KINDS: Final[Mapping[str, str]] = {
+    "global": "loads and stores", "copy": "asynchronous copies", "local": "local-memory accesses",
+    "shared": "shared-memory accesses", "atomic": "atomics", "constant": "constant loads",
+    "texture": "texture accesses", "special": "special functions and conversions",
+    "shuffle": "shuffles and votes", "fp64": "FP64", "fp32": "FP32", "fp16": "FP16",
+    "tensor": "matrix products", "integer": "integer", "uniform": "uniform integer",
+    "barrier": "barriers", "control": "branches and calls", "other": "moves and others",
+}  # fmt: skip
+_TOLD: Final = 3
+_TOLD_FROM: Final = 0.05
+
+
+def _less_for(unit: _Unit, profile: Profile) -> tuple[str, str]:
+    """What to change about the busiest unit and what to expect: where instructions are its work,
+    which kinds most of them are."""
+    shares = {kind: figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in _KINDS}
+    most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
+    kinds = [f"{units.percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
+    if unit.resource not in PIPES or not kinds:
+        said = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
+        return said, "Less work for this unit, or fewer such stalls."
+    fewer = f"Execute fewer instructions. By kind: {', '.join(kinds)}."
+    return fewer, "Fewer instructions for the same result."
 
 
 #: Device memory, L2 or its link are this busy beside full issue slots or pipes: a third of their

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.diagnosis import figures, needs, regime
+from ncu_toolkit.diagnosis import figures, language, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
 from ncu_toolkit.diagnosis.rules._roof import TENTH
-from ncu_toolkit.diagnosis.rules._support import command, missing
+from ncu_toolkit.diagnosis.rules._support import by_cause, command, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
 from ncu_toolkit.explain.card import (
     LEAST_GAIN,
@@ -327,7 +327,8 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     if not sampled:
         weights = [row.executed or 0 for row in rows]
     total = sum(weights)
-    if not total:
+    weights = by_cause(rows, weights)
+    if not any(weights):
         return None, ""
     sums: dict[tuple[str, int], int] = {}
     heaviest: dict[tuple[str, int], int] = {}
@@ -443,7 +444,8 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     if not rows:
         lacks.append("instructions and source")
     elif not any(row.file for row in rows):
-        lacks.append("source lines (compile with -lineinfo)")
+        if how := language.line_information(profile):
+            lacks.append(f"source lines ({how})")
     elif not profile.sources:
         lacks.append("source text (ncu --import-source yes)")
     if lacks:

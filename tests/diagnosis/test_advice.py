@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import diagnosis_cases as cases
 import pytest
 
 from ncu_toolkit.diagnosis import time_model
-from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.engine import diagnose, nearest
+from ncu_toolkit.diagnosis.language import language
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._access import loads_in_flight
 from ncu_toolkit.diagnosis.rules.shared_instruction_pressure import patch_side
@@ -152,7 +155,7 @@ SCATTERED = {
     [
         ({"file": "/src/app/gather.cu", "line": 12}, " at gather.cu:12."),
         ({"file": "C:\\work\\gather.cu", "line": 12}, " at gather.cu:12."),
-        ({"file": "", "line": 0}, " at +0x0 LDG.E R4, desc[UR4][R2.64]."),
+        ({"file": "", "line": 0}, " at +0x0 (LDG.E R4)."),
     ],
 )
 def test_advice_names_the_line(place: dict[str, Any], words: str) -> None:
@@ -171,3 +174,189 @@ def test_advice_without_counters_of_instructions_names_no_line() -> None:
         "stalls": {"selected": 1.0, "wait": 1.0, "lg_throttle": 6.0},
     }
     assert found("uncoalesced-global-access", case).advice[0].endswith("the contiguous dimension.")
+
+
+QUEUED = {"selected": 1.0, "wait": 1.0, "lg_throttle": 6.0}
+
+
+def apart(*code: str, executed: int = 337_920, waits: int = -1, **more: Any) -> dict[str, Any]:
+    """Code whose global loads touch a sector for each lane; samples of a wait at one instruction."""
+    rows = []
+    for i, sass in enumerate(code):
+        load = {"l2_sectors": 32.0 * executed, "l2_sectors_ideal": 4.0 * executed}
+        samples = {"long_scoreboard": 500} if i == waits else {}
+        counters = load if "LDG" in sass else {}
+        rows.append({"sass": sass, "executed": executed, "samples": samples, "counters": counters})
+    launch = {"grid": [1320, 1, 1]}
+    return {"stalls": QUEUED, "instructions": rows, "launch": launch, **more}
+
+
+def scattered(case: dict[str, Any]) -> tuple[str, ...]:
+    return found("uncoalesced-global-access", case).advice
+
+
+GATHER = ("LDG.E R2, [R4.64]", "IMAD.WIDE R6, R2, 0x4, R8", "LDG.E R3, [R6.64]", "FADD R3, R3, R3")
+FIELDS = tuple(f"LDG.E R{20 + i}, [R2.64+{4 * i:#x}]" for i in range(1, 6))
+
+
+def test_a_gather_is_no_column_walk() -> None:
+    """The addresses come from another load: no order of the lanes mends them."""
+    first, second = scattered(apart(*GATHER, waits=3))[:2]
+    assert "Sort or bin the requests" in first
+    assert "small enough for L2" in second
+
+
+def test_fields_of_a_structure_go_apart() -> None:
+    first, second = scattered(apart(*FIELDS))
+    assert "its own array (structure of arrays)" in first
+    assert "16-byte loads" in second
+
+
+def test_rows_of_lanes_go_to_warps() -> None:
+    """The same loads, again and again, most of them served by L1: each lane walks a row."""
+    walked = apart(*FIELDS, executed=33_792_000, metrics={"l1_hit_rate": 0.8})
+    assert "give each row to a warp" in scattered(walked)[0]
+
+
+def test_columns_keep_their_advice() -> None:
+    """Loads that lie a row apart, and misaligned neighbours, are no structure."""
+    rows = tuple(f"LDG.E R{20 + i}, [R2.64+{0x1000 * i:#x}]" for i in range(1, 6))
+    assert scattered(apart(*rows))[0].startswith("Let threadIdx.x run along")
+    beside = apart(*FIELDS)
+    for row in beside["instructions"]:
+        row["counters"]["l2_sectors"] = 5.0 * row["executed"]
+    assert scattered(beside)[0].startswith("Let threadIdx.x run along")
+
+
+def test_an_address_in_advice_is_one_word_and_its_opcode() -> None:
+    guarded = apart("@!P3  LDG.E.CONSTANT R11, desc[UR4][R4.64]")
+    guarded["instructions"][0]["file"] = ""
+    assert scattered(guarded)[0].endswith(" at +0x0 (LDG.E.CONSTANT R11).")
+
+
+NUMBA = "app::add[abi:v1,cw51cXTLSUwv1s](Array<float, (int)1, C, mutable, aligned>)"
+PYTORCH = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::AddFunctor>(int)"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "file", "expected"),
+    [
+        ("matmul_kernel", "/home/me/matmul.py", "triton"),
+        ("matmul_kernel", "/home/me/matmul.cu", "cuda"),
+        ("matmul_kernel", "", "cuda"),
+        ("matmul_kernel(const float *, float *)", "/home/me/generated.py", "cuda"),
+        ("kernel_cutlass_gemm___main__", "/home/me/gemm.py", "cuda"),
+        (NUMBA, "/home/me/app.py", "numba"),
+        ("__main__::add[abi:v1](Array<double, (int)2, C, mutable, aligned>)", "", "numba"),
+        ("app::add[abi:cxx11](float *)", "", "cuda"),
+        ("tagged[abi:v2,wide](float *, int)", "names.cu", "cuda"),
+        ("triton_softmax_2", "", "xla"),
+        ("triton_softmax_2", "/home/me/softmax.py", "triton"),
+        ("loop_fusion", "/home/me/loops.cu", "cuda"),
+        ("walk_6b1fb25a_cuda_kernel_forward", "/home/me/app.py", "warp"),
+        ("cupy_subtract__float32_float32_float32", "", "cupy"),
+        ("cupy_particles", "", "cuda"),
+        (PYTORCH, "", "torch"),
+        ("void scale<at::native::AddFunctor>(c10::Half *)", "", "cuda"),
+        ("triton_poi_fused_add_0", "/tmp/torchinductor/ab.py", "torch"),
+        ("input_reduce_fusion_1", "", "xla"),
+        ("loop_subtract_fusion", "", "xla"),
+        ("wrapped_exponential", "", "xla"),
+        ("loop_fusion(float *)", "", "cuda"),
+        ("wrapped_mine", "", "cuda"),
+        ("void cub::CUB_300102_SM_900::DeviceReduceKernel<float>(float *)", "", "library"),
+        ("void sum<cub::Sum>(float *)", "", "cuda"),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)", "", "library"),
+        ("void cutlass::Kernel<cutlass::gemm::kernel::Gemm<int>>(T1::Params)", "", "cuda"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_cublas", "", "library"),
+        ("nvjet_sm90_tst_64x8_64x16_2x4_h_bz_NNT", "", "library"),
+    ],
+)  # fmt: skip
+def test_language(kernel: str, file: str, expected: str) -> None:
+    rows = [{"sass": "EXIT", "file": file, "line": 1 if file else 0}]
+    assert language(cases.build({"launch": {"kernel": kernel}, "instructions": rows})) == expected
+
+
+def spilling(kernel: str, file: str, registers: int) -> str:
+    return found(
+        "local-memory-traffic",
+        {
+            **cases.read("local-memory-traffic"),
+            "launch": {"kernel": kernel},
+            "instructions": [{"sass": "LDL R2, [R1]", "executed": 1, "file": file}],
+            "metrics": {
+                **cases.read("local-memory-traffic")["metrics"],
+                "registers_per_thread": registers,
+            },
+        },
+    ).advice[0]
+
+
+def test_more_registers_only_where_there_are_more() -> None:
+    assert "maxrregcount" in spilling("k(float *)", "k.cu", 64)
+    assert "255 registers, the most there is" in spilling("k(float *)", "k.cu", 255)
+    assert "maxrregcount" not in spilling("k(float *)", "k.cu", 255)
+    assert "num_warps" in spilling("k", "k.py", 255)
+    assert "num_warps" in spilling("k", "k.py", 64)
+    assert "max_registers" in spilling(NUMBA, "k.py", 64)
+
+
+def test_a_kernel_of_a_library_is_not_to_be_rewritten() -> None:
+    case = apart(*GATHER, waits=3, launch={"kernel": PYTORCH, "grid": [1320, 1, 1]})
+    ours = {f.bottleneck: f for f in diagnose(cases.build(apart(*GATHER, waits=3))).findings}
+    theirs = diagnose(cases.build(case)).findings
+    assert [f.bottleneck for f in theirs] == [*ours]
+    for finding in theirs:
+        assert finding.advice != ours[finding.bottleneck].advice
+        assert finding.speedup == ours[finding.bottleneck].speedup
+    assert "contiguous" in theirs[0].advice[0]
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_every_language_has_advice(name: str) -> None:
+    """No terms of CUDA C++ for kernels that are not written in it, whatever the finding."""
+    wrong = r"__\w+|cp\.async|maxrregcount|threadIdx|float4|wmma|#pragma|block_dim"
+    case = cases.read(name)
+    made = {
+        "triton": {"kernel": "matmul_kernel"}, "torch": {"kernel": PYTORCH},
+        "xla": {"kernel": "loop_add_fusion"}, "library": {"kernel": "nvjet_sm90_tst_64x8"},
+    }  # fmt: skip
+    for expected, launch in made.items():
+        profile = cases.build({**case, "launch": {**case.get("launch", {}), **launch}})
+        file = "matmul.py" if expected == "triton" else ""
+        profile = replace(
+            profile,
+            instructions=tuple(replace(row, file=file) for row in profile.instructions),
+            sources={file: ""} if file else {},
+        )
+        assert language(profile) == expected
+        for finding in diagnose(profile).findings:
+            if expected == "triton" and "constant" in finding.bottleneck:
+                continue  # Triton has no constant tables
+            assert finding.advice
+            told = " ".join(finding.advice)
+            assert not re.search(wrong, told), (expected, finding.bottleneck, told)
+
+
+def test_the_nearest_roof_names_the_kinds_of_instructions() -> None:
+    case = {
+        "metrics": {"issue_active": 0.9, "alu_pipe_active": 0.3},
+        "opcodes": {"IADD3": 500, "FFMA": 300, "LDG.E": 120, "BRA": 80},
+    }
+    profile = cases.build(case)
+    finding = nearest(profile, time_model.build(profile))
+    assert finding is not None
+    assert "integer, 30\u2009% FP32, 12\u2009% loads and stores" in finding.advice[0]
+
+
+def test_no_place_that_can_be_no_cause() -> None:
+    """Warps behind a barrier stand at an instruction that never executes; kernels begin with the
+    load of the stack pointer."""
+    at = {"LDC R1, c[0x0][0x28]": 900, "BAR.SYNC 0x0": 5, "@!PT  LDS RZ, [RZ]": 500, "EXIT": 1}
+    rows = [
+        {"sass": sass, "executed": 1000, "samples": {"barrier": samples}}
+        for sass, samples in at.items()
+    ]
+    stalls = {"selected": 1.0, "barrier": 9.0}
+    finding = found("barrier-imbalance", {"stalls": stalls, "instructions": rows})
+    assert [place.sass for place in finding.locations] == ["BAR.SYNC 0x0", "EXIT"]

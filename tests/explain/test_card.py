@@ -166,6 +166,36 @@ def test_code_left_out_of_the_report_is_told_by_its_address() -> None:
     assert shown(instructions=blank).where[0].sass == "+0x10"
 
 
+def test_the_stack_pointer_is_no_hot_line() -> None:
+    code = {"LDC R1, c[0x0][0x28]": 90, "FADD R2, R2, R3": 10, "EXIT": 1}
+    rows = tuple(
+        Instruction(at, 16 * at, sass, sass.split()[0], samples={"wait": 100 * n})
+        for at, (sass, n) in enumerate(code.items())
+    )
+    line = shown(instructions=rows).where[0]
+    assert (line.sass, round(line.share, 1)) == ("FADD R2", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told"),
+    [
+        ("add(float *)", "source lines (compile with -lineinfo)"),
+        ("add", 'RawKernel(..., options=("-lineinfo",))'),
+        ("app::add[abi:v1,cw51cXTLSUwv1s](int)", "source lines (@cuda.jit(lineinfo=True))"),
+        ("walk_6b1fb25a_cuda_kernel_forward", "source lines (wp.config.lineinfo = True)"),
+        ("void at::native::reduce_kernel<(int)4>(int)", ""),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_cublas", ""),
+    ],
+)
+def test_how_to_get_source_lines_in_the_kernels_language(kernel: str, told: str) -> None:
+    base = profile()
+    rows = tuple(replace(row, file="", line=0) for row in base.instructions)
+    launch = replace(base.launch, kernel=kernel)
+    missing = shown(instructions=rows, sources={}, launch=launch).missing
+    assert told in missing
+    assert told or "source lines" not in missing
+
+
 def test_branches_are_shown_without_their_targets() -> None:
     rows = (Instruction(0, 0, "@!P0  BRA `(.L_x_0) 0x7f92ada00420 ;", "BRA", executed=9),)
     assert shown(instructions=rows).where[0].sass == "@!P0 BRA"

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
+from ncu_toolkit.diagnosis.language import Elsewhere
 from ncu_toolkit.diagnosis.time_model import TimeModel
 from ncu_toolkit.model import Finding, NoFinding, Profile
 
@@ -81,6 +83,9 @@ class Rule(Protocol):
     neither."""
     CODE_RANK: int = 99
     """Place of its finding in code among those of the same certainty."""
+    CALL: Elsewhere = MappingProxyType({})
+    """What to change about the call, by who made the kernel, where that was not the reader; what
+    `language.call` says of all others."""
     __doc__: str | None
 
     def find(self, profile: Profile, model: TimeModel) -> Finding | NoFinding: ...
@@ -103,7 +108,7 @@ class Rule(Protocol):
 
 _DECLARED: Final = (
     "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "WHOLE_JOB", "LIMIT",
-    "CODE_RANK", "specificity", "in_code", "open_in_code",
+    "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 
 

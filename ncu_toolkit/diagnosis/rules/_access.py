@@ -42,7 +42,8 @@ MOST: Final = 0.5
 RUN: Final = 4
 #: By which part their sectors may differ from those of lanes side by side: rows end.
 NEARLY: Final = 0.1
-_ADDRESS: Final = re.compile(r"\[(?P<base>[^]+]*?)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
+#: Register and constant offset of an address at the end of an instruction.
+ADDRESS: Final = re.compile(r"\[(?P<base>[^]+]*?)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
 
 
 def read_in_pieces(profile: Profile) -> float:
@@ -63,7 +64,7 @@ def read_in_pieces(profile: Profile) -> float:
         if sectors <= ideal or not row.executed or attribution.kind(row.opcode) == "atomic":
             continue
         total += sectors - ideal
-        width, found = int(attribution.width(row.opcode)), _ADDRESS.search(row.sass)
+        width, found = int(attribution.width(row.opcode)), ADDRESS.search(row.sass)
         if attribution.base(row.opcode) in GLOBAL_LOADS and width < WORD and found:
             at = runs.setdefault((found["base"], width), {})
             before = at.get(offset := int(found["offset"] or "0", 16), (0.0, 0.0))[0]

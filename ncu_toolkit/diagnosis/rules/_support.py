@@ -4,9 +4,10 @@ of instruction causes."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
@@ -21,6 +22,9 @@ from ncu_toolkit.model import (
     Profile,
 )
 from ncu_toolkit.sass import attribution
+from ncu_toolkit.sass.cost import NEVER
+
+Weight = TypeVar("Weight", int, float)
 
 #: A cause that would save less than this is not worth a finding: within the profiler's own
 #: repeatability.
@@ -265,10 +269,15 @@ def at(locations: Sequence[Location], count: int = 2) -> str:
     names = dict.fromkeys(
         f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
         if place.file
-        else f"+0x{place.address:x} {place.sass}"
+        else f"+0x{place.address:x} ({_short(place.sass)})"
         for place in locations
     )
     return f" at {' and '.join([*names][:count])}" if names else ""
+
+
+def _short(sass: str) -> str:
+    """An instruction up to its first operand, without its guard."""
+    return " ".join(word for word in sass.partition(",")[0].split() if not word.startswith("@"))
 
 
 def locate_stall(
@@ -303,13 +312,33 @@ def _locations(
     total = sum(weights.values())
     if total <= 0:
         return ()
-    heaviest = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[:count]
     rows = profile.instructions
+    told = by_cause(rows, [weights.get(i, 0.0) for i in range(len(rows))])
+    heaviest = sorted(enumerate(told), key=lambda item: (-item[1], item[0]))[:count]
     return tuple(
         Location(rows[i].file, rows[i].line, rows[i].address, rows[i].sass, w / total, what)
         for i, w in heaviest
         if w > 0
     )
+
+
+#: The load of the stack pointer, with which a kernel begins.
+_STACK_POINTER: Final = re.compile(r"(LDC|MOV|IMAD\.MOV\.U32) R1,.* c\[0x0\]\[0x[0-9a-f]+\]$")
+
+
+def by_cause(rows: Sequence[Instruction], weights: Sequence[Weight]) -> list[Weight]:
+    """The weights of instructions, without those that can be the cause of nothing: the load of the
+    stack pointer, and instructions that never execute. Warps that leave a barrier late stand at
+    the instruction behind it; where that never executes, its weight is the barrier's."""
+    told = list(weights)
+    for i, (row, weight) in enumerate(zip(rows, weights, strict=True)):
+        never = row.sass.startswith(NEVER)
+        if not weight or not (never or _STACK_POINTER.match(row.sass)):
+            continue
+        told[i] -= weight
+        if never and i and attribution.base(rows[i - 1].opcode) == "BAR":
+            told[i - 1] += weight
+    return told
 
 
 #: Without these no cause of waiting can be named; the sections that hold them.
@@ -369,6 +398,10 @@ LOW_OCCUPANCY: Final = Threshold(
     0.5,
     "half of what the SM holds: Nsight Compute warns below 80%, but 50% hides arithmetic latency on every GPU since Volta",
 )
+
+
+#: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
+MOST_REGISTERS: Final = 255
 
 
 LANES: Final = Threshold(24.0, "Nsight Compute's ThreadDivergence rule: below 24 of 32 lanes")

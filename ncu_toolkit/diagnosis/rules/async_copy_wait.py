@@ -29,10 +29,10 @@ CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import after_copy_wait, barrier_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._support import (
@@ -99,6 +99,12 @@ class Words:
         "Issue each copy at least two tiles before its use. Wait only for the oldest group: cp.async.wait_group N, where N is "
         "the number of younger groups."
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Raise num_stages, so that the compiler issues the copies of later tiles earlier.",
+            "If shared memory is then too small, use a smaller BLOCK_K.",
+        )
+    }
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -136,7 +142,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         Words.found.format(how=how, waiting=units.percent(waiting)),
         without,
         evidence,
-        _advice(profile),
+        language.advice(profile, _advice(profile), Words.elsewhere),
         Words.look_for,
         locations=_locations(profile),
     )

@@ -29,10 +29,10 @@ Functions".
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import (
     atomic_wavefronts,
     queued_behind_atomics,
@@ -86,8 +86,35 @@ class Words:
         ),
         "Give each block or warp a private copy of the counters. Combine the copies at the end.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Reduce within the block first (tl.sum, tl.histogram). Then do one tl.atomic_add per block and address.",
+            "Give each block a private row of the counters. Sum the rows in a second kernel.",
+        ),
+        "numba": (
+            "Count in a shared array first (cuda.shared.array, cuda.atomic.add on it). Update global memory once per block.",
+            "Give each block a private copy of the counters. Combine the copies at the end.",
+        ),
+        "warp": (
+            "Reduce within the block first (wp.tile_sum over a tile). Then do one wp.atomic_add per block.",
+            "Give each group of threads a private copy of the counters. Combine the copies at the end.",
+        ),
+    }
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
+            "Sum in larger groups first, so that fewer updates meet.",
+        ),
+        "xla": (
+            "Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
+            "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted.",
+        ),
+    }
     look_for = "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units."
     open = "Whether atomic operations hit the same addresses."
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -147,7 +174,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         Words.found.format(waiting=units.percent(waiting + after * share_after)),
         model.without(removal),
         evidence,
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
         locations=locate_stall(profile, "lg_throttle", ("atomic",))

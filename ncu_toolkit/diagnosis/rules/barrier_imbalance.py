@@ -32,7 +32,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._access import barrier_part, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
@@ -50,7 +50,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.model import Evidence, Finding, Location, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 
 ID: Final = "barrier-imbalance"
@@ -75,6 +75,11 @@ class Words:
     even_work = "Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at}."
     only_a_warp = (
         "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data."
+    )
+    triton_once = "Reduce once: keep partial results elementwise in the loop, and reduce after it. Triton puts barriers around each reduction."
+    triton_warps = "Use fewer warps per block (num_warps), so that fewer wait for each other."
+    numba_warp = (
+        "Replace cuda.syncthreads by cuda.syncwarp or shuffles where only one warp exchanges data."
     )
     smaller_blocks = "Use smaller blocks, so that other blocks run while one block waits."
     look_for = "Fewer barrier stalls, busier issue slots."
@@ -118,10 +123,25 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             fact(profile, "active_warps"),
             fact(profile, "kind_share:barrier"),
         ),
-        (Words.even_work.format(at=at(places)), Words.only_a_warp, Words.smaller_blocks),
+        _advice(profile, places),
         Words.look_for,
         confidence="high" if waiting >= 0.3 else "medium",
         locations=places,
+    )
+
+
+def _advice(profile: Profile, places: tuple[Location, ...]) -> tuple[str, ...]:
+    even = Words.even_work.format(at=at(places))
+    product = figures.executed(profile, ("tensor",))
+    triton = (Words.triton_warps,) if product else (Words.triton_once, Words.triton_warps)
+    return language.advice(
+        profile,
+        (even, Words.only_a_warp, Words.smaller_blocks),
+        {
+            "triton": triton,
+            "numba": (even, Words.numba_warp, Words.smaller_blocks),
+            "warp": (even, Words.smaller_blocks),
+        },
     )
 
 

@@ -29,10 +29,10 @@ CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profilin
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._roof import roof
 from ncu_toolkit.diagnosis.rules._support import (
@@ -81,6 +81,12 @@ class Words:
         "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
         "Keep __constant__ memory for values that all lanes of a warp read together.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "numba": (
+            "Copy the table to shared memory (cuda.shared.array), or pass it as an ordinary array.",
+            "Keep cuda.const.array_like for values that all lanes of a warp read together.",
+        ),
+    }
     look_for = "No LDC with a register index, an idle constant cache, fewer short scoreboard and MIO throttle stalls."
     code = "A register indexes constant memory. Lanes with different indices are served one after another."
     code_advice = "Index constants by a value that is the same for the whole warp, or move the table to shared memory."
@@ -120,7 +126,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "mio_throttle"),
             fact(profile, "kind_share:constant"),
         ),
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         locations=locate_stall(profile, "short_scoreboard", ("constant",))
         or locate_stall(profile, "mio_throttle", ("constant",))

@@ -30,10 +30,10 @@ copies is 30%, in a kernel without ERRBAR.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import Threshold, ruled_out
@@ -71,6 +71,16 @@ class Words:
         "Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
         "Use -lineinfo for source lines in the profile. It costs no time.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "numba": (
+            "Remove debug=True and opt=False from @cuda.jit, and unset NUMBA_CUDA_DEBUGINFO. Then profile again before any other change.",
+            "Use @cuda.jit(lineinfo=True) for source lines in the profile. It costs no time.",
+        ),
+        "warp": (
+            'Set wp.config.mode to "release". Then profile again before any other change.',
+            "Use wp.config.lineinfo = True for source lines in the profile. It costs no time.",
+        ),
+    }
     look_for = "Hardly any MOV and ERRBAR among the executed instructions."
 
 
@@ -114,7 +124,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         evidence,
         prediction.speedup if told else None,
         (*(prediction.arithmetic if told else (Words.no_figure,)), Words.others),
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         relieves=prediction.relieves if told else (),
     )

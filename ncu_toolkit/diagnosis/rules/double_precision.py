@@ -28,10 +28,10 @@ Guide, "Promotions and Truncations".
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._arithmetic import is_conversion, is_double
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -94,6 +94,35 @@ class Words:
         "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
         "Keep double only where the result needs it, for example in a final sum.",
     )
+    accident_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
+            "Keep double only where the result needs it, for example in a final sum.",
+        ),
+        "numba": (
+            "Write np.float32(0.5) for literals, and pass float32 scalars and arrays. Python's and NumPy's floats are double.",
+            "Keep double only where the result needs it, for example in a final sum.",
+        ),
+        "warp": (
+            "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
+            "Keep double only where the result needs it, for example in a final sum.",
+        ),
+    }
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
+            "Keep double only for the operators whose result needs it.",
+        ),
+        "xla": (
+            "In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
+            "Keep double only for the operations whose result needs it.",
+        ),
+        "cupy": (
+            "Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
+            "Keep double only for the operations whose result needs it.",
+        ),
+        "library": ("Call the routine for float32, if that is accurate enough.",),
+    }
     advice = (
         "Use float if it is accurate enough.",
         (
@@ -110,6 +139,9 @@ class Words:
     code_look_for = (
         "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA."
     )
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -194,7 +226,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
                 "Part of the executed warp instructions that convert between double and float.",
             ),
         ),
-        Words.accident_advice if accident else Words.advice,
+        language.advice(profile, Words.accident_advice, Words.accident_elsewhere)
+        if accident
+        else Words.advice,
         Words.look_for,
         confidence="high" if accident else "medium",
         locations=locate_executed(profile, is_double, "double-precision instructions"),

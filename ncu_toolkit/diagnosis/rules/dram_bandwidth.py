@@ -28,10 +28,10 @@ Guide, "Roofline Charts".
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
@@ -97,12 +97,26 @@ class Words:
         "Otherwise move fewer bytes: fuse the kernel with its neighbours, or use a smaller type."
     )
     alone = "{verdict}."
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Move fewer bytes: let torch.compile fuse it with its neighbours, work in place, or use a smaller dtype.",
+        ),
+        "xla": (
+            "Move fewer bytes: put it into one jax.jit function with its neighbours, so that XLA can fuse them, or use a smaller dtype.",
+        ),
+        "cupy": (
+            "Move fewer bytes: fuse it with its neighbours by cupy.fuse or an ElementwiseKernel, or use a smaller dtype.",
+        ),
+    }
     look_for = "DRAM throughput near 90 % of peak, bytes near {near_what}."
     chain = "{launches} launches pass data through memory that one launch could keep in registers"
     more = "the traffic is {ratio} the bytes that the problem needs"
     scattered = "{excess} of the sectors are wasted because lanes are not contiguous"
     local = "a large part of the traffic is spilled or indexed local variables"
     asked = "memory moves {ratio} the bytes that threads request"
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:

@@ -31,10 +31,10 @@ Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cach
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Roof
 from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_fp32_product, is_multiply_add
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, TENTH, WORKING, roof
@@ -117,9 +117,36 @@ class Words:
         "Spend fewer instructions on anything but multiply-adds: larger tiles per thread, wider loads, addresses stepped by "
         "constants."
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
+            "Raise num_stages, so that the operands of the next step are under way during this one.",
+        ),
+    }
+    tf32_triton = (
+        'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot.'
+    )
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            'If it is a matrix product and TF32 (10-bit mantissa) is accurate enough: torch.set_float32_matmul_precision("high").',
+            "Otherwise only fewer operations or a smaller dtype would be much faster.",
+        ),
+        "xla": (
+            'If it is a matrix product and TF32 is accurate enough: jax.default_matmul_precision("tensorfloat32").',
+            "Otherwise only fewer operations or a smaller dtype would be much faster.",
+        ),
+        "library": (
+            "If it is a matrix product and TF32 (10-bit mantissa) is accurate enough, allow it: in cuBLAS the compute type "
+            'CUBLAS_COMPUTE_32F_FAST_TF32, in PyTorch torch.set_float32_matmul_precision("high").',
+            "Otherwise only fewer operations or a smaller data type would be much faster.",
+        ),
+    }
     overlap = (
         "Prefetch the operands of the next step into registers during the arithmetic of this one."
     )
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -201,7 +228,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             ),
             model.without(removal),
             evidence,
-            (*_advice(model), *_precision(profile)),
+            (*language.advice(profile, _advice(model), Words.elsewhere), *_precision(profile)),
             f"The FMA pipe reaches {units.percent(BEST.value, 2)}. "
             + ("Fewer dispatch stalls." if held_back >= WEAK_STALL.value else Words.more_ffma),
             confidence="medium",
@@ -283,6 +310,8 @@ def _precision(profile: Profile) -> tuple[str, ...]:
     """The choice of a smaller type, where tensor cores would take the kernel's products in it."""
     if profile.device.cc < (8, 0) or not is_fp32_product(profile):
         return ()
+    if language.language(profile) == "triton":
+        return (Words.tf32_triton,)
     gain = "several times faster" if profile.device.cc in WIDE_TENSOR else "faster"
     return (Words.precision.format(gain=gain),)
 

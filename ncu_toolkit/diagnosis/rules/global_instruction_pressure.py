@@ -27,10 +27,10 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import (
     COALESCED,
     is_broadcast,
@@ -74,6 +74,13 @@ class Words:
         "time waiting to issue one."
     )
     wide = ("Load and store 16 bytes per lane (float4).",)
+    wide_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
+        ),
+        "numba": (),
+        "warp": (),
+    }
     keep_loaded = "Keep values that are loaded repeatedly in registers or shared memory."
     more_work = "Let each thread do more work per computed address."
     look_for = "Fewer LDG and STG for the same bytes, and fewer LG throttle stalls."
@@ -133,7 +140,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             fact(profile, "lsu_pipe_active"),
             fact(profile, "global_sector_excess"),
         ),
-        (*(Words.wide if width < WIDEST else ()), Words.keep_loaded, Words.more_work),
+        (
+            *(language.advice(profile, Words.wide, Words.wide_elsewhere) if width < WIDEST else ()),
+            Words.keep_loaded,
+            Words.more_work,
+        ),
         Words.look_for,
         confidence="medium",
         locations=locate_stall(profile, "lg_throttle", ("global", "copy")),

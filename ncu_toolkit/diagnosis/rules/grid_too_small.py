@@ -27,10 +27,10 @@ rule ("Small Grid").
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
 from ncu_toolkit.diagnosis.rules._roof import WORKING
@@ -66,12 +66,35 @@ class Words:
         "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
         "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Use more programs: a smaller block for each, at least one program per SM, better several.",
+            "Split a long loop (over K, or over elements) across programs, and combine the partial results.",
+            "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
+        ),
+    }
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
+            "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph.",
+        ),
+        "xla": (
+            "Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",
+        ),
+        "library": (
+            "Give it more to do at once: a batched or grouped routine in place of many small calls.",
+            "Run independent calls concurrently in streams.",
+        ),
+    }
     look_for = (
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one."
     )
     code = "The grid has {blocks} blocks for {sms} SMs, so the others stay idle."
     code_advice = "Split the work into more blocks."
     code_look_for = "Fewer active SMs than the GPU has."
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -118,7 +141,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             fact(profile, "achieved_occupancy"),
             fact(profile, "theoretical_occupancy"),
         ),
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         # With a block on nearly every SM what is gained is room in busy SMs, not idle ones.
         confidence="high" if spread < WORKING.value else "medium",

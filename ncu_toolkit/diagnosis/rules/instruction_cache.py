@@ -27,9 +27,10 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Ji
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import language
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.rules._support import (
     WEAK_STALL,
@@ -71,6 +72,20 @@ class Words:
         "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
         "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
+            "Move rare paths into a kernel of their own.",
+        ),
+        "numba": (
+            "Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
+            "Let all threads of a block take the same path at a time.",
+        ),
+        "warp": (
+            'Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
+            "Let all threads of a block take the same path at a time.",
+        ),
+    }
     look_for = "Fewer no-instruction stalls, and smaller code."
     code = "The loop's code takes {size} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again."
     code_look_for = "The no-instruction stall is large."
@@ -103,7 +118,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         Words.found.format(waiting=units.percent(waiting)),
         model.without(Removal("with the code in the cache", stalls={"no_instruction": 0.0})),
         (measured, size if executed else None, fact(profile, "issue_active")),
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         confidence="low" if small or not executed else "high",
         locations=locate_stall(profile, "no_instruction"),

@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
@@ -74,6 +74,7 @@ class Words:
     share_constants = ("Apply each constant to several elements before fetching the next one.",)
     accumulators = "Use four or more independent accumulators, and add them up at the end."
     independent = "Process several independent elements per thread, and unroll, so that the compiler can interleave them."
+    larger_block = "Give each thread several independent elements: a larger block, or fewer warps for it (num_warps)."
     more_warps = "Run more warps, if the launch and the registers allow it."
     look_for = "Fewer wait stalls and busier issue slots for the same number of instructions."
     code = (
@@ -125,7 +126,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         (
             *(Words.share_constants if constants else ()),
             Words.accumulators,
-            Words.independent,
+            *language.advice(profile, (Words.independent,), {"triton": (Words.larger_block,)}),
             Words.more_warps,
         ),
         Words.look_for,

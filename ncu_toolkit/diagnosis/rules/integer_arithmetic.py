@@ -79,6 +79,8 @@ BITS: Final = ("LOP", "LOP3", "LOP32I", "SHF", "SHL", "SHR", "PRMT", "BMSK", "SG
 USEFUL: Final = (
     "global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle",
 )  # fmt: skip
+#: From this part of its time on, the tensor pipe's work is worth a word beside integers.
+BESIDE: Final = 0.1
 
 
 class Words:
@@ -102,6 +104,7 @@ class Words:
     )
     code_look_for = "The issue slots or the integer pipe are busy, memory is not."
     work = "The kernel computes with integers, {what}. They keep {unit} {busy} busy."
+    beside = " The tensor cores work beside them: their pipe is {tensor} busy."
     work_advice = (
         "Use the pipe that has room: shifts and logic run on the ALU, multiply-adds on the FMA pipe.",
         (
@@ -250,16 +253,19 @@ def _work(
 ) -> Finding:
     """Integers from memory are what the kernel computes with, and their pipe is the limit: a roof,
     whose height only the algorithm changes."""
+    tensor = model.busy("tensor")
     return roof(
         ID,
         Words.work.format(
             what=_what_for(profile, "additions and multiplications"),
             unit=RESOURCES[pipe][2],
             busy=units.percent(busy),
-        ),
+        )
+        + (Words.beside.format(tensor=units.percent(tensor)) if tensor >= BESIDE else ""),
         model,
         (
             measured,
+            fact(profile, "tensor_pipe_active") if tensor >= BESIDE else None,
             fact(profile, "alu_pipe_active"),
             fact(profile, "fmaheavy_pipe_active"),
             fact(profile, "issue_active"),

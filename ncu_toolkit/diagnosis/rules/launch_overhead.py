@@ -31,10 +31,10 @@ with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._support import (
     CHAIN,
@@ -100,6 +100,24 @@ class Words:
         "Fuse it with its neighbouring kernels, so that intermediate results stay in registers.",
         "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
     )
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Let torch.compile fuse the operators around it, so that intermediate results stay in registers.",
+            'Batch many small problems into one call, or capture the calls in a CUDA graph (mode="reduce-overhead").',
+        ),
+        "xla": (
+            "Put the whole computation into one jax.jit function, so that XLA can fuse it.",
+            "Batch many small problems into one call (jax.vmap).",
+        ),
+        "cupy": (
+            "Replace a loop of small calls by one call over the whole array.",
+            "Fuse neighbouring calls by cupy.fuse or an ElementwiseKernel.",
+        ),
+        "library": (
+            "Use a batched or grouped routine for many small problems.",
+            "Capture the sequence of calls in a CUDA graph.",
+        ),
+    }
     look_for = "Fewer and longer launches for the same result."
     full = "Blocks are short, but the SMs stay full."
     short = (
@@ -110,7 +128,16 @@ class Words:
         "Give each thread several elements (a grid-stride loop, or a few elements per thread). That makes fewer, longer blocks.",
         "Size the grid by what the GPU holds at once, not by one element per thread.",
     )
+    short_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Let each program take a larger block, or several blocks in a loop. That makes fewer, longer programs.",
+            "Size the grid by what the GPU holds at once, not by one small block per program.",
+        ),
+    }
     short_look_for = "Far fewer blocks, and achieved occupancy near the theoretical one."
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -226,7 +253,7 @@ def _short_blocks(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         ),
         model.without(removal),
         evidence,
-        Words.short_advice,
+        language.advice(profile, Words.short_advice, Words.short_elsewhere),
         Words.short_look_for,
         confidence="medium",
     )

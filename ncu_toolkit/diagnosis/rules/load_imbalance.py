@@ -29,10 +29,10 @@ Practices Guide.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import paths
 from ncu_toolkit.diagnosis.rules._support import Threshold, by_grid, fact, finding, ruled_out
@@ -73,6 +73,12 @@ class Words:
             "each short one."
         ),
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Split the longest pieces of work, and start them first: give them the lowest program ids.",
+            "Let as many programs as fit take items from a shared counter (tl.atomic_add) instead of a fixed share.",
+        ),
+    }
     look_for = "Active cycles of the busiest SM near the mean, and achieved occupancy near the theoretical one."
     not_collected = (
         "Active cycles of the busiest SM were not collected. With less than two waves the grid itself leaves SMs idle, so "
@@ -135,7 +141,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             )
         ),
         evidence,
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         confidence="medium" if active > 1 - IDLE.value else "high",
     )

@@ -29,12 +29,13 @@ CUDA C++ Programming Guide, "Local Memory"; CUDA C++ Best Practices Guide, "Regi
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._support import (
+    MOST_REGISTERS,
     blame,
     fact,
     finding,
@@ -73,6 +74,22 @@ class Words:
         ),
         "If an array is indexed at run time, unroll the loop fully so that indices are constants, or use shared memory.",
     )
+    full = "Each thread has {registers} registers, the most there is. Use a smaller tile per thread, or more threads for the same tile."
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Registers spill: use a smaller block, or more warps for it (num_warps). Where maxnreg is set, raise it.",
+            "Fewer stages (num_stages) and narrower accumulators need fewer registers too.",
+        ),
+        "numba": (
+            "If registers spill, raise max_registers where @cuda.jit sets it, or give each thread less work.",
+            "If a cuda.local.array is indexed at run time, use constant indices, scalars or a shared array.",
+        ),
+        "warp": (
+            "If registers spill, give each thread less work, or drop launch_bounds where @wp.kernel sets it.",
+            "If a vector or matrix is indexed at run time, use constant indices (loops with constant bounds are unrolled).",
+        ),
+    }
+    full_triton = "Each thread has {registers} registers, the most there is. Use a smaller block, or more warps for it (num_warps)."
     look_for = "No LDL and STL in the SASS, and no local sectors."
     spills = "ptxas ran out of registers and spills {spilled} bytes"
     indexed = "an array of {stack} bytes on the stack is indexed at run time, or a call saves registers there"
@@ -132,7 +149,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "long_scoreboard"),
             fact(profile, "registers_per_thread"),
         ),
-        Words.advice,
+        _advice(profile),
         Words.look_for,
         locations=locate_executed(profile, is_local, "local-memory instructions"),
     )
@@ -172,6 +189,17 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         ),
         Words.code_advice, Words.code_look_for, locations(inside or used, "local-memory instructions"),
     )  # fmt: skip
+
+
+def _advice(profile: Profile) -> tuple[str, ...]:
+    """More registers are no advice where a thread has the most there is."""
+    registers = figures.value(profile, "registers_per_thread") or 0.0
+    first, second = language.advice(profile, Words.advice, Words.elsewhere)
+    if registers >= MOST_REGISTERS:
+        triton = language.language(profile) == "triton"
+        full = Words.full_triton if triton else Words.full
+        first = full.format(registers=units.count(registers))
+    return first, second
 
 
 def is_local(opcode: str) -> bool:

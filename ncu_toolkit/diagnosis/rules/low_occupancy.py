@@ -35,7 +35,7 @@ import math
 from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
@@ -90,6 +90,22 @@ class Words:
         "block_limit_warps": "Choose a block size that divides the SM's warps evenly: 128 or 256 threads rather than 768 or 1024.",
         "block_limit_blocks": "Use larger blocks. The SM runs out of block slots before it runs out of warp slots.",
         "block_limit_barriers": "Use fewer named barriers per block.",
+    }  # fmt: skip
+    elsewhere: ClassVar = {
+        "triton": {
+            "block_limit_registers": "Use fewer registers per thread: a smaller block, more warps for it (num_warps), or a limit (maxnreg).",
+            "block_limit_shared": "Use less shared memory per block: a smaller block, fewer stages (num_stages), or a narrower type.",
+            "block_limit_warps": "Choose another num_warps: 4 or 8 warps per block divide the SM's warps evenly.",
+            "block_limit_blocks": "Use larger blocks with more warps (num_warps). The SM runs out of block slots before it runs out of warp slots.",
+        },
+        "numba": {
+            "block_limit_registers": "Use fewer registers per thread: a smaller tile, or @cuda.jit(max_registers=...).",
+        },
+        "warp": {
+            "block_limit_registers": "Use fewer registers per thread: less work per thread, or @wp.kernel(launch_bounds=(threads, blocks)).",
+            "block_limit_warps": "Choose a block_dim in wp.launch that divides the SM's warps evenly: 128 or 256.",
+            "block_limit_blocks": "Use a larger block_dim in wp.launch. The SM runs out of block slots before it runs out of warp slots.",
+        },
     }  # fmt: skip
     nothing_busy = "No unit is busy, so warps wait. The report does not show for what."
     enough = "The launch's resources allow enough warps."
@@ -182,7 +198,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             fact(profile, "issue_active"),
             fact(profile, "registers_per_thread"),
         ),
-        tuple(Words.advice[name] for name in limiters) or Words.collect,
+        _advice(profile, limiters),
         Words.look_for,
         confidence="medium",
     )
@@ -213,6 +229,11 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         ),
         f"One more block fits with {' or '.join(hints)}." if hints else Words.code_advice, Words.code_look_for,
     )  # fmt: skip
+
+
+def _advice(profile: Profile, limiters: tuple[str, ...]) -> tuple[str, ...]:
+    words = Words.advice | Words.elsewhere.get(language.language(profile), {})
+    return tuple(words[name] for name in limiters) or Words.collect
 
 
 def _is_tiled_product(profile: Profile) -> bool:

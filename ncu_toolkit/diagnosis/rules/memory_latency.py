@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
@@ -105,6 +105,10 @@ class Words:
         "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to "
         "the index."
     )
+    staged = "Raise num_stages to 3 or 4, so that the next tiles are under way during the products of this one."
+    in_loop = "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are under way during this step."
+    larger_block = "Give each program more independent loads: a larger block, or fewer warps for it (num_warps)."
+    into_registers = "Load the next tile into registers while computing on this one."
     found = "Too few loads are in flight to hide memory latency. Warps spend {waiting} of their time waiting for loads.{chain}"
     look_for = "Several LDG in a row before the first use, fewer long scoreboard stalls, busier issue slots and memory."
     code = "In the loop, each load's address comes from the load before it, so every load waits for the full memory latency."
@@ -153,13 +157,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     chain = Words.chain.format(chased=units.percent(chased)) if chased >= 0.1 else ""
     several = Words.several.format(few=few)
     advice = [several] if now >= 2 else []
-    if figures.executed(profile, ("copy",)):
+    written = language.language(profile)
+    if written == "triton":
+        product = figures.executed(profile, ("tensor",))
+        advice = [Words.staged] if product else [Words.larger_block, Words.in_loop]
+    elif figures.executed(profile, ("copy",)):
         advice.append(Words.copies)
     elif figures.executed(profile, ("shared",)) != 0:
-        advice.append(Words.next_tile)
+        advice.append(Words.next_tile if written == "cuda" else Words.into_registers)
     else:
         advice.append(Words.next_round)
-    if now < 2:
+    if now < 2 and written != "triton":
         one = Words.independent
         advice.insert(1 if ahead else 0, one)
     if chased >= 0.5:

@@ -31,10 +31,10 @@ Lower Occupancy" (reuse in registers).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import (
     busiest_with_loads,
     dependent_loads,
@@ -136,6 +136,19 @@ class Words:
         "A thread computes one result, so each multiply-add loads two values. A 4x4 tile of them needs a quarter of the loads, and "
         "shares the instructions around them."
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Let each program compute a larger block, so that a value once loaded serves several results.",
+            "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
+        ),
+        "warp": (
+            "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
+            "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
+        ),
+    }
+    tile_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": ("Use a larger tile, such as BLOCK_M = BLOCK_N = 128 with num_warps=4 or 8.",)
+    }
     look_for = (
         "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to "
         "arithmetic."
@@ -249,9 +262,13 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             fact(profile, "l1_hit_rate"),
             fact(profile, "dram_per_compulsory"),
         ),
-        (
-            Words.larger_tile if figures.executed(profile, ("shared", "copy")) else Words.tile,
-            Words.several,
+        language.advice(
+            profile,
+            (
+                Words.larger_tile if figures.executed(profile, ("shared", "copy")) else Words.tile,
+                Words.several,
+            ),
+            Words.elsewhere,
         ),
         Words.look_for,
         confidence="high" if model.stalls else "medium",
@@ -304,7 +321,7 @@ def _passed_on(
             fact(profile, "kind_share:global"),
             fact(profile, "kind_share:shared"),
         ),
-        (Words.several, Words.larger_tile),
+        language.advice(profile, (Words.several, Words.larger_tile), Words.elsewhere),
         Words.look_for,
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", ("global",)),
@@ -363,7 +380,7 @@ def _small_tile(
             fact(profile, "kind_share:tensor"),
             stall_fact(profile, "long_scoreboard"),
         ),
-        (Words.tile_advice,),
+        language.advice(profile, (Words.tile_advice,), Words.tile_elsewhere),
         Words.tile_look_for,
         confidence="high" if model.stalls else "medium",
         locations=locate_stall(profile, "long_scoreboard", kinds),

@@ -30,10 +30,10 @@ Programming Guide, "Device Memory Accesses".
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
@@ -112,6 +112,18 @@ class Words:
     found = "Each memory instruction moves only {width} bytes per thread, of 16 possible, so too few bytes are in flight."
     widen = "{verbs} where rows are 16-byte aligned, with a scalar path for the rest."
     neighbours = "Let each thread process {elements} neighbouring elements, or issue four independent loads before the first use."
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, with offsets from tl.arange in the inner axis.",
+            "Pass addresses and strides that are multiples of 16 bytes, or promise it (tl.multiple_of, tl.max_contiguous).",
+        )
+    }
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Give it contiguous operands of one dtype, for which PyTorch has kernels with wide accesses.",
+            "Let torch.compile fuse it with its neighbours, or give it a larger batch.",
+        ),
+    }
     along_loop = (
         "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
     )
@@ -119,6 +131,9 @@ class Words:
     code_advice = "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned."
     code_look_for = "Long scoreboard or LG throttle stalls at LDG, and DRAM is not near its roof."
     look_for = "{swaps}, one memory instruction instead of {times}, higher DRAM throughput."
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -202,10 +217,18 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             fact(profile, "dram_utilization"),
             fact(profile, ALL_AT_ONCE, "", ONE_WAVE, "<") if at_once else None,
         ),
-        (
-            Words.widen.format(verbs=_verbs(profile)),
-            Words.neighbours.format(elements=units.significant(max(4.0, 1 / left), 2)),
-            *(Words.along_loop if at_once else ()),
+        language.advice(
+            profile,
+            (
+                *(
+                    (Words.widen.format(verbs=_verbs(profile)),)
+                    if language.language(profile) == "cuda"
+                    else ()
+                ),
+                Words.neighbours.format(elements=units.significant(max(4.0, 1 / left), 2)),
+                *(Words.along_loop if at_once else ()),
+            ),
+            Words.elsewhere,
         ),
         _look_for(profile, left),
         confidence="medium",

@@ -32,10 +32,10 @@ Memory" table (wavefronts and their ideal).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import WORD, atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
@@ -75,6 +75,12 @@ class Words:
         "Let neighbouring lanes access neighbouring words. For example, give each thread two groups of four floats far apart "
         "instead of eight in a row."
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Triton lays out shared memory itself. Try another block shape or num_warps, which change the layout.",
+            "Load operands in the order in which tl.dot reads them, so that no transposition passes through shared memory.",
+        ),
+    }
     rows = (
         "If each lane reads another row of the tile, pad the rows by one element (four floats for float4), or XOR column and "
         "row index. Padding does not help lanes in the same row."
@@ -123,7 +129,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "short_scoreboard"),
             stall_fact(profile, "mio_throttle"),
         ),
-        _advice(profile),
+        language.advice(profile, _advice(profile), Words.elsewhere),
         Words.look_for.format(at=at(places)),
         confidence="high"
         if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions)

@@ -31,10 +31,10 @@ Volkov, "Better Performance at Lower Occupancy".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import WORD
 from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
@@ -48,6 +48,7 @@ from ncu_toolkit.diagnosis.rules._code import (
 )
 from ncu_toolkit.diagnosis.rules._roof import NEAR
 from ncu_toolkit.diagnosis.rules._support import (
+    MOST_REGISTERS,
     SATURATED,
     STALL,
     WEAK_STALL,
@@ -82,8 +83,6 @@ SHARED_RATIO: Final = 1.0
 #: for each multiply-add, and a second step in the other direction does so again; one such step is
 #: what a prediction may count on where loads are wide already.
 STEP: Final = 0.5
-#: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
-MOST_REGISTERS: Final = 255
 #: Below this side a thread computes one result of a product: two loads for each multiply-add.
 #: Stencils, and patches of 1 x 8, are at 1.6 and above.
 ONE_RESULT: Final = 1.25
@@ -130,6 +129,20 @@ class Words:
     )
     wide = "{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128)."
     keep_operand = "Keep the operand that does not change in a register across the inner loop."
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
+            'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
+        )
+    }
+    reduce_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Reduce or reorder less often: keep partial results elementwise in the loop, and reduce once after it.",
+            "Use fewer warps per block (num_warps), so that less passes from warp to warp through shared memory.",
+        ),
+        "numba": ("Keep running values in registers, and exchange values between lanes by cuda.shfl_down_sync or cuda.shfl_xor_sync.",),
+        "warp": ("Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",),
+    }  # fmt: skip
     waiting_meaning = (
         "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and "
         "dependencies."
@@ -298,12 +311,12 @@ def _balance_point(model: TimeModel, conflict_free: float, share: float, left: f
 def _advice(profile: Profile) -> tuple[str, ...]:
     """What the profile does not show as done: a patch of results as large as registers hold,
     accesses of 16 bytes, an operand that is kept."""
-    said = []
+    said: list[str] = []
     side, tensor = patch_side(profile), figures.executed(profile, ("tensor",))
     if tensor:
         said.append(Words.tensor_tile)
     elif side is None:
-        said.append(Words.registers)
+        said += language.advice(profile, (Words.registers,), Words.reduce_elsewhere)
     elif side < 2:
         said.append(Words.small_patch)
     elif side < LARGEST:
@@ -317,12 +330,13 @@ def _advice(profile: Profile) -> tuple[str, ...]:
     narrow = [
         verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
     ]
-    if narrow and not tensor:
+    if narrow and not tensor and language.language(profile) == "cuda":
         verbs = capital(" and ".join(narrow))
         said.append(Words.wide.format(verbs=verbs))
     if side is not None and side < 2:
         said.append(Words.keep_operand)
-    return tuple(said)
+    product = side is not None or tensor
+    return language.advice(profile, said, Words.elsewhere if product else {})
 
 
 def patch_side(profile: Profile) -> float | None:

@@ -29,10 +29,10 @@ C++ Best Practices Guide, "Math Libraries".
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._arithmetic import converts_doubles
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -90,6 +90,23 @@ class Words:
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
         "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+            "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+        ),
+        "numba": (
+            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+            "Use @cuda.jit(fastmath=True) if it is accurate enough.",
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+        ),
+        "warp": (
+            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+            'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+        ),
+    }
     look_for = "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe."
     code = "Roots, exponentials, divisions and conversions take more cycles in the {place} than anything else, memory included."
     code_advice = (
@@ -141,7 +158,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "short_scoreboard"),
             stall_fact(profile, "mio_throttle"),
         ),
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         confidence="high" if busy >= BUSY.value else "medium",
         locations=locate_executed(

@@ -28,10 +28,10 @@ CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architectur
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._arithmetic import (
     CONVERTS,
@@ -89,6 +89,16 @@ class Words:
         "Use the tensor cores: wmma, mma.sync or (Hopper) wgmma with float accumulators, or a library (cuBLAS, CUTLASS).",
         "Load fragments with ldmatrix from a swizzled shared tile.",
     )
+    elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Multiply by tl.dot with 16-bit operands, which uses the tensor cores and sums in float32.",
+            "Its blocks must be at least 16 on each side.",
+        ),
+        "numba": (
+            "Leave the product to a library (cupy.matmul, torch.matmul): Numba has no tensor-core instructions.",
+        ),
+        "warp": ("Multiply tiles by wp.tile_matmul, which can use the tensor cores.",),
+    }
     look_for = "HMMA (HGMMA on Hopper) instead of FFMA and HFMA2, and an active tensor pipe."
     code = "A loop multiplies and adds 16-bit numbers on the ordinary pipes. The code has no matrix instruction."
     code_advice = "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library."
@@ -149,7 +159,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         Words.found,
         model.without(removal),
         evidence,
-        Words.advice,
+        language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
         confidence="high"
         if profile.context and profile.context.dtype in TENSOR_TYPES

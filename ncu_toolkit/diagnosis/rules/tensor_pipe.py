@@ -26,10 +26,10 @@ end near 65% of the peak that wgmma reaches.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import WORTH, Threshold, abstain, fact, finding, ruled_out
@@ -69,6 +69,12 @@ class Words:
     warpgroup = (
         "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
     )
+    warpgroup_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": (
+            "Let Triton emit wgmma: tl.dot with BLOCK_M of at least 64 and num_warps of 4 or 8.",
+            "Use a current version of Triton, and operands that come straight from loads.",
+        ),
+    }
     warpgroup_look_for = "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM."
     redundant = "The tensor cores are {busy} busy, but they execute {ratio} the operations that the problem needs."
     redundant_advice = (
@@ -117,7 +123,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.warp_level.format(busy=units.percent(busy)),
             model.without(removal),
             evidence,
-            Words.warpgroup,
+            language.advice(profile, Words.warpgroup, Words.warpgroup_elsewhere),
             Words.warpgroup_look_for,
             confidence="medium",
         )

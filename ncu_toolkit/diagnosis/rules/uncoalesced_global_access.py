@@ -35,11 +35,14 @@ Guide, "Memory Tables" (sectors, requests, tags).
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._access import (
+    ADDRESS,
     COALESCED,
     MOST,
     gathers,
@@ -63,6 +66,7 @@ from ncu_toolkit.diagnosis.rules._support import (
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.sass import attribution
 
 ID: Final = "uncoalesced-global-access"
 TITLE: Final = "Uncoalesced global access"
@@ -78,6 +82,11 @@ EXCESS: Final = Threshold(
 WALK: Final = Threshold(figures.WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
+#: Times the sectors of lanes side by side from which lanes lie apart: misaligned ones touch a
+#: quarter more.
+APART: Final = 2
+
+
 class Words:
     close = "Global accesses touch close to the fewest sectors that their bytes need."
     found = "Lanes of a warp access scattered addresses: {part} of the memory sectors {which} are wasted."
@@ -86,10 +95,50 @@ class Words:
     rows = (
         "Lanes walk a row each. A warp for a row runs {more} as many warps at once, as many as fit."
     )
+    contiguous_elsewhere: ClassVar[Mapping[language.Language, str]] = {
+        "triton": "Let the last axis of tl.arange run along the dimension of stride 1{at}.",
+        "numba": "Let the x of cuda.grid run along the last axis of the arrays (C order){at}.",
+        "warp": "Let the last index of wp.tid() run along the last axis of the arrays{at}.",
+    }
+    transpose_elsewhere: ClassVar[language.Elsewhere] = {
+        "triton": ("If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans).",),
+        "warp": ("If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose).",),
+    }  # fmt: skip
+    call: ClassVar[language.Elsewhere] = {
+        "torch": (
+            "Make the operand contiguous in the dimension that the operator walks (contiguous()), or keep it in the layout in which it is used.",
+            "Index and gather along the first dimension, so that whole rows are copied.",
+        ),
+        "xla": (
+            "Transpose the operand once, so that the operation walks its last axis.",
+            "Gather along the first axis, so that whole rows are copied.",
+        ),
+        "cupy": (
+            "Make the operand contiguous in the axis that the function walks (cupy.ascontiguousarray), or keep it in that layout.",
+            "Index along the first axis, so that whole rows are copied.",
+        ),
+    }
+    gather = (
+        "Accesses{at} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask for neighbouring elements.",
+        "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2.",
+    )
+    lists = "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp."
+    runs = (
+        "Each lane walks a row or structure of its own{at}. Let neighbouring lanes read neighbouring words: store a structure of "
+        "arrays (transposed rows), or give each row to a warp."
+    )
+    wide_runs = "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often."
+    structure = (
+        "Each lane accesses the fields of a structure of its own{at}. Store each field in its own array (structure of arrays).",
+        "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once.",
+    )
     transpose = "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
     fields = "Store each field of a structure in its own array."
     look_for = "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls."
     open = "Whether the lanes of a warp access neighbouring addresses."
+
+
+CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
@@ -171,7 +220,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "lg_throttle"),
             stall_fact(profile, "long_scoreboard"),
         ),
-        (Words.contiguous.format(at=at(places)), Words.transpose, Words.fields),
+        _advice(profile, at(places)),
         Words.look_for,
         locations=places,
     )
@@ -179,6 +228,63 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
 
 def open_in_code(facts: KernelFacts) -> str:
     return Words.open if facts.has("global", "copy") else ""
+
+
+def _advice(profile: Profile, where: str) -> tuple[str, ...]:
+    """By what the lanes' addresses are: runs of their own, fields of structures, what other loads
+    point to, or else columns. Only columns are mended by the order of the lanes."""
+    apart, long = _runs(profile)
+    hits = figures.value(profile, "l1_hit_rate") or 0.0
+    if apart >= MOST and long and hits >= MOST:
+        return (Words.runs.format(at=where), Words.wide_runs)
+    if gathers(profile):
+        sort, together = Words.gather
+        lists = (Words.lists,) if hits >= MOST else ()
+        return (*lists, sort.format(at=where), together)
+    if apart >= MOST:
+        first, wide = Words.structure
+        return (first.format(at=where), wide)
+    written = language.language(profile)
+    contiguous = Words.contiguous_elsewhere.get(written, Words.contiguous).format(at=where)
+    column = language.advice(profile, (Words.transpose,), Words.transpose_elsewhere)
+    return (contiguous, *column, Words.fields)
+
+
+def _runs(profile: Profile) -> tuple[float, bool]:
+    """Part (0-1) of the sectors beyond the ideal of lanes that access neighbouring words each, and
+    whether most of these runs are longer than a sector or walked again and again.
+
+    They show as accesses from one address register, less than a sector apart, each of which touches
+    twice the sectors of lanes side by side: the lanes' strides are wider than an access. Rows of a
+    matrix look the same as structures; a structure has few fields, each accessed once."""
+    runs: dict[str, dict[int, float]] = {}
+    walked: dict[str, float] = {}
+    warps = profile.launch.blocks * math.ceil(profile.launch.threads_per_block / figures.WARP)
+    total = 0.0
+    for row in profile.instructions:
+        sectors = row.counters.get("l2_sectors", 0.0)
+        ideal = row.counters.get("l2_sectors_ideal", 0.0)
+        if sectors <= ideal or not row.executed or attribution.kind(row.opcode) != "global":
+            continue
+        total += sectors - ideal
+        found = ADDRESS.search(row.sass.partition("], ")[0].removesuffix("]") + "]")
+        if found and sectors >= APART * ideal:
+            base = found["base"]
+            at = runs.setdefault(base, {})
+            offset = int(found["offset"] or "0", 16)
+            at[offset] = at.get(offset, 0.0) + sectors - ideal
+            walked[base] = max(walked.get(base, 0.0), row.executed / warps if warps else 0.0)
+    mine = long = 0.0
+    for base, at in runs.items():
+        offsets = sorted(at)
+        gaps = [after - before for before, after in pairwise(offsets)]
+        if not gaps or min(gaps) >= figures.SECTOR_BYTES:
+            continue
+        wasted = sum(at.values())
+        mine += wasted
+        if walked[base] * len(offsets) >= WALK.value:
+            long += wasted
+    return (mine / total, long > mine / 2) if total else (0.0, False)
 
 
 def _more_warps(profile: Profile) -> float:
