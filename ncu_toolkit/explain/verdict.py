@@ -163,10 +163,12 @@ def _on_condition(factor: float | None) -> bool:
 
 
 def _also(diagnosis: Diagnosis) -> str:
-    """The next cause that would gain SUBSTANCE or more."""
+    """The next cause that would gain SUBSTANCE or more. A roof is none: it says which unit is busy,
+    not with what."""
+    rules = load_rules()
     for other in diagnosis.findings[1:]:
-        factor = finite(other.speedup) or 1.0
-        if not other.good and factor >= SUBSTANCE:
+        factor, rule = finite(other.speedup) or 1.0, rules.get(other.bottleneck)
+        if factor >= SUBSTANCE and not (rule and rule.ROOF):
             return f"{_title('slow', other)}, {about(factor)} faster if only this is fixed"
     return ""
 
