@@ -86,7 +86,8 @@ def _table(family: Family, ideas: bool) -> object:
         table.add_column(column, overflow="fold")
     for rung in family.rungs:
         mark = _MARKS[rung.kind]
-        what = Text(rung.title + (f" [{mark}]" if mark else ""))
+        told = not mark or mark.split()[0] in rung.title
+        what = Text(rung.title + ("" if told else f" [{mark}]"))
         if ideas:
             what.append("\n" + rung.idea, style="dim")
         needs = (
