@@ -294,6 +294,11 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 
+def resource_name(resource: str) -> str:
+    """A resource of the time model as its bar names it: `L1 return`, `block start`."""
+    return _RESOURCES.get(resource, visible(resource.replace("_", " "), NAME))
+
+
 def reason_name(reason: str) -> str:
     """A stall reason in words: `long scoreboard`, `LG throttle`, `issuing`."""
     return _REASONS.get(reason, visible(reason.replace("_", " "), NAME))

@@ -107,7 +107,7 @@ def trend(shown: Trend, titled: bool = True) -> Markup:
         Markup("<figcaption>{}</figcaption>").format(shown.title) if titled else "",
         _WIDE,
         _HIGH,
-        f"times of {shown.title}",
+        f"times of {shown.title}" if shown.title else "times by run",
         Markup("").join(parts),
     )
 

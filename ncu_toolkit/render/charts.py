@@ -288,9 +288,24 @@ def _stack_part(
     }
 
 
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Powers of two between two factors; of four, eight or more where these are more than a phone
+    has room for. 1 is among them."""
+    least, most = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = math.ceil((most - least + 1) / _TICKS)
+    return [2.0**n for n in range(least, most + 1) if n % step == 0]
+
+
+#: Labels of factors that fit side by side on a phone.
+_TICKS: Final = 7
+
+
 def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     """Bytes at each memory level over the compulsory bytes, one row a rung, logarithmic; the line
     at 1 is the least possible."""
+    moved = [value for _, values in rows for value in values.values()]
+    low, high = min([0.45, *moved]) / 1.15, max([2.2, *moved]) * 1.15
+    ticks = ratio_ticks(low, high)
     data = []
     for level, name in (("l1", "asked of L1"), ("l2", "asked of L2"), ("dram", "DRAM")):
         known = [(label, values[level]) for label, values in rows if values.get(level)]
@@ -316,7 +331,9 @@ def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
         "xaxis": {
             "type": "log",
             "title": {"text": "bytes moved over compulsory bytes"},
-            "dtick": 1,
+            "range": [math.log10(low), math.log10(high)],
+            "tickvals": ticks,
+            "ticktext": [f"{tick:g}×" for tick in ticks],
         },
         "yaxis": {**_rungs([label for label, _ in rows]), "showgrid": True},
         "shapes": [

@@ -21,7 +21,16 @@ from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.views import Cell, Column, Table, missing, number, text, why_missing
+from ncu_toolkit.render.views import (
+    Cell,
+    Column,
+    Table,
+    missing,
+    number,
+    text,
+    why_missing,
+    without_empty,
+)
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -316,7 +325,13 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
         if guess
         else "not found"
     )
-    right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
+    right = (
+        "not timed"
+        if not got
+        else units.ratio(got)
+        if got >= 1 - NOISE
+        else f"{units.faster(got)} than {visible(entry.label)}"
+    )
     words = f"{cause(after.info.removes)} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
         words += "; it changed more than this cause, see its page"
@@ -327,16 +342,11 @@ def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = Tr
     return Column(key, label, title, unit, numeric)
 
 
-#: What a reader looks for first stands first: a screen shows the verdict and what the prediction
-#: was worth without scrolling.
+#: What a reader looks for first stands first: a phone shows the time and the verdict, a screen also
+#: what the prediction was worth, without scrolling.
 COLUMNS: Final[tuple[Spec, ...]] = (
     Spec(_column("rung", "Rung", "The kernel, linked to its page", numeric=False), _name),
     Spec(_column("time", "Time", "Median of unprofiled runs, CUDA events", "us"), _time),
-    Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
-    Spec(
-        _column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"),
-        _baseline,
-    ),
     Spec(
         _column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False),
         _bottleneck,
@@ -352,6 +362,11 @@ COLUMNS: Final[tuple[Spec, ...]] = (
             "ratio",
         ),
         _prediction,
+    ),
+    Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
+    Spec(
+        _column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"),
+        _baseline,
     ),
     Spec(
         _column(
@@ -440,7 +455,7 @@ COLUMNS: Final[tuple[Spec, ...]] = (
 
 
 def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
-    """The sortable table of one ladder at one size."""
+    """The sortable table of one ladder at one size, without columns that no rung has a value in."""
     columns = tuple(
         Column(
             s.column.key,
@@ -458,4 +473,8 @@ def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind:
         for at, entry in enumerate(entries)
         if trunk and entry.label not in trunk and entry.kind not in ("baseline", "roof")
     )
-    return Table(key, caption, columns, rows, sortable=True, variants=frozenset(beside))
+    note = ""
+    if not any(entry.profiles for entry in entries):
+        note = "No rung was profiled at this size, so the columns of a profile are left out."
+    whole = Table(key, caption, columns, rows, True, note, frozenset(beside))
+    return without_empty(whole)

@@ -125,13 +125,7 @@ def _panel(
             f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; "
             "throughputs and stalls come from the profiled run, whose clocks and caches differ."
         )
-    smallest = min(
-        (entry.compulsory_bytes for entry in entries if entry.compulsory_bytes), default=None
-    )
-    if smallest and book.run.device.l2_bytes and smallest < book.run.device.l2_bytes:
-        notes.append(
-            f"The data ({units.si(smallest, 'B')}) fit in the L2 ({units.si(book.run.device.l2_bytes, 'B')})."
-        )
+    notes += _cached(entries, book.run.device.l2_bytes)
     former = [entry.label for entry in entries if entry.outdated]
     if former:
         notes.append(
@@ -146,6 +140,27 @@ def _panel(
         tuple(notes),
         mended,
     )
+
+
+def _cached(entries: list[Entry], l2_bytes: int | None) -> list[str]:
+    """Which kernels have data that fit in L2, so that DRAM need not limit them."""
+    known = [(entry.label, needs) for entry in entries if (needs := entry.compulsory_bytes)]
+    fitting = [(label, needs) for label, needs in known if l2_bytes and needs < l2_bytes]
+    if not fitting:
+        return []
+    sizes = [units.si(size(needs for _, needs in fitting), "B") for size in (min, max)]
+    shown = " to ".join(dict.fromkeys(sizes))
+    all_fit = len(fitting) == len(known)
+    names = "all kernels" if all_fit else ", ".join(label for label, _ in fitting[:_NAMED])
+    left = 0 if all_fit else len(fitting[_NAMED:])
+    more = f" and {units.counted(left, 'other kernel')}" if left else ""
+    return [
+        f"The data of {visible(names)}{more} ({shown}) fit in the L2 ({units.si(l2_bytes or 0, 'B')})."
+    ]
+
+
+#: Kernels that a note names.
+_NAMED: Final = 4
 
 
 def gallery(book: Book, entries: list[Entry]) -> tuple[Pair, ...]:
@@ -164,6 +179,7 @@ def gallery(book: Book, entries: list[Entry]) -> tuple[Pair, ...]:
                 verdict,
                 units.ratio(gain),
                 1 / gain,
+                units.percent(1 / gain, 2),
             )
         )
     return tuple(found)
@@ -341,6 +357,14 @@ def _levels(entry: Entry) -> dict[str, float]:
     return found
 
 
+def _root(book: Book, entry: Entry) -> str:
+    """The first rung that this one descends from: two functions of one family have no rung in
+    common."""
+    while (before := book.before(entry)) and before.family == entry.family:
+        entry = before
+    return entry.rung
+
+
 def _roofline_chart(
     key: str,
     label: str,
@@ -364,6 +388,7 @@ def _roofline_chart(
                 entry.kind,
                 colours[entry.label],
                 entry.label in trunk,
+                _root(book, entry),
             )
         )
         rows.append(
@@ -410,17 +435,28 @@ def _roofline_chart(
     )
 
 
+#: Traffic of less than this part of the compulsory bytes is not drawn: it shows which way the bytes
+#: took, and on the axis it would press all other points together.
+_DRAWN: Final = 0.1
+#: Why a level moves next to nothing.
+_BESIDE: Final = {
+    "l1": ("bypasses L1", "bypass L1"),
+    "l2": ("stays in L1", "stay in L1"),
+    "dram": ("stays in L2", "stay in L2"),
+}
+
+
 def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Chart | None:
     data, rows = [], []
+    beside: dict[str, list[str]] = {}
     for entry in entries:
         levels, compulsory = _levels(entry), entry.compulsory_bytes
         if levels and compulsory:
-            data.append(
-                (
-                    entry.label,
-                    {level: moved / compulsory for level, moved in levels.items() if moved > 0},
-                )
-            )
+            over = {level: moved / compulsory for level, moved in levels.items()}
+            drawn = {level: factor for level, factor in over.items() if factor >= _DRAWN}
+            data.append((entry.label, drawn))
+            for level in over.keys() - drawn.keys():
+                beside.setdefault(level, []).append(entry.label)
             rows.append(
                 [
                     text(entry.label),
@@ -442,6 +478,9 @@ def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Ch
         f"Bytes moved by each memory level at size {label}, over the fewest that the problem needs. These are each input read "
         "once and each output written once."
     )
+    if beside:
+        left = ", ".join(_beside(beside[level], level) for level in LEVELS if level in beside)
+        summary += f" Not drawn, below {units.ratio(_DRAWN, 1)}: {visible(left)}."
     return Chart(
         f"{key}-traffic",
         "Memory traffic over compulsory",
@@ -452,6 +491,15 @@ def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Ch
         wide=True,
         links=book.pages(entries),
     )
+
+
+def _beside(labels: list[str], level: str) -> str:
+    """Whose bytes do not reach a level: `reduce_bulk bypasses L1`."""
+    one, several = _BESIDE[level]
+    if len(labels) == 1:
+        return f"{labels[0]} {one}"
+    names = " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+    return f"{names if len(labels) <= _NAMED else f'{len(labels)} rungs'} {several}"
 
 
 def _sizes_chart(

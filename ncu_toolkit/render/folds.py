@@ -44,6 +44,8 @@ def _folds(page: PageView, profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _code(page: PageView) -> str:
+    if page.hotspots and not page.hotspots.data:
+        return "not in the report"
     if not page.card.where:
         return "source and SASS"
     line = page.card.where[0]
@@ -55,6 +57,7 @@ def _memory(page: PageView, profile: Profile) -> str:
     for label, wire in zip(("DRAM", "L2"), page.memory.wires if page.memory else (), strict=False):
         if wire.busy != units.NOT_AVAILABLE:
             parts.append(f"{label} {wire.busy.partition(',')[0]}")
+    parts += [box.unit for box in (page.memory.boxes if page.memory else ()) if box.unit]
     for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
         if (rate := figures.value(profile, name)) is not None:
             parts.append(f"{label} hits {units.percent(rate, 2)}")

@@ -6,6 +6,7 @@ entries are written once for all pages."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -51,7 +52,7 @@ def cell_term(table: Table, column: Column, cell: Cell) -> str:
     if column.label == "Kind" and table.key == "mix":
         return find(f"Instructions: {cell.text}")
     if table.key == "bounds" and column is table.columns[0]:
-        return find(f"resource:{cell.text}")
+        return find(f"resource:{cell.value}")
     if table.key not in _TABLES or column.numeric:
         return ""
     first = column is table.columns[0]
@@ -89,9 +90,15 @@ def columns_explained(table: Table) -> list[tuple[str, str]]:
         entry = terms()[key].text if key and key not in said else ""
         said.add(key)
         own = f"{column.title[:1].upper()}{column.title[1:]}." if column.title else ""
+        if _words(own) <= _words(entry):  # the entry says it too
+            own = ""
         if own or entry:
             found.append((column.label, " ".join(part for part in (own, entry) if part)))
     return found
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def groups() -> list[tuple[str, str, list[Term]]]:

@@ -41,10 +41,15 @@ _REASONS: Final = 3
 
 
 def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | None:
-    """None where the report holds no instructions. The lines that `findings` name are marked."""
+    """None where the report holds no instructions, and no more than a note where it holds their
+    counts without their text. The lines that `findings` name are marked."""
     rows = profile.instructions
     if not rows:
         return None
+    if not any(row.sass or row.file for row in rows):
+        whose = "The library's" if profile.rung else "The kernel's"
+        left = "recording" if profile.rung else "report"
+        return HotSpots({}, None, f"{whose} code is not part of the {left}.")
     reasons = [reason for reason, _ in Counter(profile.samples).most_common()]
     files = sorted({row.file for row in rows if row.file})
     place = {name: i for i, name in enumerate(files)}

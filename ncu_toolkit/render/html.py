@@ -87,7 +87,8 @@ def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document
 
     def page_of(launch: tuple[Profile, Neighbours]) -> tuple[Path, str]:
         page = page_view(book, *launch)
-        crumbs = [*above, (view.title, "index.html"), (page.title, "")]
+        name = page.title.partition(": ")[0]  # the rest, which may tell the cause, is the heading's
+        crumbs = [*above, (view.title, "index.html"), (name, "")]
         values = {"view": page, "title": f"{page.title}: {page.kicker}", "crumbs": crumbs}
         text = _drawn("page.html", **values, **_addresses(shared), **linked(up, (SHARED,)))
         return folder / f"{page.slug}.html", text

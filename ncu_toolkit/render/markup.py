@@ -46,9 +46,12 @@ class Writer:
         cls = f"term {tone}" if tone else "term"
         return f'<a class="{cls}" href="{self._terms}{key}">{body}</a>'
 
-    def value(self, cell: Cell, known: str = "") -> str:
-        """A cell's content; `known` is the key of the glossary's entry on it."""
+    def value(self, cell: Cell, known: str = "", parted: bool = False) -> str:
+        """A cell's content; `known` is the key of the glossary's entry on it. A name that is
+        `parted` may break after its underscores."""
         body = escape(cell.text)
+        if parted:
+            body = body.replace("_", "_<wbr>")
         if cell.code:
             body = f"<code>{body}</code>"
         if known and not cell.href and not cell.missing:
@@ -137,7 +140,8 @@ class Writer:
             sort = table.sortable and cell.value is not None
             data = f' data-v="{escape(visible(str(cell.value)))}"' if sort else ""
             bar = f' style="--v:{cell.bar * 100:.1f}%"' if cell.bar is not None else ""
-            shown = self.value(cell, cell_term(table, column, cell))
+            first = table.sortable and not at
+            shown = self.value(cell, cell_term(table, column, cell), first)
             cells.append(f"<{tag}{cls}{data}{bar}>{shown}</{end}>")
             tag = end = "td"
         return "".join(cells)

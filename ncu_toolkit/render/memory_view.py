@@ -16,7 +16,7 @@ from ncu_toolkit.render.views import Box, Memory, Wire
 #: Figure of the bytes on a link, and the resources of the time model that carry them.
 _WIRES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("dram_bytes", frozenset({"dram"})),
-    ("l2_bytes", frozenset({"l2", "fill", "atomic"})),
+    ("l2_bytes", frozenset({"l2", "fill"})),
     ("l1_global_bytes", frozenset({"l1", "l1_tag", "l1_data", "l1_writeback", "lsu"})),
 )
 #: Name of a level, and the figure of its hit rate.
@@ -39,12 +39,18 @@ def memory_view(profile: Profile, shown: Card, bounds: Mapping[str, float]) -> M
     wires = tuple(_wire(profile, moved, parts, shares, limits) for moved, parts in _WIRES)
     if not any(wire.known for wire in wires):
         return None
-    boxes = tuple(Box(name, _hits(profile, hits)) for name, hits in _BOXES)
+    boxes = tuple(
+        Box(
+            name, _hits(profile, hits), *(_atomics(profile, shares, limits) if name == "L2" else ())
+        )
+        for name, hits in _BOXES
+    )
     said = [
         f"{name}: {wire.moved}, {wire.busy}"
         for name, wire in zip(_NAMES, wires, strict=True)
         if wire.known
     ]
+    said += [f"{box.name}: {box.unit}" for box in boxes if box.unit]
     return Memory(boxes, wires, "; ".join(said) + ".")
 
 
@@ -68,6 +74,22 @@ def _wire(
         limit,
         carried is not None or used is not None,
     )
+
+
+#: The atomic units are shown from this part of the time on.
+_SHOWN: Final = 0.01
+
+
+def _atomics(profile: Profile, shares: Mapping[str, float], limits: set[str]) -> tuple[str, bool]:
+    """How busy L2's atomic units are, and whether they limit. They sit in the slices of L2 and use
+    no link: one can be busy all the time while next to nothing moves."""
+    used = shares.get("atomic", 0.0)
+    if used < _SHOWN:
+        return "", False
+    # the bound is of the busiest unit where that is nearly all of the time, else of their mean
+    busiest = used >= 0.99 * (profile.value("l2_atomic_unit_busiest") or 1.0)
+    name = "busiest atomic unit" if busiest else "atomic units"
+    return f"{name} {whole_percent(used)}", "atomic" in limits
 
 
 def _hits(profile: Profile, name: str) -> str:

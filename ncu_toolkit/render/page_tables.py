@@ -331,7 +331,34 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
         )
     except ToolkitError as error:
         return table, (), (f"No what-if: {visible(error.message)}.",)
-    return table, *charts_and_steps
+    studies, steps = charts_and_steps
+    return table, studies, steps or (_all_fit(profile),)
+
+
+#: From this distance on, an achieved occupancy below the one that resources allow is explained.
+_GAP: Final = 0.1
+
+
+def _all_fit(profile: Profile) -> str:
+    """Why no resource is in the way of more warps, and what keeps the achieved occupancy below."""
+    allowed = f"The resources of an SM allow {units.percent(1)} occupancy"
+    achieved = figures.value(profile, "achieved_occupancy")
+    if achieved is None:
+        return f"{allowed}, so changing them cannot raise it."
+    reached = f"{units.percent(achieved)} was achieved"
+    if achieved > 1 - _GAP:
+        return f"{allowed}, and {reached}."
+    waves = figures.value(profile, "waves")
+    if waves is None:
+        why = "Blocks end too early, or the grid is too small."
+    elif waves < 1:
+        why = f"The grid is too small: its blocks take {units.percent(waves)} of the places on all SMs."
+    else:
+        why = (
+            f"The grid is large enough for {units.significant(waves)} waves, so blocks or their warps"
+            " end too early to keep the SM full."
+        )
+    return f"{allowed}, but {reached}. {why}"
 
 
 @lru_cache(maxsize=64)
@@ -412,8 +439,9 @@ def _what_if(
 
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:
+    """Empty where all warps fit."""
     if not base.limiters:
-        return ("All warps that the SM can hold are resident, so occupancy cannot rise.",)
+        return ()
     shapes = {
         "registers": "{} registers per thread",
         "shared memory": "{} bytes of shared memory per block",

@@ -8,6 +8,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.explain.card import Card
+from ncu_toolkit.explain.verdict import resource_name
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
@@ -107,6 +108,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         step=step,
         claim=_claim(entry),
         checks=checks,
+        signature=_signature(profile, entry),
         tables=tables,
         charts=charts,
         static=static_view(profile, diagnosis) if profile.launch.complete else None,
@@ -157,6 +159,14 @@ def _title(profile: Profile, entry: Entry | None) -> str:
     if not title.lower().startswith(entry.label.lower()):  # "Naive: ..." names the rung itself
         title = f"{entry.label}: {title}" if title else entry.label
     return f"{title} ({which})" if which else title
+
+
+def _signature(profile: Profile, entry: Entry | None) -> str:
+    """The kernel's full name where the title is a shorter one, or a library's in our words."""
+    launch = profile.launch
+    if entry is not None:
+        return visible(launch.kernel) if entry.kind == "baseline" else ""
+    return "" if launch.kernel == launch.function else visible(launch.kernel)
 
 
 def _which(entry: Entry, profile: Profile) -> str:
@@ -435,7 +445,7 @@ def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
     ranked = sorted(diagnosis.bounds.items(), key=lambda item: -item[1])
     rows = [
         [
-            text(name.replace("_", " ")),
+            Cell(resource_name(name), name.replace("_", " ")),
             number(value, "us"),
             number(
                 value / now if now else None,

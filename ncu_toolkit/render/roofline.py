@@ -27,6 +27,8 @@ class Point:
     colour: str
     trunk: bool = True
     """Whether the path through the points leads through it."""
+    root: str = ""
+    """The rung that its path starts from: points of two functions have two paths."""
 
 
 def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) -> Figure:
@@ -75,8 +77,12 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
         known = [point for point in points if point.intensity.get(level)]
         if not known:
             continue
-        way = [(point.intensity[level], point.rate) for point in known if point.trunk]
-        path = tuple((*before, *after) for before, after in itertools.pairwise(way))
+        ways = [
+            [(p.intensity[level], p.rate) for p in known if p.trunk and p.root == root]
+            for root in dict.fromkeys(point.root for point in known if point.trunk)
+        ]
+        path = tuple((*before, *after) for way in ways for before, after in itertools.pairwise(way))
+        line = [place for way in ways for place in ((None, None), *way)][1:]  # None: a gap
         sides = _placed(
             tuple((point.label, point.intensity[level], point.rate) for point in known),
             (*lines, *path),
@@ -88,8 +94,8 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                 "type": "scatter",
                 "mode": "lines",
                 "name": "path",
-                "x": [x for x, _ in way],
-                "y": [y for _, y in way],
+                "x": [x for x, _ in line],
+                "y": [y for _, y in line],
                 "line": {"width": 1.2, "dash": "dot"},
                 "hoverinfo": "skip",
                 "showlegend": False,
@@ -126,6 +132,7 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
                 "hovertemplate": "%{customdata}<br>%{x:.3s} FLOP/B<br>%{y:.3s}FLOP/s<extra></extra>",
             }
         )
+    decades = range(max(0, math.ceil(box[2])), math.floor(box[3]) + 1)
     layout = {
         "height": 520,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
@@ -142,8 +149,8 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
             "type": "log",
             "title": {"text": "FLOP/s"},
             "range": [box[2], box[3]],
-            "exponentformat": "SI",
-            "dtick": 1,
+            "tickvals": [10.0**n for n in decades],
+            "ticktext": [f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" for n in decades],
             "automargin": True,
         },
         "showlegend": True,
@@ -151,6 +158,8 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
     return {"data": data, "layout": layout}
 
 
+#: Prefixes of a thousand's powers: Plotly's own end at T.
+_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 #: Where labels may stand beside their points, with the direction of the text's centre.
 _SIDES: Final = (
     ("middle right", 1, 0),

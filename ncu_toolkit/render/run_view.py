@@ -72,7 +72,7 @@ def run_summary(book: Book) -> RunView:
     run = book.run
     families = tuple(family_view(book, name) for name in book.families)
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
-    launches = _launches(book)
+    launches, repeats = _launches(book), _repeats(book, with_page)
     judged = calibration(book)
     return RunView(
         visible(run.id),
@@ -83,6 +83,7 @@ def run_summary(book: Book) -> RunView:
         others(book),
         families,
         launches,
+        repeats,
         skipped(book),
         (judged,) if judged else (),
         predictions(judged) if judged else None,
@@ -304,14 +305,14 @@ def _launches(book: Book) -> Table | None:
                     why or "the report has no duration",
                     title=f"each {spread}",
                 ),
+                verdict_cell(book, profile),
+                _gain(book, profile),
                 number(
                     whole / total if total and times else None,
                     "fraction",
                     why or "the report has no duration",
                     bar=whole / total if total else None,
                 ),
-                verdict_cell(book, profile),
-                _gain(book, profile),
                 number(len(members), "count"),
                 number(
                     times[len(times) // 2] if times else None,
@@ -331,9 +332,9 @@ def _launches(book: Book) -> Table | None:
     labels = (
         ("kernel", "Kernel", ""),
         ("time", "Time", "total of all launches of this kind, under ncu"),
-        ("share", "Share", "of the time of all launches"),
         ("bottleneck", "Bottleneck", "of the median launch"),
         ("predicted", "Predicted", "estimated speedup if the bottleneck were removed"),
+        ("share", "Share", "of the time of all launches"),
         ("launches", "Launches", "same kernel, grid and block"),
         ("median", "Median", "of one launch, under ncu"),
         ("status", "Status", ""),
@@ -367,6 +368,30 @@ def _launches(book: Book) -> Table | None:
         sortable=True,
         note=note.strip(),
     )
+
+
+def _repeats(book: Book, pages: set[str]) -> Table | None:
+    """The launches of each kernel that ran several times, in the file's order; only those with a
+    page. None where each kernel ran once."""
+    place = {id(profile): at for at, profile in enumerate(book.strangers)}
+    rows = [
+        [
+            text(profile.origin.key, href=f"{book.slugs[id(profile)]}.html"),
+            number(profile.duration_us, "us", "the report has no duration"),
+            text(profile.launch.function, code=True),
+        ]
+        for members in _groups(book)[:GROUPS_SHOWN]
+        if members[1:]
+        for profile in sorted(members, key=lambda member: place[id(member)])
+        if book.slugs[id(profile)] in pages
+    ]
+    headings: list[str | tuple[str, str]] = [
+        ("Launch", "range and launch in the report"),
+        ("Time", "under ncu"),
+        "Kernel",
+    ]
+    caption = "Launches of kernels that ran several times"
+    return plain_table("repeats", caption, headings, rows, numeric=(1,)) if rows else None
 
 
 def _gain(book: Book, profile: Profile) -> Cell:

@@ -115,7 +115,7 @@ class Fact:
 @dataclass(frozen=True)
 class Pair:
     """A defect with its repair: what it is called, both kernels, the verdict on the defect, the
-    measured gain, and the repaired kernel's part (0-1) of the time."""
+    measured gain, and the repaired kernel's part (0-1) of the time, also in words."""
 
     name: Cell
     defect: Cell
@@ -123,6 +123,7 @@ class Pair:
     verdict: str
     gain: str
     left: float
+    share: str
 
 
 @dataclass(frozen=True)
@@ -184,10 +185,10 @@ class StepView:
 @dataclass(frozen=True)
 class HotSpots:
     """SASS and source of one launch for the browser's paged view, and its hottest lines as a plain
-    table."""
+    table; without these two where the report leaves the code out, which `note` then says."""
 
     data: Mapping[str, Any]
-    hottest: Table
+    hottest: Table | None
     note: str
     hints: tuple[str, ...] = ()
     """What the code itself says: where registers peak."""
@@ -205,10 +206,13 @@ class StaticView:
 
 @dataclass(frozen=True)
 class Box:
-    """A level of the memory system; `note` is its hit rate."""
+    """A level of the memory system: its hit rate, and how busy a unit of its own is."""
 
     name: str
     note: str
+    unit: str = ""
+    limit: bool = False
+    """Whether that unit is what limits the launch."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +269,8 @@ class PageView:
     status: str
     """Empty for a complete launch, else why its data are not."""
     card: Card
+    signature: str = ""
+    """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
     """That the kernel has changed since, where it has."""
     guess: Guess | None = None
@@ -320,6 +326,8 @@ class RunView:
     families: tuple[FamilyView, ...]
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""
+    repeats: Table | None
+    """Each launch of kernels that ran several times, with its page; None where none did."""
     skipped: Table | None
     calibration: tuple[Table, ...]
     predictions: Chart | None
@@ -370,11 +378,12 @@ def number(
 
 
 def without_empty(table: Table) -> Table:
-    """The table without columns in which no row says anything."""
+    """The table without columns in which no row says anything: all are empty, or n/a."""
     kept = [
         at
         for at in range(len(table.columns))
-        if not table.rows or any(row[at].text not in ("", "–") for row in table.rows)
+        if not table.rows
+        or any(row[at].text not in ("", "–") and not row[at].missing for row in table.rows)
     ]
     return replace(
         table,

@@ -496,7 +496,14 @@ def test_python_shows_the_card(tmp_path: Path) -> None:
 
 _BOTTOMS = """(() => { const c = document.querySelector('.nc-card');
 const bottom = s => c.querySelector(s).getBoundingClientRect().bottom;
-return Math.max(...['h3.nc-title', '.nc-gain', '.nc-where', '.nc-do li'].map(bottom)); })()"""
+return Math.max(...['.nc-title', '.nc-gain', '.nc-where', '.nc-do li'].map(bottom)); })()"""
+
+
+_ORDER = """(() => { const c = document.querySelector('.nc-card');
+const top = e => e.getBoundingClientRect().top;
+const tops = ['.nc-shape', '.nc-title', '.nc-summary'].map(s => top(c.querySelector(s)));
+tops.push(...Array.from(c.querySelectorAll('.nc-answer > div'), top));
+return tops.every((y, at) => !at || y > tops[at - 1]); })()"""
 
 
 @pytest.mark.browser
@@ -510,6 +517,7 @@ def test_the_answer_is_on_the_first_screen(tmp_path: Path, width: int, height: i
         browser.open(page, width=width, height=height)
         assert browser.evaluate(_BOTTOMS) <= height
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate(_ORDER), "what is wrong is said first, then where"
         browser.open(f"{page.resolve().as_uri()}#page-launch-0-naive", width=width, height=height)
         assert browser.evaluate("document.querySelectorAll('.nc-card').length") >= 2
         assert browser.complaints() == []

@@ -249,7 +249,7 @@ def test_the_page_opens_on_both_answers(
     nothing asked for."""
     chromium = require_chromium()
     page = card_html.write_page(compared, "Comparison", tmp_path / "comparison.html")
-    bottoms = """(() => Array.from(document.querySelectorAll('h1, .nc-kernels td:last-child, h3.nc-title, .nc-gain'))
+    bottoms = """(() => Array.from(document.querySelectorAll('h1, .nc-kernels td:last-child, .nc-title, .nc-gain'))
 .filter(e => e.offsetParent).map(e => e.getBoundingClientRect().bottom))()"""
     with Browser(chromium) as browser:
         browser.open(page, width=width, height=height)
@@ -258,6 +258,8 @@ def test_the_page_opens_on_both_answers(
         assert found[-1 if width > 1000 else 2] <= height
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         assert browser.evaluate("document.querySelector('.nc-kernels').scrollWidth") <= width
+        cells = "Array.from(document.querySelectorAll('.nc-kernels tbody tr:first-child > *'))"
+        assert browser.evaluate(f"{cells}.every(cell => cell.checkVisibility())")
         assert browser.requests() == [page.resolve().as_uri()]
         assert browser.complaints() == []
 

@@ -55,6 +55,19 @@ def test_the_source_opens_at_the_kernel(layout: str) -> None:
     assert lines[0] == ("" if layout == "somebody's" else "#include <climits>")
 
 
+def test_code_that_the_report_leaves_out_gets_no_pane() -> None:
+    profile = render_fixture.profile("cublas", 4096)
+    blank = tuple(
+        replace(row, sass="", opcode="", file="", line=0)
+        for row in render_fixture.profile("vectorized", 4096).instructions
+    )
+    spots = hot_spots(replace(profile, instructions=blank))
+    assert spots is not None
+    assert not spots.data
+    assert spots.hottest is None
+    assert spots.note == "The library's code is not part of the recording."
+
+
 def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
     profile = render_fixture.profile("vectorized", 4096)
     assert "Wavefronts beyond" not in [

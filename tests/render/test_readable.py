@@ -12,16 +12,18 @@ from urllib.parse import unquote
 import pytest
 import render_fixture
 
+from ncu_toolkit.explain.card import Bar
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_block, what_if_registers
-from ncu_toolkit.model import Evidence
+from ncu_toolkit.model import Evidence, Presence, Reading
 from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.columns import COLUMNS, gain_cell
-from ncu_toolkit.render.family_view import family_view
-from ncu_toolkit.render.glossary_view import column_term, columns_explained, kind_of
+from ncu_toolkit.render.family_view import _cached, family_view
+from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, kind_of
 from ncu_toolkit.render.html import write_index, write_run
-from ncu_toolkit.render.page_tables import _what_if, occupancy_section, traffic_table
-from ncu_toolkit.render.page_view import evidence_table
+from ncu_toolkit.render.memory_view import memory_view
+from ncu_toolkit.render.page_tables import _all_fit, _what_if, occupancy_section, traffic_table
+from ncu_toolkit.render.page_view import _bounds, evidence_table
 from ncu_toolkit.render.reproduce import commands, opening
 from ncu_toolkit.render.roofline import Point, _crosses, roofline
 from ncu_toolkit.render.roofs import roofs
@@ -97,7 +99,10 @@ def tables(view: object) -> Iterator[Table]:
 def test_headings_are_explained_by_their_table(book: Book) -> None:
     """One word means another thing in another table: a speedup that was achieved is no
     occupancy."""
-    found = {kind_of(table): table for table in tables(run_view(book))}
+    found = {
+        kind_of(table): table
+        for table in sorted(tables(run_view(book)), key=lambda table: len(table.columns))
+    }
     explained = {kind: dict(columns_explained(found[kind])) for kind in ("ladder", "calibration")}
     assert "occupancy" not in explained["calibration"]["Achieved"].lower()
     assert "warps" in explained["ladder"]["Achieved"].lower()
@@ -110,6 +115,90 @@ def test_headings_are_explained_by_their_table(book: Book) -> None:
         column_term(found["traffic"], column) != "metric-memory-throughput"
         for column in found["traffic"].columns
     )
+
+
+def test_a_column_is_not_explained_twice(book: Book) -> None:
+    """A heading's own words are left out where the glossary's entry says the same."""
+    table = next(
+        found
+        for found in sorted(tables(run_view(book)), key=lambda table: -len(table.columns))
+        if kind_of(found) == "ladder"
+    )
+    assert dict(columns_explained(table))["Time"].count("unprofiled") == 1
+
+
+def test_resources_have_the_names_of_their_bars(book: Book) -> None:
+    profile = book.run.profiles[0]
+    bounds = {"l1_writeback": 3.0, "fill": 2.0, "blocks": 1.0}
+    table = _bounds(replace(book.diagnosis(profile), bounds=bounds), profile)
+    assert table is not None
+    assert [row[0].text for row in table.rows] == ["L1 return", "L2 to SM", "block start"]
+    assert all(cell_term(table, table.columns[0], row[0]) for row in table.rows)
+
+
+def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> None:
+    """The unit of one slice can be busy all the time while the link to L1 idles."""
+    first = book.run.profiles[0]
+    busiest = Reading("l2_atomic_unit_busiest", 0.83, "fraction", Presence.PRESENT)
+    profile = replace(first, readings={**first.readings, busiest.name: busiest})
+    assert profile.duration_us
+    bounds = {"atomic": 0.83 * profile.duration_us, "l2": 0.01 * profile.duration_us}
+    card = replace(book.card(first), bars=(Bar("atomic", "L2 atomics", 0.83, True),))
+    shown = memory_view(profile, card, bounds)
+    assert shown is not None
+    assert shown.boxes[1].unit.replace("\u2009", " ") == "busiest atomic unit 83 %"
+    assert shown.boxes[1].limit
+    assert not any(wire.limit for wire in shown.wires)
+    assert shown.wires[1].busy.replace("\u2009", " ") == "1 % busy"
+
+
+@pytest.mark.parametrize(
+    ("achieved", "waves", "words"),
+    [
+        (0.469, 0.5, "The grid is too small"),
+        (0.469, 12.0, "end too early"),
+        (0.469, None, "Blocks end too early, or the grid is too small"),
+        (0.97, 12.0, "and 97.0 % was achieved."),
+        (None, None, "changing them cannot raise it"),
+    ],
+)
+def test_what_keeps_occupancy_low_where_all_warps_fit(
+    book: Book, achieved: float | None, waves: float | None, words: str
+) -> None:
+    first = book.run.profiles[0]
+    given = {"achieved_occupancy": achieved, "waves": waves}
+    readings = {
+        name: Reading(
+            name, value, "fraction", Presence.PRESENT if value else Presence.NOT_COLLECTED
+        )
+        for name, value in given.items()
+    }
+    said = _all_fit(replace(first, readings={**first.readings, **readings}))
+    assert words in said.replace("\u2009", " ")
+    assert "allow 100" in said
+
+
+def test_the_full_name_of_a_kernel_is_on_its_page(book: Book) -> None:
+    first = book.run.profiles[0]
+    full = f"void ns::{first.launch.function}<float, (int)4>(ns::Params<float>)"
+    profile = replace(first, context=None, launch=replace(first.launch, kernel=full))
+    other = replace(first, context=None, launch=replace(first.launch, kernel=first.launch.function))
+    run = replace(book.run, profiles=(profile, other), timings=())
+    pages = run_view(open_book(run, render_fixture.diagnosis)).pages
+    assert [page.signature for page in pages] == [full, ""]
+
+
+def test_what_fits_in_l2_is_said_of_named_kernels(book: Book) -> None:
+    timed = next(entry for entry in book.entries if entry.timing)
+    assert timed.timing is not None
+    small, large = (
+        replace(timed, timing=replace(timed.timing, compulsory_bytes=needs), label=label)
+        for needs, label in ((2e6, "small"), (9e8, "large"))
+    )
+    (note,) = _cached([small, large], 60 << 20)
+    assert note.startswith("The data of small (2.00\u2009MB) fit in the L2")
+    assert _cached([large], 60 << 20) == []
+    assert _cached([small], 60 << 20)[0].startswith("The data of all kernels")
 
 
 def test_times_under_the_profiler_are_not_explained_as_unprofiled() -> None:
@@ -147,10 +236,10 @@ def test_no_gain_is_claimed_to_be_nothing(
 
 
 def test_the_verdict_comes_before_the_details(book: Book) -> None:
-    """What a reader looks for first is among the first columns, so that a screen of 1440 pixels
-    shows it."""
+    """What a reader looks for first is among the first columns: a phone shows three of them, a
+    screen of 1440 pixels all."""
     keys = [spec.column.key for spec in COLUMNS]
-    assert keys[:6] == ["rung", "time", "rate", "baseline", "bottleneck", "predicted"]
+    assert keys[:6] == ["rung", "time", "bottleneck", "predicted", "rate", "baseline"]
 
 
 def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
@@ -274,7 +363,7 @@ def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:
         if table.key == "launches"
     )
     keys = [column.key for column in launches.columns]
-    assert keys[:5] == ["kernel", "time", "share", "bottleneck", "predicted"]
+    assert keys[:5] == ["kernel", "time", "bottleneck", "predicted", "share"]
     for row in launches.rows:
-        assert row[3].text != row[3].value
-        assert row[4].text.endswith(("×", "n/a"))
+        assert row[2].text != row[2].value
+        assert row[3].text.endswith(("×", "n/a"))

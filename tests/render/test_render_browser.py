@@ -108,17 +108,17 @@ def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, repo
     column = f"{PANEL}.querySelector('table[data-sortable]')"
     first = f"{column}.tBodies[0].rows[0].cells[0].textContent.trim()"
     assert browser.evaluate(first) == "naive"
-    browser.evaluate(f"{column}.querySelectorAll('thead button')[2].focus()")
+    browser.evaluate(f"{column}.querySelectorAll('thead button')[4].focus()")
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(first).startswith("register_blocked")
     assert (
-        browser.evaluate(f"{column}.querySelectorAll('thead th')[2].getAttribute('aria-sort')")
+        browser.evaluate(f"{column}.querySelectorAll('thead th')[4].getAttribute('aria-sort')")
         == "descending"
     )
     browser.press("Enter", 13, "\r")
     assert browser.evaluate(first) == "naive"
-    last = f"Array.from({column}.tBodies[0].rows, r => r.cells[5].querySelector('.na') ? 1 : 0).join('')"
-    browser.evaluate(f"{column}.querySelectorAll('thead button')[5].click()")
+    last = f"Array.from({column}.tBodies[0].rows, r => r.cells[3].querySelector('.na') ? 1 : 0).join('')"
+    browser.evaluate(f"{column}.querySelectorAll('thead button')[3].click()")
     order = browser.evaluate(last)
     assert "1" in order
     assert "10" not in order
@@ -417,7 +417,7 @@ MEASURES = """(() => {
   walk(page);
   return {
     height: document.documentElement.scrollHeight, width: document.documentElement.scrollWidth,
-    title: low('.nc-title'), gain: low('.nc-gain'), where: low('.nc-where'), advice: low('.nc-do li, .nc-do'),
+    title: low('.nc-title'), gain: low('.nc-gain'), where: low('.nc-where'), advice: low('.nc-do li, span.nc-do'),
     roof: page.querySelector('.nc-roof') !== null,
     facts: [...page.querySelectorAll('.facts')].filter(f => f.checkVisibility()).length,
     clipped: [...new Set(wide.map(e => `${e.tagName}.${e.className}`))],
@@ -464,7 +464,9 @@ def test_every_page_answers_on_its_first_screen(
         assert len(pages) == len(recorded.run_of(folder).profiles)
     for at, path in enumerate([recorded_pages / name] if alone else pages):
         browser.open(path, width=1440, height=900, scheme=("light", "dark")[at % 2])
-        browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+        browser.wait_for(
+            "document.readyState === 'complete' && !document.querySelector('.hotspots:not([data-ready])')"
+        )
         for width, height in ((1440, 900), (375, 667)):
             browser.resize(width, height)
             found = browser.evaluate(MEASURES)

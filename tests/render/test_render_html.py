@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -34,12 +35,15 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str, str]] = []
         self.tables: list[bool] = []
         self.text: list[str] = []
+        self.headings: list[int] = []
         self._open: list[str] = []
         self.feed(path.read_text(encoding="utf-8"))
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
         if tag not in VOID:
             self._open.append(tag)
         if tag == "table":
@@ -130,6 +134,17 @@ def test_tables_have_captions_and_charts_a_table_and_words(reports: Path) -> Non
         assert images == labelled == page.tags["figure"] - drawn
 
 
+def test_no_level_of_headings_is_left_out(reports: Path, tmp_path: Path) -> None:
+    """Nor in what is folded: a single file holds it in the open."""
+    run = render_fixture.run()
+    book = open_book(run, render_fixture.diagnosis)
+    alone = write_run(run, tmp_path / "x", book=book, standalone=True)
+    for path in (*pages(reports), alone):
+        levels = Page(path).headings
+        assert levels[0] == 1, path
+        assert all(after <= before + 1 for before, after in pairwise(levels)), path
+
+
 def test_plotly_is_written_once(reports: Path) -> None:
     assert [path.parent for path in reports.rglob("charts.js")] == [reports / "assets"]
     assert not list(reports.rglob("plotly*"))
@@ -141,7 +156,7 @@ def test_json_and_csv_lie_beside_the_page(reports: Path) -> None:
     assert (
         (reports / "fixture" / "gemm_fp32-4096-float32-table.csv")
         .read_text()
-        .startswith("Rung,Time (us),Rate (FLOP/s)")
+        .startswith("Rung,Time (us),Bottleneck,Predicted → achieved (ratio),Rate (FLOP/s)")
     )
 
 

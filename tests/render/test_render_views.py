@@ -13,6 +13,7 @@ import pytest
 import render_fixture
 from rich.console import Console
 
+from ncu_toolkit.diagnosis.figures import inputs
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
@@ -20,6 +21,7 @@ from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.render import charts, text
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.book import Book, open_book
+from ncu_toolkit.render.family_view import _traffic_chart
 from ncu_toolkit.render.html import table_csv
 from ncu_toolkit.render.markup import reasons_of
 from ncu_toolkit.render.roofline import Point, roofline
@@ -73,7 +75,7 @@ def test_sentence_says_start_end_library_and_roof(view: RunView) -> None:
 def test_table_has_what_the_report_promises(view: RunView) -> None:
     keys = [column.key for column in ladder(view, "4096").columns]
     promised = (
-        "rung time rate baseline bottleneck predicted stall registers theoretical_occupancy achieved_occupancy limiter dram l2 l1 conflicts "
+        "rung time bottleneck predicted rate baseline stall registers theoretical_occupancy achieved_occupancy limiter dram l2 l1 conflicts "
         "lds lds128 sts sts128 ldgsts hmma"
     )
     assert keys[: len(promised.split())] == promised.split()
@@ -102,12 +104,11 @@ def test_regressions_and_planted_defects_are_marked(view: RunView) -> None:
 
 
 def test_sizes_that_were_only_timed_say_so(view: RunView) -> None:
-    row = dict(
-        zip((c.key for c in ladder(view, "512").columns), ladder(view, "512").rows[0], strict=True)
-    )
-    assert row["time"].value is not None
-    assert row["registers"].missing
-    assert row["registers"].title == "this rung was not profiled at this size"
+    """In a sentence, in place of columns in which no rung has a value."""
+    table = ladder(view, "512")
+    assert [column.key for column in table.columns] == ["rung", "time", "rate", "baseline"]
+    assert "No rung was profiled at this size" in table.note
+    assert not ladder(view, "4096").note
 
 
 def test_every_missing_value_has_a_reason(view: RunView) -> None:
@@ -178,6 +179,46 @@ def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
     assert [note["text"] for note in figure["layout"]["annotations"]] == ["500 →"]
     level = charts.stalls([("a", {"wait": 5.0}), ("b", {"wait": 6.0})], ["wait"])
     assert level["layout"]["annotations"] == []
+
+
+def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
+    """A point far below the compulsory bytes would press all others together."""
+    whole = render_fixture.profile("naive", 4096)
+    empty = {
+        name: replace(whole.reading(name), value=0.0, presence=Presence.PRESENT)
+        for name in inputs("l1_global_bytes")
+    }
+    bypass = replace(whole, readings={**whole.readings, **empty})
+    drawn = []
+    for profile in (whole, bypass):
+        run = replace(render_fixture.run(), profiles=(profile,))
+        book = open_book(run, render_fixture.diagnosis)
+        chart = _traffic_chart("k", "4096", [e for e in book.entries if e.main], book)
+        assert chart is not None
+        drawn.append("asked of L1" in [trace["name"] for trace in chart.figure["data"]])
+        assert drawn[-1] == ("Not drawn" not in chart.summary)
+    assert drawn == [True, False]
+    assert "Not drawn, below 0.1×: naive bypasses L1." in chart.summary
+
+
+def test_traffic_is_told_in_powers_of_two() -> None:
+    alike = charts.traffic([("one", {"dram": 1.0})])["layout"]["xaxis"]
+    assert alike["ticktext"] == ["0.5×", "1×", "2×"]
+    assert 1.0 in (wide := charts.ratio_ticks(0.2, 20_000))
+    assert 4 <= len(wide) <= 7
+
+
+def test_a_path_joins_rungs_of_one_function() -> None:
+    points = [
+        Point(name, rate, {"dram": 10.0}, "step", "#000000", True, root)
+        for name, rate, root in (("a", 1e12, "a"), ("b", 2e12, "a"), ("c", 1e12, "c"))
+    ]
+    figure = roofline(
+        points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, tensor=2e15)), "tensor"
+    )
+    path = next(trace for trace in figure["data"] if trace["name"] == "path")
+    assert path["y"] == [1e12, 2e12, None, 1e12]
+    assert figure["layout"]["yaxis"]["ticktext"][-1] == "1P"
 
 
 def test_roofline_labels_do_not_cover_each_other() -> None:
@@ -324,6 +365,12 @@ def test_repeated_launches_are_grouped_not_overwritten() -> None:
     assert cells["median"].value == 12
     assert cells["median"].title == "10.0\u2009µs to 14.0\u2009µs"
     assert len({page.slug for page in view.pages}) == 5
+    assert view.repeats is not None
+    assert [row[0].text for row in view.repeats.rows] == [f"0.{n}" for n in range(5)]
+    assert {row[0].href for row in view.repeats.rows} == {
+        f"{page.slug}.html" for page in view.pages
+    }
+    assert [row[1].value for row in view.repeats.rows] == [10.0 + n for n in range(5)]
 
 
 def test_very_many_launches_get_pages_for_each_kind_first() -> None:
@@ -379,9 +426,9 @@ def test_incomplete_launches_are_named() -> None:
 
 
 def test_reasons_are_listed_once(view: RunView) -> None:
-    found = reasons_of(ladder(view, "512"))
+    found = reasons_of(ladder(view, "4096"))
     assert len({why for _, why in found}) == len(found)
-    assert any("Registers" in columns for columns, _ in found)
+    assert any("Predicted" in columns for columns, _ in found)
 
 
 def test_pairs_are_not_told_as_a_climb() -> None:

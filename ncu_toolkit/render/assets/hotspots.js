@@ -144,7 +144,7 @@
     tools.append(search, sort, ...(ranked ? [labelled(" hide unsampled", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
     const grid = make("div", "hot-grid"), detail = make("div", "hot-detail muted", "Choose a line to see its stall reasons.");
     detail.setAttribute("aria-live", "polite");
-    const pane = (name, title, list) => { const box = make("div", "hot-pane"), head = make("h4", "", name); if (title) head.title = title; box.append(head, list.node); return box; };
+    const pane = (name, title, list) => { const box = make("div", "hot-pane"), head = make("h3", "", name); if (title) head.title = title; box.append(head, list.node); return box; };
     if (file >= 0) grid.append(pane(`Source: ${ranked ? "samples" : "executions"}, line`, "", source)); else grid.classList.add("alone");
     grid.append(pane(`SASS: ${ranked ? "samples" : "share"}, index, executions${live ? ", live registers" : ""}`, named.size ? "A mark shows where the diagnosis points." : "", sass));
     host.append(tools, grid, detail);

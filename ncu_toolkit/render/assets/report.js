@@ -97,6 +97,7 @@
       stretch();
       return react();
     }).then(() => {
+      all("svg", plot).forEach((svg) => svg.setAttribute("aria-hidden", "true"));  // the summary is their text
       if (figure.links && !plot.dataset.drawn) plot.on("plotly_click", (event) => follow(figure.links, event.points[0]));
       plot.dataset.drawn = "1";
     });
@@ -203,7 +204,7 @@
   box.id = "entry";
   box.className = "entry";
   box.setAttribute("popover", "");
-  box.innerHTML = '<h4></h4><p></p><p class="more"><a>In the glossary</a></p>';
+  box.innerHTML = '<h2></h2><p></p><p class="more"><a>In the glossary</a></p>';
   document.body.append(box);
   document.addEventListener("click", (event) => {
     const term = event.target.closest && event.target.closest("a.term"), found = term && entry(term);
