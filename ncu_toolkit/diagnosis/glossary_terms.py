@@ -269,7 +269,7 @@ CONCEPTS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "bound": ("Lower bound", "The least time that one resource needs for the launch's work. The launch takes at least the longest of these.", "docs/time-model.md", ("At least",)),
     "predicted": ("Predicted speedup", ("The estimated factor by which the launch gets faster if only this cause is fixed: the time now over the time of the "
 "next limit."), "docs/time-model.md", ("Predicted", "Predicted → achieved")),
-    "confidence": ("Confidence", "How complete the evidence was: high if cause and effect were both measured, low if it rests on one figure.", "", ()),
+    "confidence": ("Confidence", "How complete the evidence was: high (a clear cause) if cause and effect were both measured, medium (likely), low (possible) if it rests on one figure.", "", ()),
     "verified": ("Verified", "The largest difference from a reference result, over what rounding allows; a rung is timed only after that.", "", ()),
     "grid": ("Grid and block", "A launch is a grid of blocks, a block up to 1,024 threads that share an SM, its shared memory and barriers.", _GUIDE, ("Grid", "Block")),
     "cluster": ("Cluster", "Blocks that run at the same time in one group of SMs and can read each other's shared memory (from CC 9.0).", _GUIDE, ()),

@@ -20,6 +20,8 @@ NAME: Final = 60
 _ABI: Final = re.compile(r"\[abi:[^\[\]]*\]")
 #: A gain of less rounds to 1.00×.
 LEAST_GAIN: Final = 1.005
+#: A cause's confidence in words.
+_CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
@@ -132,8 +134,9 @@ class Card:
 
     @property
     def sureness(self) -> str:
-        """`high confidence`."""
-        return f"{self.confidence} confidence"
+        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`."""
+        sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
+        return sure or f"{self.confidence} confidence"
 
     @property
     def busy(self) -> str:

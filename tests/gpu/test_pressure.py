@@ -305,5 +305,5 @@ def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(cli, ["probe", "--kernel", "dram_bandwidth", "--no-tuned"])
     assert ended.exception is None
     assert "DRAM bandwidth" in ended.output
-    assert "medium confidence" in ended.output
+    assert "likely cause" in ended.output
     assert "grid 32\u2009768, block 256, 18 registers" in ended.output
