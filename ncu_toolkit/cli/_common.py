@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -197,6 +197,25 @@ def output_option(function: F) -> F:
         show_default=True,
         help="Folder of reports.",
     )(function)
+
+
+def format_option(formats: Sequence[str], what: str = "") -> Callable[[F], F]:
+    """--format, as the argument `form`: one of `formats`, text where it is not given."""
+    return click.option(
+        "--format", "form", type=click.Choice(formats), default="text", show_default=True, help=what
+    )
+
+
+def timeout_option(what: str, default: float) -> Callable[[F], F]:
+    """--timeout: seconds after which `what` is given up."""
+    return click.option(
+        "--timeout",
+        type=Seconds(),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"Give up on {what} after this long.",
+    )
 
 
 def tuned_option(function: F) -> F:

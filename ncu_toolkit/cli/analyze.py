@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
-from ncu_toolkit.cli._common import WIDTH, PathName, Seconds, emit, needs_option, shown_as
+from ncu_toolkit.cli._common import (
+    WIDTH,
+    PathName,
+    emit,
+    format_option,
+    needs_option,
+    shown_as,
+    timeout_option,
+)
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
@@ -31,13 +39,9 @@ STANDALONE = "ncu-report.html"
 
 @click.command("analyze")
 @click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="brief is at most one page; html writes pages; sarif puts findings on source lines; the last three write times for those services.",
+@format_option(
+    FORMATS,
+    "brief is at most one page; html writes pages; sarif puts findings on source lines; the last three write times for those services.",
 )
 @click.option(
     "--kernel",
@@ -82,14 +86,7 @@ STANDALONE = "ncu-report.html"
     metavar="N",
     help="Read N files at once.  [default: one for each processor]",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=DEFAULT_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up on a file after this long.",
-)
+@timeout_option("a file", DEFAULT_TIMEOUT)
 @click.pass_context
 def command(
     ctx: click.Context, paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import PathName
+from ncu_toolkit.cli._common import PathName, format_option
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
@@ -42,9 +42,7 @@ def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bo
 
 
 @command.command("list")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option(["text", "json"])
 def show(form: str) -> None:
     """Show the baselines kept here."""
     found = baselines.saved()

@@ -13,6 +13,7 @@ from ncu_toolkit.cli._common import (
     cluster_options,
     console,
     executor_of,
+    format_option,
     output_option,
     parse_params,
     split,
@@ -39,14 +40,7 @@ from ncu_toolkit.runs import intake, store
     type=click.Choice(["warm", "flushed"]),
     help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "csv", "json"]),
-    default="text",
-    show_default=True,
-    help="Format to print. CSV and JSON files are always written.",
-)
+@format_option(["text", "csv", "json"], "Format to print. CSV and JSON files are always written.")
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
     reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, cache: str | None, form: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import PathName, emit
+from ncu_toolkit.cli._common import PathName, emit, format_option
 from ncu_toolkit.core.errors import GateFailed
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.ladder.catalogue import load_families
@@ -18,13 +18,13 @@ FORMATS = ("text", "markdown", "json")
 
 @click.command("calibrate")
 @click.argument("runs", nargs=-1, type=PathName(exists=True, file_okay=False))
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@format_option(FORMATS)
 @click.option("--output", "-o", type=PathName(), help="File to write to.")
 @click.option(
     "--gate", is_flag=True, help="Exit with 1 if the diagnosis is less accurate than required."
 )
 def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
-    """Compare predicted gains with achieved ones, ours and its rivals'.
+    """Compare predicted gains with achieved ones, ours and Nsight Compute's.
 
     For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name
     it and predict the time saved. The last table also scores Nsight Compute's rules, the rule of

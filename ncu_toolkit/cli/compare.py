@@ -9,7 +9,14 @@ import click
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
-from ncu_toolkit.cli._common import WIDTH, PathName, Seconds, emit, shown_as
+from ncu_toolkit.cli._common import (
+    WIDTH,
+    PathName,
+    emit,
+    format_option,
+    shown_as,
+    timeout_option,
+)
 from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import baselines
@@ -49,26 +56,15 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     metavar="GATE",
     help="Exit with 1 if this is true of any kernel: 'time>5%', 'registers_per_thread>128'. Repeat it.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions on source lines.",
+@format_option(
+    FORMATS,
+    "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions on source lines.",
 )
 @click.option("--comment", is_flag=True, help="The same as --format comment.")
 @click.option(
     "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
 )
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=DEFAULT_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up on a file after this long.",
-)
+@timeout_option("a file", DEFAULT_TIMEOUT)
 def command(
     old: str,
     new: str | None,

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from ncu_toolkit.cli._common import emit
+from ncu_toolkit.cli._common import emit, format_option
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import doctor
@@ -16,9 +16,7 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO"
 
 
 @click.command("doctor")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option(["text", "json"])
 def command(form: str) -> int:
     """Check what works on this machine, and how to fix what does not.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ncu_toolkit.cli._common import WIDTH, PathName, emit, shown_as
+from ncu_toolkit.cli._common import WIDTH, PathName, emit, format_option, shown_as
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.explain.answer import Answer
@@ -35,14 +35,7 @@ _ADD_SECONDS: Final = 60.0
     metavar="SELECT",
     help="Run one SELECT on the table launches; it can access nothing else.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="html writes a page with the trend of each kernel.",
-)
+@format_option(FORMATS, "html writes a page with the trend of each kernel.")
 @click.option(
     "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
 )

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from ncu_toolkit.cli._common import console, split
+from ncu_toolkit.cli._common import console, format_option, split
 from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
 
 _MARKS = {
@@ -29,9 +29,7 @@ _MARKS = {
     help="Only this ladder; repeat it, or separate names by commas.",
 )
 @click.option("--ideas/--no-ideas", default=False, help="Also the idea of each rung.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option(["text", "json"])
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
     """Show the ladders, their rungs and ideas."""
     chosen = (

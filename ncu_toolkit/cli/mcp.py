@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from ncu_toolkit.cli._common import PathName, Seconds
+from ncu_toolkit.cli._common import PathName, timeout_option
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 
 #: Where the token comes from; else one is made.
@@ -39,14 +39,7 @@ _SHORTEST: Final = 16
     metavar="N",
     help="Port for --http.  [default: a free one]",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=120,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up on a report after this long.",
-)
+@timeout_option("a report", 120)
 @click.option(
     "--allow-profile",
     is_flag=True,

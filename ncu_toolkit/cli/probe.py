@@ -18,6 +18,7 @@ from ncu_toolkit.cli._common import (
     Progress,
     choose_options,
     emit,
+    format_option,
     parse_params,
     shown_as,
     split,
@@ -56,14 +57,7 @@ FORMATS = ("text", "markdown", "brief", "json")
     metavar="N",
     help="Kernels in the table.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Format to print.",
-)
+@format_option(FORMATS, "Format to print.")
 @click.option("--output", "-o", type=PathName(), help="File to write instead of printing.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 @click.pass_context

@@ -11,7 +11,6 @@ import click
 from ncu_toolkit.cli._common import (
     DEFAULT_REPORTS,
     Progress,
-    Seconds,
     choose_options,
     cluster_options,
     console,
@@ -20,6 +19,7 @@ from ncu_toolkit.cli._common import (
     output_option,
     parse_params,
     split,
+    timeout_option,
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
@@ -51,14 +51,7 @@ from ncu_toolkit.runs import intake, store
     show_default=True,
     help="Whether ncu flushes caches before each pass (all) or leaves them (none).",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=stages.DEFAULT_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up on ncu after this long.",
-)
+@timeout_option("ncu", stages.DEFAULT_TIMEOUT)
 @click.option(
     "--kernel-filter",
     default="",

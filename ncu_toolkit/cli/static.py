@@ -8,7 +8,7 @@ import click
 
 from ncu_toolkit.analysis.analyze import SUFFIXES
 from ncu_toolkit.build.nvcc import parse_arch
-from ncu_toolkit.cli._common import WIDTH, PathName, emit, parse_params, shown_as
+from ncu_toolkit.cli._common import WIDTH, PathName, emit, format_option, parse_params, shown_as
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.diagnosis.static import (
     analyse_cubin,
@@ -67,14 +67,7 @@ DEFAULT_ARCH = "sm_90"
     metavar="N",
     help="Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="html writes a page with the card, the loops and the code.",
-)
+@format_option(FORMATS, "html writes a page with the card, the loops and the code.")
 @click.option(
     "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
 )

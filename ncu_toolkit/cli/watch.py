@@ -23,7 +23,7 @@ from ncu_toolkit.analysis.analyze import (
     prepare,
     with_tables,
 )
-from ncu_toolkit.cli._common import PathName, Seconds, console, output_option
+from ncu_toolkit.cli._common import PathName, console, output_option, timeout_option
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
@@ -78,14 +78,7 @@ _KEYS: Final = 200
     help="With a program: skip its first N launches.",
 )
 @click.option("--size", "-s", metavar="SIZE", help="With a rung: the problem size.")
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=stages.DEFAULT_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up on a round after this long.",
-)
+@timeout_option("a round", stages.DEFAULT_TIMEOUT)
 @output_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 def command(
