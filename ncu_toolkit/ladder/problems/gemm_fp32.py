@@ -46,19 +46,7 @@ class GemmFp32(Problem):
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
     curve_sizes = ("256", *bench_sizes, "12288", "16384")
     record_sizes = ("1024", "4096")
-    library_sizes = (
-        "128",
-        "256",
-        "512",
-        "1024",
-        "2048",
-        "3072",
-        "4096",
-        "5120",
-        "6144",
-        "7168",
-        "8192",
-    )
+    library_sizes = ("128", "256", *bench_sizes)
     test_sizes = ("1", "7", "127", "129", "1000", "1023x517x2049", "1024", "4096")
     # Tiles cut along K, in equal parts; then shares that span two tiles, on a GPU of 132 SMs: with
     # rows off the 16-byte grid, and of few steps.
