@@ -106,7 +106,7 @@ class Card:
     do: tuple[str, ...] = ()
     expect: str = ""
     also: str = ""
-    """The next cause and its gain: `Grid too small, about 2.2×`; empty where none is worth a word."""
+    """The next cause and its gain: `Grid too small, about 2.2× faster`; empty where none is worth a word."""
     next: str = ""
     """The command to run next."""
     missing: str = ""

@@ -169,7 +169,7 @@ def _also(diagnosis: Diagnosis) -> str:
     for other in diagnosis.findings[1:]:
         factor, rule = finite(other.speedup) or 1.0, rules.get(other.bottleneck)
         if factor >= SUBSTANCE and not (rule and rule.ROOF):
-            return f"{_title('slow', other)}, {about(factor)} faster if only this is fixed"
+            return f"{_title('slow', other)}, {about(factor)} faster"
     return ""
 
 
