@@ -147,9 +147,7 @@ def quantity(value: float | None, unit: str) -> str:
     if unit == "ratio":
         return ratio(value)
     if unit == "count":
-        return (
-            count(value) if abs(value) >= 1000 or float(value).is_integer() else significant(value)
-        )
+        return count(value) if abs(value) >= 1000 else significant(value)
     if unit == "mJ":
         return energy(value * 1e-3)
     if not unit:

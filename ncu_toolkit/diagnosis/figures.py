@@ -8,21 +8,36 @@ missing metric."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import BULK, WARP_SIZE, flops
 
+#: Stall reasons whose names are not just words.
+_REASONS: Final[Mapping[str, str]] = {
+    "lg_throttle": "LG throttle", "mio_throttle": "MIO throttle", "tex_throttle": "TEX throttle",
+    "imc_miss": "constant cache miss", "gmma": "GMMA", "membar": "memory barrier",
+    "selected": "issuing",
+}  # fmt: skip
+#: Longest name of a stall reason that this version does not know.
+_LONGEST: Final = 60
+
 SECTOR_BYTES: Final = 32
 WARP: Final = 32
 #: Sectors of one 128-byte L1 line: what one tag lookup serves at most.
 SECTORS_PER_TAG: Final = 4
+
+
+def reason_name(reason: str) -> str:
+    """A stall reason in words: `long scoreboard`, `LG throttle`, `issuing`."""
+    return _REASONS.get(reason, visible(reason.replace("_", " "), _LONGEST))
 
 
 @dataclass(frozen=True)

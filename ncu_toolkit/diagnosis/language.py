@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, Literal
 
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Profile
 
 Language = Literal["cuda", "triton", "numba", "warp", "cupy", "torch", "xla", "library"]
@@ -87,6 +88,7 @@ _LINES: Final[Mapping[Language, str]] = {
 }
 
 
+@remembered(4)
 def language(profile: Profile) -> Language:
     """What the kernel was written in or made by, where its name or its source files prove it; else
     "cuda", which is CUDA C++ and all that is not known.
@@ -127,6 +129,7 @@ def line_information(profile: Profile) -> str:
 
     A report does not tell CuPy's kernels, which NVRTC compiles, from nvcc's with C linkage: both
     have a name without parameters."""
-    if language(profile) == "cuda" and profile.launch.kernel.isidentifier():
-        return f'{_LINES["cuda"]}, CuPy: RawKernel(..., options=("-lineinfo",))'
-    return _LINES.get(language(profile), "")
+    made = language(profile)
+    if made == "cuda" and profile.launch.kernel.isidentifier():
+        return f'{_LINES[made]}, CuPy: RawKernel(..., options=("-lineinfo",))'
+    return _LINES.get(made, "")

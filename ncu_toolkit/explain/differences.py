@@ -15,10 +15,11 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.diagnosis.compare import Change, changes
+from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
 from ncu_toolkit.explain.card import Card, whole_percent
-from ncu_toolkit.explain.verdict import CODE, extents, reason_name
+from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
 
@@ -189,9 +190,9 @@ def _cause(part: compare.Part) -> str:
 
 def _times(factor: float) -> str:
     """What a time is multiplied by: `× 1.24`, `÷ 74.5`; SAME where it rounds to 1."""
-    number = units.ratio(max(factor, 1 / factor)).removesuffix("×")
-    if number == units.ratio(1.0).removesuffix("×"):
+    if _alike(factor, 1.0):
         return SAME
+    number = units.ratio(max(factor, 1 / factor)).removesuffix("×")
     return f"{'×' if factor > 1 else '÷'}{units.THIN_SPACE}{number}"
 
 

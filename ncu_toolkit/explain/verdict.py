@@ -52,12 +52,6 @@ _RESOURCES: Final[Mapping[str, str]] = {
     "blocks": "block start", "constant": "constant", "fill": "L2 to SM", "l2": "L2",
     "atomic": "L2 atomics", "dram": "DRAM",
 }  # fmt: skip
-#: Stall reasons whose names are not just words.
-_REASONS: Final[Mapping[str, str]] = {
-    "lg_throttle": "LG throttle", "mio_throttle": "MIO throttle", "tex_throttle": "TEX throttle",
-    "imc_miss": "constant cache miss", "gmma": "GMMA", "membar": "memory barrier",
-    "selected": "issuing",
-}  # fmt: skip
 #: What a rule says limits a kernel -> the resources that this can be.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
@@ -288,8 +282,8 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
         (item for item in shares.items() if item[0] != "selected" and item[1] > 0),
         key=lambda item: (-item[1], item[0]),
     )
-    waits = [Wait(reason_name(reason), share) for reason, share in ranked[:REASONS]]
-    waits.append(Wait(reason_name("selected"), shares.get("selected", 0.0)))
+    waits = [Wait(figures.reason_name(reason), share) for reason, share in ranked[:REASONS]]
+    waits.append(Wait(figures.reason_name("selected"), shares.get("selected", 0.0)))
     rest = sum(share for _, share in ranked[REASONS:])
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
@@ -297,11 +291,6 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
 def resource_name(resource: str) -> str:
     """A resource of the time model as its bar names it: `L1 return`, `block start`."""
     return _RESOURCES.get(resource, visible(resource.replace("_", " "), NAME))
-
-
-def reason_name(reason: str) -> str:
-    """A stall reason in words: `long scoreboard`, `LG throttle`, `issuing`."""
-    return _REASONS.get(reason, visible(reason.replace("_", " "), NAME))
 
 
 def _where(profile: Profile, finding: Finding) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
-from ncu_toolkit.explain.verdict import reason_name
+from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.render import palette
 
 Figure = dict[str, Any]

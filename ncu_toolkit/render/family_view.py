@@ -8,7 +8,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.explain.verdict import reason_name
+from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.render import charts, tune_view
 from ncu_toolkit.render.book import Book, Entry, Variant, problem_of

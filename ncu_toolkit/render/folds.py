@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.explain.card import whole_percent
-from ncu_toolkit.explain.verdict import reason_name
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.columns import compact
 from ncu_toolkit.render.views import PageView, Table

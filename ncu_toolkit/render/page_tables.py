@@ -11,7 +11,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.explain.verdict import reason_name
+from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
     limits_of,

@@ -292,18 +292,13 @@ def locate_stall(
     return _locations(profile, weights, _what(reason), count)
 
 
-#: Units in the names of stall reasons.
-_UNITS: Final = ("lg", "mio", "tex", "imc")
-
-
 def _what(reason: str) -> str:
     """Whose samples a location's share is of: scoreboards are charged to what is waited for, every
     other reason to where the warp stands."""
     if reason == "wait":
         return "the samples that wait for the instruction before"
-    unit, _, rest = reason.partition("_")
-    words = f"{unit.upper() if unit in _UNITS else unit} {rest.replace('_', ' ')}".strip()
-    return f"the {words} samples{' wait for it' if rest == 'scoreboard' else ''}"
+    late = " wait for it" if reason in ("long_scoreboard", "short_scoreboard") else ""
+    return f"the {figures.reason_name(reason)} samples{late}"
 
 
 def _locations(

@@ -143,7 +143,7 @@ class Words:
         ),
         "warp": (
             "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
-            "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
+            several,
         ),
     }
     tile_elsewhere: ClassVar[language.Elsewhere] = {

@@ -85,26 +85,30 @@ class Words:
     waiting = (
         "Warps spend {waiting} of their time waiting for the special-function pipe ({computes})."
     )
+    once = "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications."
+    polynomial = (
+        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds."
+    )
     advice = (
-        "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+        once,
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
-        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+        polynomial,
     )
     elsewhere: ClassVar[language.Elsewhere] = {
         "triton": (
-            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+            once,
             "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
-            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+            polynomial,
         ),
         "numba": (
-            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+            once,
             "Use @cuda.jit(fastmath=True) if it is accurate enough.",
-            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+            polynomial,
         ),
         "warp": (
-            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+            once,
             'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
-            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+            polynomial,
         ),
     }
     look_for = "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe."
