@@ -111,6 +111,28 @@ def test_double_precision_that_is_meant_is_told_apart() -> None:
     assert "not intended" in diagnose(cases.build(cases.read("double-precision"))).primary.summary
 
 
+def test_conversions_that_nobody_meant_are_told_where_they_cost_little() -> None:
+    """A literal without f in a kernel that mostly waits for its integer pipe; doubles that are
+    loaded as such are meant, and nobody is told of them there."""
+
+    def named(load: str) -> bool:
+        case = {
+            "metrics": {"fp64_pipe_active": 0.08, "xu_pipe_active": 0.3, "issue_active": 0.95},
+            "stalls": {"selected": 4.0, "not_selected": 4.0, "short_scoreboard": 0.4},
+            "opcodes": {
+                "F2F.F64.F32": 6_000_000,
+                "DADD": 6_000_000 if load == "LDG.E" else 60_000_000,
+                "IADD3": 90_000_000,
+                load: 1_000_000,
+            },
+        }
+        findings = diagnose(cases.build(case)).findings
+        return "double-precision" in [finding.bottleneck for finding in findings]
+
+    assert named("LDG.E")
+    assert not named("LDG.E.64")
+
+
 def test_locations_name_the_culprit_not_the_consumer() -> None:
     finding = diagnose(cases.build(cases.read("memory-latency"))).primary
     assert finding.locations[0].sass.startswith("LDG")

@@ -44,6 +44,15 @@ def profile(stalls: dict[str, float] | None = None, **metrics: float | None) -> 
     )
 
 
+def test_blocks_need_the_time_in_which_the_gpu_starts_them() -> None:
+    """As many blocks as a GPU starts in the launch's cycles keep it busy all the time."""
+    started = {"launch": {"grid": (84_000, 1, 1)}, "metrics": {**QUIET, "sm_cycles": 100_000.0}}
+    model = time_model.build(cases.build(started))
+    assert model.utilization("blocks") == pytest.approx(time_model.BLOCK_STARTS)
+    assert model.least("blocks") == pytest.approx(100_000)
+    assert model.least("issue") == pytest.approx(model.loads["issue"])
+
+
 def test_a_stall_removed_is_amdahls_law() -> None:
     model = time_model.build(profile({"selected": 1.0, "long_scoreboard": 9.0}, issue_active=0.05))
     prediction = model.without(Removal("without loads", stalls={"long_scoreboard": 0.0}))

@@ -94,6 +94,15 @@ def test_bars_are_bounds_over_the_duration_with_dram_among_them() -> None:
     assert not any(bar.limit for bar in idle.bars), "a unit that is idle half the time is no limit"
 
 
+def test_a_busy_unit_is_the_limit_where_the_verdict_is_about_it() -> None:
+    def limits(bottleneck: str, **changes: object) -> list[str]:
+        return [bar.label for bar in shown(finding(bottleneck, **changes)).bars if bar.limit]
+
+    assert limits("missing-data-reuse") == ["L1 data"], "a rule of memory"
+    assert limits("barrier-imbalance") == []
+    assert limits("barrier-imbalance", relieves=("l1_data",)) == ["L1 data"]
+
+
 def test_waits_add_up_to_the_whole_time() -> None:
     value = shown()
     assert sum(wait.share for wait in value.waits) == pytest.approx(1)
