@@ -90,26 +90,24 @@ class Words:
     converting = "with {part} of all instructions converting between double and float"
     found = "The kernel computes in double precision, {reason}"
     accident = ". The data are single precision, so this is probably not intended."
-    only_where = "Keep double only where the result needs it, for example in a final sum."
     accident_advice = (
         "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
-        only_where,
+        "Keep double only where the result needs it, for example in a final sum.",
     )
     accident_elsewhere: ClassVar[language.Elsewhere] = {
         "triton": (
             "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
-            only_where,
+            "Keep double only where the result needs it, for example in a final sum.",
         ),
         "numba": (
             "Write np.float32(0.5) for literals, and pass float32 scalars and arrays. Python's and NumPy's floats are double.",
-            only_where,
+            "Keep double only where the result needs it, for example in a final sum.",
         ),
         "warp": (
             "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
-            only_where,
+            "Keep double only where the result needs it, for example in a final sum.",
         ),
     }
-    operations = "Keep double only for the operations whose result needs it."
     call: ClassVar[language.Elsewhere] = {
         "torch": (
             "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
@@ -117,11 +115,11 @@ class Words:
         ),
         "xla": (
             "In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
-            operations,
+            "Keep double only for the operations whose result needs it.",
         ),
         "cupy": (
             "Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
-            operations,
+            "Keep double only for the operations whose result needs it.",
         ),
         "library": ("Call the routine for float32, if that is accurate enough.",),
     }

@@ -61,17 +61,16 @@ class Words:
     busy = "Every SM has a block, and a unit is near its peak ({unit}, {busy} busy). More warps would not help."
     empty = "The grid is too small: {blocks} for {sms} SMs leave the others without work."
     room = "The grid is too small: {blocks} fill {waves} of the block slots of the SMs, which have room for more warps."
-    batch = "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams."
     advice = (
         "Split the work into more and smaller blocks: at least one per SM, better several.",
         "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
-        batch,
+        "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
     )
     elsewhere: ClassVar[language.Elsewhere] = {
         "triton": (
             "Use more programs: a smaller block for each, at least one program per SM, better several.",
             "Split a long loop (over K, or over elements) across programs, and combine the partial results.",
-            batch,
+            "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
         ),
     }
     call: ClassVar[language.Elsewhere] = {

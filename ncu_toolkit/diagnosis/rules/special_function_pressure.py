@@ -85,30 +85,26 @@ class Words:
     waiting = (
         "Warps spend {waiting} of their time waiting for the special-function pipe ({computes})."
     )
-    once = "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications."
-    polynomial = (
-        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds."
-    )
     advice = (
-        once,
+        "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
-        polynomial,
+        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
     )
     elsewhere: ClassVar[language.Elsewhere] = {
         "triton": (
-            once,
+            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
             "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
-            polynomial,
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
         ),
         "numba": (
-            once,
+            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
             "Use @cuda.jit(fastmath=True) if it is accurate enough.",
-            polynomial,
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
         ),
         "warp": (
-            once,
+            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
             'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
-            polynomial,
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
         ),
     }
     look_for = "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe."
