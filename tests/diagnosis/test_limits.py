@@ -99,6 +99,20 @@ def test_cycles_of_activity_are_no_amount_of_work() -> None:
     assert alone.worked("l2") == pytest.approx(0.85, abs=0.002)
 
 
+def test_l2_is_not_the_roof_of_what_device_memory_moves() -> None:
+    """A copy that keeps device memory 0.76 busy keeps L2's roll-up at 0.87."""
+    copy = {
+        "dram_utilization": 0.76,
+        "dram_read_bytes": 2e8,
+        "dram_write_bytes": 2e8,
+        "l2_utilization": 0.4,
+    }
+    found = diagnose(cases.build({"metrics": {**QUIET, **copy, "l2_throughput": 0.87}})).primary
+    assert (found.bottleneck, found.good) == ("dram-bandwidth", False)
+    own = {**copy, "dram_utilization": 0.6, "l2_throughput": 0.87}
+    assert diagnose(cases.build({"metrics": {**QUIET, **own}})).primary.bottleneck == "l2-bandwidth"
+
+
 def test_start_and_end_are_no_time_for_memory() -> None:
     """Of three microseconds 1.2 are start and end, so memory that is busy for half of them has
     little to spare."""

@@ -28,6 +28,9 @@ WORKING: Final = Threshold(
 COMPULSORY: Final = Threshold(
     1.25, "a quarter more than compulsory: halos, partial sectors and write-backs"
 )
+#: L2's roll-up counts cycles of traffic to device memory too: where kernels only move bytes between
+#: that and the SMs, it is at most this much above DRAM's utilisation (time_model.ACTIVITY).
+FOLLOWS: Final = 0.15
 
 
 #: How the summary of a good kernel begins.
@@ -37,6 +40,13 @@ LEFT: Final = " The best kernels"
 #: Where another cause would save more than this, a roof is not all there is: nearness to a roof
 #: leaves no more than a tenth.
 TENTH: Final = 0.1
+
+
+def streams(model: TimeModel) -> bool:
+    """Whether L2 is near its peak by its roll-up alone, and the traffic of device memory, which is
+    busier than L2's own work, accounts for that."""
+    dram, active = model.busy("dram"), model.activity.get("l2", 0.0)
+    return active >= NEAR_BYTES.value and model.worked("l2") < dram and active - dram <= FOLLOWS
 
 
 def outranked(finding: Finding) -> Finding:

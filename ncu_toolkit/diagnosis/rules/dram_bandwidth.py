@@ -35,7 +35,7 @@ from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof, streams
 from ncu_toolkit.diagnosis.rules._support import (
     SATURATED,
     Threshold,
@@ -137,8 +137,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     measured = fact(profile, name)
     excess = _excess(profile)
-    at_roof = busy >= near.value or (excess is not None and busy >= SATURATED.value)
-    if busy >= SATURATED.value and not at_roof:
+    saturated = busy >= SATURATED.value or streams(model)
+    at_roof = busy >= near.value or (excess is not None and saturated)
+    if saturated and not at_roof:
         return roof(
             ID,
             Words.slower.format(counted=counted),

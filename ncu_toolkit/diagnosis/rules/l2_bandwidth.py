@@ -32,7 +32,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof, streams
 from ncu_toolkit.diagnosis.rules._support import (
     abstain,
     command,
@@ -68,6 +68,7 @@ _MOVED: Final = "Each SM loads its bytes once, in whole sectors."
 
 class Words:
     dram_busier = "Device memory is busier."
+    streams = "It is active because of the traffic of device memory, which is busier than L2's own work."
     idle = "L2 and its link are at most {busy} busy."
     gathers = "It gathers whole sectors at data-dependent addresses."
     good = "At its roof: {unit} runs at {counted} of its peak rate. {what}"
@@ -108,6 +109,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
     if model.busy("dram") >= busy:
         return ruled_out(ID, Words.dram_busier, *evidence)
+    if name == "l2" and streams(model):
+        return ruled_out(ID, Words.streams, *evidence)
     compulsory = profile.context.compulsory_bytes if profile.context else None
     moved = figures.value(profile, "l2_bytes")
     floor = compulsory or figures.asked_bytes(profile)
