@@ -109,6 +109,7 @@ CHOICES: Mapping[str, tuple[float, ...]] = {
     "issue": (0.3, 0.35, 0.4, 0.45, 0.5, 0.55),
     "arithmetic": (0.3, 0.35, 0.4, 0.45),
     "special": (0.3, 0.4, 0.5, 0.7),
+    "integer": (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5),
     "idle": (0.15, 0.2, 0.25, 0.3, 0.35),
     "follows": (0.05, 0.1, 0.15, 0.2, 0.3),
     "half": (0.2, 0.3, 0.4, 0.5),
@@ -449,8 +450,8 @@ class _Case:
             "unused": round(seen.unused, 3), "dram": round(self.truth.dram, 3),
             "follows": round(seen.follows, 2),
             "taken": {kind: round(seen.taken(kind), 3) for kind in seen.kept if KINDS[kind].resource},
-            "kept": {kind: round(part, 3) for kind, part in seen.kept.items()},
-            "responses": {kind: [round(a.slope, 4), round(a.spread, 4)] for kind, a in answers.items()},
+            "kept": {kind: round(part, 5) for kind, part in seen.kept.items()},
+            "responses": {kind: [round(a.slope, 5), round(a.spread, 5)] for kind, a in answers.items()},
         }  # fmt: skip
 
 

@@ -255,3 +255,25 @@ extern "C" __global__ void __launch_bounds__(160) pressure_constant(ARGUMENTS) {
     Constant work{threadIdx.x % 32 * 8};
     press(control, most_ns, never, work);
 }
+
+// The integer pipe takes a warp every second cycle: two dependent chains a warp nearly fill it, with half of the issue slots.
+struct Integer {
+    unsigned x[2], a, b;
+    __device__ void round() {
+#pragma unroll 1
+        for (int i = 0; i < 16; ++i) {
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    asm volatile("lop3.b32 %0, %0, %1, %2, 0x96;" : "+r"(x[c]) : "r"(a), "r"(b));
+                    asm volatile("shf.l.wrap.b32 %0, %0, %1, 7;" : "+r"(x[c]) : "r"(a));
+                }
+        }
+    }
+    __device__ unsigned result() { return (x[0] ^ x[1]) == 0x1234567u; }
+};
+
+extern "C" __global__ void __launch_bounds__(160) pressure_integer(ARGUMENTS) {
+    press(control, most_ns, never, Integer{{threadIdx.x, threadIdx.x + 1u}, seed, (unsigned)mask});
+}

@@ -164,7 +164,7 @@ class Thresholds:
     """From where on a figure of `Seen` makes a regime. Fitted on one half of the kernels of
     docs/data/probe.json, by a hash of their names (docs/probe.md)."""
 
-    dram: float = 0.6
+    dram: float = 0.65
     """Part of the device memory's rate that the kernel takes."""
     l2: float = 0.5
     l2_used: float = 0.1
@@ -180,20 +180,21 @@ class Thresholds:
     constant: float = 0.7
     issue: float = 0.45
     arithmetic: float = 0.35
-    """Slopes of FP32 and of special-function work: what has the lower priority on its issue slots
-    loses time where the pressure loses none."""
+    """Slopes of FP32, special-function and integer work: what has the lower priority on its issue
+    slots loses time where the pressure loses none."""
     special: float = 0.5
+    integer: float = 1.1
     idle: float = 0.15
     """Part of the GPU's time that the launch's shape leaves unused."""
     follows: float = 0.1
     """Exponent of the time in the number of multiprocessors, below which the kernel does not need
     them; `blind` is the one where it was not run with half of its blocks."""
-    blind: float = 0.05
+    blind: float = 0.1
     half: float = 0.5
     """Slope with half of the resident blocks, above which its warps wait rather than idle."""
-    felt: float = 0.2
+    felt: float = 0.1
     """Part of a unit's rate below which the pressure does not feel the kernel."""
-    dram_slope: float = 0.2
+    dram_slope: float = 0.25
     """This, `memory`, `spare` and `shared` count where it is not known what the pressure lost."""
     memory: float = 1.1
     """Slope of DRAM pressure over that of L2 pressure, above which it is DRAM: each byte of device
@@ -201,8 +202,8 @@ class Thresholds:
     spare: float = 0.6
     """Exponent of the time in the number of multiprocessors above which it is not DRAM: what waits
     for memory needs all its warps, what fills the memory's rate does not."""
-    shared: float = 0.2
-    near: float = 0.75
+    shared: float = 0.15
+    near: float = 0.85
     """A regime whose score is this part of the first one's is named beside it."""
 
 
@@ -212,7 +213,7 @@ _SLOWER: Final = "Slower under pressure: "
 _SHORT: Final[Mapping[str, str]] = {
     "dram": "DRAM traffic", "l2": "L2 traffic", "shared": "shared-memory work",
     "constant": "constant-memory work", "fp32": "FP32 work", "special": "special functions",
-    "alone": "a quarter of the SMs taken",
+    "integer": "integer work", "alone": "a quarter of the SMs taken",
 }  # fmt: skip
 _SHOWN: Final = 3
 #: Microseconds that starting and ending a launch takes, and those between two launches
@@ -220,7 +221,7 @@ _SHOWN: Final = 3
 _LAUNCH_US: Final = 1.2 + 2.2
 #: Clock at which BLOCK_STARTS was measured (an H200's); that of a probed GPU is not known.
 _CLOCK_MHZ: Final = 1_980
-_ARITHMETIC: Final = ("fp32", "special")
+_ARITHMETIC: Final = ("fp32", "special", "integer")
 #: Kinds without which a verdict is not sure, and what they test.
 _TESTED: Final = {"dram": "DRAM", "fp32": "arithmetic", "shared": "on-chip memory"}
 #: Kinds whose loss of speed counts.
@@ -275,6 +276,7 @@ def scores(found: Seen, at: Thresholds = FITTED) -> dict[Regime, float]:
         found.taken("fp32") / at.issue,
         found.slope("fp32") / at.arithmetic,
         found.slope("special") / at.special,
+        found.slope("integer") / at.integer,
     )
     on_chip = max(found.taken("shared") / at.on_chip, found.taken("constant") / at.constant)
     for kind in _ON_CHIP:
@@ -379,7 +381,9 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
         "DRAM": "dram",
         "L2": "l2",
         "on-chip memory": _most(found, {"shared": at.on_chip, "constant": at.constant}),
-        "arithmetic": _most(found, {"fp32": at.arithmetic, "special": at.special}),
+        "arithmetic": _most(
+            found, {"fp32": at.arithmetic, "special": at.special, "integer": at.integer}
+        ),
     }.get(first, "")
     evidence = [
         Evidence(

@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, PressureKind]] = {
     "special": PressureKind(resource="xu"),
     "shared": PressureKind(resource="l1_data"),
     "constant": PressureKind(resource="constant"),
+    "integer": PressureKind(resource="alu"),
 }
 #: Conditions beside the kinds of pressure: nothing, and half the resident blocks.
 PLAIN: Final = "plain"

@@ -168,11 +168,12 @@ def test_a_kernel_that_waits_for_the_pressure_gets_its_shared_memory(fake: Any) 
     """The fake's pressure lasts as long as the kernel once all of the L1 is shared memory."""
     driver, _ = fake(needs=100)
     found = _measured(Kernel())
-    assert driver.carveouts == [-1] * 5 + [100] * 10
+    beside = sum(not kind.alone for kind in KINDS.values())
+    assert driver.carveouts == [-1] * beside + [100] * 2 * beside
     assert found.missing == ""
     driver, _ = fake()
     _measured(Kernel())
-    assert driver.carveouts == [-1] * 5 + [100] * 5 + [-1] * 5  # No faster with more.
+    assert driver.carveouts == [-1] * beside + [100] * beside + [-1] * beside  # No faster with more.
 
 
 def test_a_run_keeps_what_its_kernels_did_under_pressure(
