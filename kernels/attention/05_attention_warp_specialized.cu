@@ -60,7 +60,7 @@ attention_warp_specialized(const __grid_constant__ CUtensorMap map_q, const __gr
             unsigned k_phase = 1, v_phase = 1, q_phase = 1;  // in the first round all buffers are free: nothing to wait for
             for (int index = blockIdx.x;; q_phase ^= 1) {
                 mbarrier_wait(&q_empty, q_phase);
-                announced = index;
+                atomicExch(&announced, index);  // atomics on both sides: racecheck does not follow these two barriers
                 if (index >= total) {
                     mbarrier_arrive(&q_full);
                     break;
@@ -102,7 +102,8 @@ attention_warp_specialized(const __grid_constant__ CUtensorMap map_q, const __gr
         unsigned k_phase = 0, v_phase = 0;
         for (unsigned q_phase = 0;; q_phase ^= 1) {
             mbarrier_wait(&q_full, q_phase);
-            const int index = announced;
+            // Only the lane that hands the queries back reads it: lane 0, for its warp.
+            const int index = __shfl_sync(0xffffffffu, lane == 0 ? atomicOr(&announced, 0) : 0, 0);
             if (index >= total) break;
             const QueryTile tile = query_tile<D, ROWS>(index, N, heads, SECTION_MIB);
             const int own_row = tile.row0 + own * 64, row0 = own_row + warp * 16;

@@ -4,8 +4,10 @@ idea = """\
 A round of tiles lasts as long whether it is full or not: 3072 takes 2.18 rounds of 128 x 256, and \
 pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. Where the \
 power cap sets the clock, bytes cost time as well: tiles of 192 x 256 read a sixth less than 128 x \
-256. The tuner's table has the shape for each size. A block's first copies start before the \
-cluster has met, and no barrier ends the kernel."""
+256, and the clusters of one part of the chip take tiles in one row, whose reads of A are merged on \
+the way to the L2. The last rows of tiles may be lower, so that the clusters finish at more nearly \
+the same time. The tuner's table has the shape for each size. A block's first copies start before \
+the cluster has met, and no barrier ends the kernel."""
 kind = "step"
 compared_with = "wgmma_persistent"
 +++*/
@@ -22,6 +24,8 @@ compared_with = "wgmma_persistent"
 #define HALVES (CONSUMERS == 3 && BN == 256)  // a row of the tile in two instructions: one would need more registers than a block of 512 threads has
 #define SHARE_ROWS (BN / CLUSTER)  // what each block of a cluster fetches of a tile of B, for all of them
 #define STAGE_BYTES ((TILE_A + TILE_B) * 2)
+#define LOW_BM (BM - 64)  // rows of a block's tile in the last LOW rows of tiles, in which the last consumer has nothing to do
+#define LOW_BYTES ((LOW_BM * BK + TILE_B) * 2)
 #define STORE_N (BN % 64 == 0 ? 64 : 32)  // columns that leave at a time
 #define PIECE_PITCH (STORE_N + 8)         // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
 
@@ -29,12 +33,34 @@ compared_with = "wgmma_persistent"
 constexpr int FITTING = (SHARED_BYTES - BM * PIECE_PITCH * 2) / (STAGE_BYTES + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
 static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches together");
 
-// Where a block's tile lies. The tiles of a cluster lie one below the other and need the same part of B.
-__device__ __forceinline__ TileIndex corner(int index, int tile_rows, int tile_cols, int rank) {
+// The place in a round of tiles where a cluster starts. Requests for one line of A that come from one GPC (the part of the chip that a cluster
+// cannot leave) at about the same time are merged on their way to the L2; those for B, which are multicast, are not. So the clusters of a GPC start
+// side by side in a row of tiles. How an H200 deals out clusters of two was measured: four to SMs that are in none of its eight GPCs, then four
+// rounds of all GPCs, the small one first, then four rounds without it. Elsewhere this is just another order.
+__device__ __forceinline__ int place(int cluster, int clusters, int tiles) {
+    if (clusters < 64 || tiles <= clusters) return cluster;
+    const int gpc = cluster < 4 ? 7 : cluster < 36 ? (cluster + 3) % 8 : (cluster - 36) % 7;  // the small one is 7
+    const int member = cluster < 4 ? 4 + cluster : cluster < 36 ? (cluster - 4) / 8 : 4 + (cluster - 36) / 7;
+    const int across = cluster < 64 ? gpc * 8 + member : cluster, cols = clusters / BAND;
+    return across < cols * BAND ? across % cols * BAND + across / cols : across;  // tiles are counted down columns
+}
+
+struct Corner {
+    int row, col;
+    bool low;  // the tile has LOW_BM rows in place of BM
+};
+
+// Where a block's tile lies. The tiles of a cluster lie one below the other and need the same part of B. Below `tile_rows` rows of whole tiles lie
+// LOW rows of low ones, which are taken last: the clusters then finish at more nearly the same time.
+__device__ __forceinline__ Corner corner(int index, int tile_rows, int tile_cols, int rank) {
+    if (LOW > 0 && index >= tile_rows * tile_cols) {
+        const TileIndex tile = banded_tile(index - tile_rows * tile_cols, LOW, tile_cols, BAND);
+        return {tile_rows * CLUSTER * BM + (tile.row * CLUSTER + rank) * LOW_BM, tile.col * BN, true};
+    }
     // The first band, if it is whole, needs no division: the copies of a block's first tile wait for this.
     const bool easy = index < BAND * tile_cols && tile_rows >= BAND;
     const TileIndex tile = easy ? TileIndex{index % BAND, index / BAND} : banded_tile(index, tile_rows, tile_cols, BAND);
-    return {(tile.row * CLUSTER + rank) * BM, tile.col * BN};
+    return {(tile.row * CLUSTER + rank) * BM, tile.col * BN, false};
 }
 
 // sum (64 x BN, fp32) += a (64 x 16) * b (16 x BN), or = where `accumulate` is false.
@@ -82,7 +108,8 @@ __device__ __forceinline__ void cluster_meet() {
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (CONSUMERS + 1), 1)
-wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K) {
+wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_low,
+              const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K) {
     extern __shared__ __align__(1024) elem16 ring_a[];  // swizzled tiles start at a multiple of 1024 bytes
     elem16* ring_b = ring_a + STAGES * TILE_A;
     elem16* pieces = ring_b + STAGES * TILE_B;
@@ -90,8 +117,8 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), early = min(EARLY, steps);
-    const int tile_rows = ceil_div(M, BM * CLUSTER), tile_cols = ceil_div(N, BN);
-    const int first = blockIdx.x / CLUSTER, stride = gridDim.x / CLUSTER;
+    const int tile_rows = ceil_div(max(M - LOW * CLUSTER * LOW_BM, 0), BM * CLUSTER), tile_cols = ceil_div(N, BN), tiles = (tile_rows + LOW) * tile_cols;
+    const int stride = gridDim.x / CLUSTER, first = place(blockIdx.x / CLUSTER, stride, tiles);
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
@@ -100,10 +127,10 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         }
         mbarrier_init_fence();
         // The first copies, in the first lines of the machine code and before the cluster has met: each block fetches all for itself.
-        const TileIndex tile = corner(first, tile_rows, tile_cols, rank);
+        const Corner tile = corner(first, tile_rows, tile_cols, rank);
         for (int s = 0; s < early; ++s) {
-            mbarrier_arrive_expect(&full[s], STAGE_BYTES);
-            tma_load(ring_a + s * TILE_A, &map_a, s * BK, tile.row, &full[s]);
+            mbarrier_arrive_expect(&full[s], tile.low ? LOW_BYTES : STAGE_BYTES);
+            tma_load(ring_a + s * TILE_A, tile.low ? &map_low : &map_a, s * BK, tile.row, &full[s]);
 #pragma unroll
             for (int part = 0; part < CLUSTER; ++part)
                 tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, s * BK, tile.col + part * SHARE_ROWS, &full[s]);
@@ -118,14 +145,14 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         if (threadIdx.x == 0) {
             int t = early, stage = early;
             bool backward = false;
-            for (int index = first; index < tile_rows * tile_cols; index += stride) {
-                const TileIndex tile = corner(index, tile_rows, tile_cols, rank);
+            for (int index = first; index < tiles; index += stride) {
+                const Corner tile = corner(index, tile_rows, tile_cols, rank);
                 for (; t < steps; ++t) {
                     const int k0 = (backward ? steps - 1 - t : t) * BK;
                     // Free in every block: this block's part of B lands in all of them.
                     mbarrier_wait(&empty[stage], phase ^ 1);
-                    mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
-                    tma_load(ring_a + stage * TILE_A, &map_a, k0, tile.row, &full[stage]);
+                    mbarrier_arrive_expect(&full[stage], tile.low ? LOW_BYTES : STAGE_BYTES);
+                    tma_load(ring_a + stage * TILE_A, tile.low ? &map_low : &map_a, k0, tile.row, &full[stage]);
                     elem16* share = ring_b + stage * TILE_B + rank * SHARE_ROWS * BK;
                     tma_load_multicast(share, &map_b, k0, tile.col + rank * SHARE_ROWS, &full[stage], (1 << CLUSTER) - 1);
                     if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -152,8 +179,16 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         };
         float sum[BN / 2];
         int stage = 0;
-        for (int index = first; index < tile_rows * tile_cols; index += stride) {
-            const TileIndex tile = corner(index, tile_rows, tile_cols, rank);
+        for (int index = first; index < tiles; index += stride) {
+            const Corner tile = corner(index, tile_rows, tile_cols, rank);
+            if (tile.low && band >= LOW_BM) {  // the last consumer has no rows of a low tile
+                for (int t = 0; t < steps; ++t) {
+                    mbarrier_wait(&full[stage], phase);
+                    release(stage);
+                    if (++stage == STAGES) stage = 0, phase ^= 1;
+                }
+                continue;
+            }
             for (int t = 0; t < steps; ++t) {
                 mbarrier_wait(&full[stage], phase);
                 const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
@@ -189,12 +224,14 @@ BK = 64
 CLUSTER = 2
 BAND = 8                  # rows of clusters' tiles taken together
 EARLY = 2                 # stages filled before the blocks of a cluster have met
+LOW = 0                   # rows of clusters' tiles, at the bottom, that have 64 rows a block less
 
 [search]
 BM = [64, 128, 192]
 BN = [128, 192, 224, 256]
-BAND = [4, 7, 8, 10, 14]
+BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
+LOW = [0, 2, 4, 8]
 
 [[constraint]]
 check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 192 or BN == 256 or BM <= 128 and BN == 224) and (CLUSTER == 1 or CLUSTER == 2)"
@@ -203,19 +240,28 @@ a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
 
 [[constraint]]
+check = "LOW == 0 or BM > 64"
+says = "a low tile has 64 rows a block less, and one consumer idle"
+
+[[constraint]]
 check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
 says = "the ring has one stage more than are filled early"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
-grid = ["ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), ceil_div(ceil_div(M, BM * CLUSTER) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+grid = ["ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN), ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
 block = ["128 * (BM // 64 + 1)", "1", "1"]
 shared = "min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + BM * ((64 if BN % 64 == 0 else 32) + 8) * 2"
-args = ["map_a", "map_b", "C", "M", "N", "K"]
+args = ["map_a", "map_low", "map_b", "C", "M", "N", "K"]
 
 [tensor_maps.map_a]
 array = "A_pitched"
 box = ["BK", "BM"]
+swizzle = 128
+
+[tensor_maps.map_low]
+array = "A_pitched"
+box = ["BK", "max(64, BM - 64)"]
 swizzle = 128
 
 [tensor_maps.map_b]
@@ -230,13 +276,13 @@ max_registers = 168
 
 [[expect.profile]]
 says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds, in whole tiles"
-check = "executed('HGMMA') * 16 * BN * 16 == ceil_div(M, BM * CLUSTER) * BM * CLUSTER * ceil_div(N, BN) * BN * ceil_div(K, BK) * BK"
+check = "executed('HGMMA') * 16 * BN * 16 == (ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div(N, BN) * BN * ceil_div(K, BK) * BK"
 
 [[measured]]
 gpu = "NVIDIA H200"
 says = """\
-Over cuBLAS in turns, as tuned, at 1024, 2048 .. 16384: 1.024, 1.017, 1.021, 1.012, 1.005, 1.033, \
-0.994, 1.021, 1.003, 1.005, 1.033, 1.011, 0.993, 1.005, 1.002, 1.011; 3.97 at 4097 in an earlier \
-run. 192 x 256 over 128 x 256: + 4.4 % at 16384, + 1.9 at 13312. What was tried: \
-docs/decisions/20-tops.md."""
+Over cuBLAS in turns, as tuned, at 1024, 2048 .. 16384: 1.021, 1.012, 1.028, 1.019, 1.012, 1.045, \
+1.001, 1.043, 1.012, 1.037, 1.055, 1.040, 1.011, 1.033, 1.032, 1.035; 3.97 at 4097 in an earlier \
+run. GPCs in rows: + 0.8 to + 2.9 % from 3072 on. Low tiles on top: + 0.4 to + 0.8 % at 8192, \
+10240 and 14336. What was tried: docs/decisions/20-tops.md."""
 +++*/

@@ -79,8 +79,9 @@ class GemmTensor(Problem):
         "1024",
         "4096",
     )
-    # Several rounds of tiles on a GPU of 132 SMs, with rows off the 16-byte grid.
-    further_sizes: ClassVar = {"wgmma_fitted": ("3000x3001x1157",)}
+    # Several rounds of tiles on a GPU of 132 SMs, with rows off the 16-byte grid; in the second all
+    # clusters run, so that they start in the order of its GPCs.
+    further_sizes: ClassVar = {"wgmma_fitted": ("3000x3001x1157", "5377x3001x72")}
 
     @property
     def largest_extent(self) -> int:
