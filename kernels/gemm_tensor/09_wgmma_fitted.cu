@@ -283,6 +283,6 @@ gpu = "NVIDIA H200"
 says = """\
 Over cuBLAS in turns, as tuned, at 1024, 2048 .. 16384: 1.021, 1.012, 1.028, 1.019, 1.012, 1.045, \
 1.001, 1.043, 1.012, 1.037, 1.055, 1.040, 1.011, 1.033, 1.032, 1.035; 3.97 at 4097 in an earlier \
-run. GPCs in rows: + 0.8 to + 2.9 % from 3072 on. Low tiles on top: + 0.4 to + 0.8 % at 8192, \
-10240 and 14336. What was tried: docs/decisions/20-tops.md."""
+form, in tiles of 128 x 224. GPCs in rows: + 0.8 to + 2.9 % from 3072 on. Low tiles on top: + 0.4 \
+to + 0.8 % at 8192, 10240 and 14336. What was tried: docs/decisions/20-tops.md."""
 +++*/

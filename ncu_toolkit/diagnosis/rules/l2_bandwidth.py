@@ -68,7 +68,9 @@ _MOVED: Final = "Each SM loads its bytes once, in whole sectors."
 
 class Words:
     dram_busier = "Device memory is busier."
-    streams = "It is active because of the traffic of device memory, which is busier than L2's own work."
+    streams = (
+        "It is active because of the traffic of device memory, which is busier than L2's own work."
+    )
     idle = "L2 and its link are at most {busy} busy."
     gathers = "It gathers whole sectors at data-dependent addresses."
     good = "At its roof: {unit} runs at {counted} of its peak rate. {what}"
