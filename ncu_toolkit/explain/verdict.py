@@ -55,7 +55,7 @@ _RESOURCES: Final[Mapping[str, str]] = {
 #: What a rule says limits a kernel -> the resources that this can be.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
-_TOOLKIT: Final = (
+WRAPPERS: Final = (
     "_functions.hpp",
     "_functions.h",
     "_intrinsics.hpp",
@@ -373,7 +373,7 @@ def _producer(profile: Profile, index: int, finding: Finding) -> Instruction | N
     best = max(
         found, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
     )
-    if best is None or not rows[best].file.endswith(_TOOLKIT):
+    if best is None or not rows[best].file.endswith(WRAPPERS):
         return None if best is None else rows[best]
     # A wrapper in a header of the CUDA toolkit is no line to change; the wait for it may be.
     wait = rows[index - 1] if index else row

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
+from ncu_toolkit.explain.verdict import WRAPPERS
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
@@ -65,6 +66,7 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     data: dict[str, Any] = {
         "reasons": [reason_name(reason) for reason in reasons],
         "files": [visible(name) for name in files],
+        "wrappers": [at for at, name in enumerate(files) if name.endswith(WRAPPERS)],
         "sources": sources,
         "from": starts,
         "address": []

@@ -34,6 +34,19 @@ def test_the_lines_of_the_diagnosis_are_marked() -> None:
     assert not any(cells[1].badges for cells in plain.hottest.rows)
 
 
+def test_headers_that_wrap_single_instructions_are_told_from_code() -> None:
+    profile = render_fixture.profile("vectorized", 4096)
+    first, *rest = profile.instructions
+    wrapped = replace(first, file="/usr/local/cuda/include/sm_20_intrinsics.hpp", line=151)
+    spots = hot_spots(replace(profile, instructions=(wrapped, *rest)))
+    assert spots is not None
+    (at,) = spots.data["wrappers"]
+    assert spots.data["files"][at].endswith("sm_20_intrinsics.hpp")
+    plain = hot_spots(profile)
+    assert plain is not None
+    assert plain.data["wrappers"] == []
+
+
 @pytest.mark.parametrize("layout", ["today's", "with all in one header", "somebody's"])
 def test_the_source_opens_at_the_kernel(layout: str) -> None:
     """Blocks of our own kernels are left out, and each line keeps its number."""

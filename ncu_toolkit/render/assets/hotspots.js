@@ -82,9 +82,13 @@
       lines[data.file[i]].set(data.line[i], found);
     }
     const fileWeight = lines.map((map) => Array.from(map.values()).reduce((a, l) => a + l.weight, 0));
-    // The pane opens on the hottest line, in whatever file it is.
+    // The pane opens on the hottest line, in whatever file it is but headers that wrap single instructions.
     let file = -1, hot = null;
-    lines.forEach((map, at) => map.forEach((found, line) => { if (!hot || found.weight > hot.weight) { file = at; hot = { line, weight: found.weight, rows: found.rows }; } }));
+    const wraps = (at) => data.wrappers.includes(at);
+    lines.forEach((map, at) => map.forEach((found, line) => {
+      const apart = hot && found.weight && hot.weight && wraps(at) !== wraps(file);
+      if (!hot || (apart ? wraps(file) : found.weight > hot.weight)) { file = at; hot = { line, weight: found.weight, rows: found.rows }; }
+    }));
     let related = new Set(), relatedLine = -1;
     const opened = new Set(), named = new Set(data.named), live = data.live.length > 0, most = live ? data.live.reduce((a, b) => Math.max(a, b), 0) : 0;
 
