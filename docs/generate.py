@@ -416,8 +416,8 @@ def families_table(runs: list[Run]) -> str:
 
 
 #: What the tops of the ladders were to reach: rung, size, what it is compared with, and the least
-#: ratio. "copy" is the device copy of the same recording; "mma" is 65% of what wgmma_fitted reaches in the
-#: same recording, the peak of mma.sync on Hopper.
+#: ratio. "copy" is the device copy of the same recording; "mma" is 65% of what wgmma_fitted reaches
+#: in the same recording, the peak of mma.sync on Hopper.
 GOALS = (
     *(
         ("gemm_fp32", "register_blocked", str(1024 * n), "cublas", 1.05)

@@ -143,7 +143,7 @@ zeroed = false
 
 [expect.sass]
 present = ["LDS.128", "UBLKCP", "SYNCS", "SHFL.DOWN"]
-absent = ["LDL", "STL"]
+absent = ["LDL", "STL", "ATOM"]
 
 [[expect.profile]]
 says = "hardly a load from global memory is left: the copy engine fetches"

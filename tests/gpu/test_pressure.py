@@ -173,9 +173,8 @@ def test_a_kernel_that_waits_for_the_pressure_gets_its_shared_memory(fake: Any) 
     assert found.missing == ""
     driver, _ = fake()
     _measured(Kernel())
-    assert (
-        driver.carveouts == [-1] * beside + [100] * beside + [-1] * beside
-    )  # No faster with more.
+    # No faster with more.
+    assert driver.carveouts == [-1] * beside + [100] * beside + [-1] * beside
 
 
 def test_a_run_keeps_what_its_kernels_did_under_pressure(

@@ -267,6 +267,31 @@ def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None
     healthy(browser)
 
 
+def test_the_code_pane_opens_on_code_not_on_a_wrapper(browser: Browser, tmp_path: Path) -> None:
+    """The hottest instruction is on a line of a toolkit header."""
+    run = render_fixture.run()
+    profile = next(
+        p
+        for p in run.profiles
+        if p.context and (p.context.rung, p.context.size) == ("vectorized", "4096")
+    )
+    hottest = max(profile.instructions, key=lambda row: row.sample_count)
+    samples = {reason: 100 * n for reason, n in hottest.samples.items()}
+    header = replace(hottest, file="include/sm_20_intrinsics.hpp", line=151, samples=samples)
+    rows = tuple(header if row is hottest else row for row in profile.instructions)
+    wrapped = replace(profile, instructions=rows)
+    run = replace(run, profiles=tuple(wrapped if p is profile else p for p in run.profiles))
+    write_run(run, tmp_path / "wrapped", book=open_book(run, render_fixture.diagnosis))
+    browser.open(tmp_path / "wrapped" / "gemm_fp32-vectorized-4096.html")
+    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+    shown = browser.evaluate(
+        "[...document.querySelectorAll('.hot-tools select')].map(s => s.selectedOptions[0].textContent).join()"
+    )
+    assert "vectorized.cu" in shown
+    assert "intrinsics" not in shown
+    healthy(browser)
+
+
 def test_one_file_turns_its_pages(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "report.html")
     assert browser.evaluate("document.querySelectorAll('.leaf:not([data-off])').length") == 1
