@@ -112,6 +112,10 @@ class Words:
             "64-bit products."
         ),
     )
+    matrix_advice = (
+        work_advice[0],
+        "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes. Prefer 32-bit to 64-bit products.",
+    )
     work_look_for = "Fewer integer instructions for the same result."
     bits = "mostly logic and shifts, as in packing, hashing and conversion"
 
@@ -270,7 +274,7 @@ def _work(
             fact(profile, "fmaheavy_pipe_active"),
             fact(profile, "issue_active"),
         ),
-        Words.work_advice,
+        Words.matrix_advice if tensor >= BESIDE else Words.work_advice,
         Words.work_look_for,
         good=False,
         confidence="medium",
