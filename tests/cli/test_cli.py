@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -170,8 +171,21 @@ BAD: list[tuple[str, str, int]] = [
     (f"profile --kernel naive --size {'9' * 5000}", "is too large for gemm_fp32", EXIT_USAGE),
     ("analyze x.ncu-rep -k a{99999999999999}", "is not a regular expression", EXIT_USAGE),
     (f"analyze x.ncu-rep -k {'(' * 5000}{')' * 5000}", "is not a regular expression", EXIT_USAGE),
+    ("profile --kernel-filter ( -- true", "--kernel-filter '(' is not a regular", EXIT_USAGE),
     ("compare a b --fail-on change('nope')>1", "there is no function 'change'", EXIT_USAGE),
 ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["analyze x -k [[a]", "analyze x --needs [[a]:bytes=5", "profile --kernel-filter [[a] -- true", "watch -k [[a] -- true"],
+)  # fmt: skip
+def test_an_odd_expression_is_taken_without_a_warning_of_python(
+    run: Run, line: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    re.purge()
+    run(*line.split())
+    assert FutureWarning not in {each.category for each in recwarn}
 
 
 @pytest.mark.parametrize(("line", "says", "code"), BAD, ids=[line[:60] for line, _, _ in BAD])
