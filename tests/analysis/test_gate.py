@@ -169,6 +169,25 @@ def test_figures_of_every_kind_can_be_named() -> None:
         assert gate.parse_gate(f"{name}>5%").names == {name}
 
 
+@pytest.mark.parametrize(
+    ("text", "new", "fails", "decided"),
+    [
+        ("time>5% or dram_bytes>10%", 110, True, True), ("dram_bytes>10% or time>5%", 110, True, True),
+        ("time>5% and dram_bytes>10%", 100, False, True), ("dram_bytes>10% and time>5%", 100, False, True),
+        ("dram_bytes>10% or time>5%", 100, False, False), ("dram_bytes>10% and time>5%", 110, False, False),
+        ("not (dram_bytes>10% or time>5%)", 100, False, False),
+    ],
+)  # fmt: skip
+def test_a_figure_that_is_missing_matters_only_where_it_decides(
+    text: str, new: float, fails: bool, decided: bool
+) -> None:
+    found = compared(side("k", 100), side("k", new), text)
+    assert [[each.figure for each in failure.differences] for failure in found.failures] == (
+        [["time"]] if fails else []
+    )
+    assert (found.undecided == ()) is decided
+
+
 def test_what_cannot_be_compared() -> None:
     assert "different GPUs" in compared(side("k", 1), side("k", 1, device="other")).pairs[0].gpus
     assert (
