@@ -8,6 +8,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import random
 import shutil
 import statistics
@@ -676,6 +677,19 @@ def test_both_sides_are_read_at_once_and_a_file_of_both_once(
     code, out, _ = run("compare", str(both), str(old))
     assert (code, asked) == (0, [["both", "old"]])
     assert "no difference" in out
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o077, 0o700)])
+def test_others_may_read_a_baseline_where_the_umask_lets_them(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, mode: int
+) -> None:  # fmt: skip
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    before = os.umask(umask)
+    try:
+        baselines.save("main", [reports[0]])
+    finally:
+        os.umask(before)
+    assert (tmp_path / "kept" / "main").stat().st_mode & 0o777 == mode
 
 
 def test_a_baseline_stays_until_the_new_one_is_there(
