@@ -19,7 +19,6 @@ from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import by_cause, command, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
 from ncu_toolkit.explain.card import (
-    LEAST_GAIN,
     NAME,
     Bar,
     Card,
@@ -32,6 +31,7 @@ from ncu_toolkit.explain.card import (
     whole_percent,
 )
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
+from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY

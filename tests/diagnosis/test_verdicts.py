@@ -247,3 +247,18 @@ def test_a_direction_is_told_without_a_number() -> None:
     cell = gain_cell(found.primary)
     assert cell.missing
     assert "No estimate" in cell.title
+
+
+@pytest.mark.parametrize("report", ["cupy", "principles-basic", "principles-full-1"])
+def test_what_the_card_does_not_know_the_data_do_not_give(report: str) -> None:
+    """At a unit's limit with work that may not all be needed; a roof with useful work has 1."""
+    path = recorded.ROOT / "tests" / "origins" / "reports" / f"{report}.ncu-rep.xz"
+    launches = recorded.launches(path)
+    assert launches
+    for launch in launches:
+        assert launch.card is not None
+        plain = as_json(launch.diagnosis)
+        known = launch.card.factor is not None or launch.card.state == "roof"
+        assert (plain["predicted_speedup"] is not None) is known, launch.function
+        for other in plain["runners_up"]:
+            assert other["good"] or other["predicted_speedup"] != 1.0
