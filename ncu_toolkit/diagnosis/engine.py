@@ -279,7 +279,9 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
         )
         notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
     if not model.stalls and profile.samples:
-        notes.append(f"Only {sum(profile.samples.values())} samples, too few for stall shares.")
+        notes.append(
+            f"Only {units.counted(sum(profile.samples.values()), 'sample')}, too few for stall shares."
+        )
     return notes
 
 
