@@ -128,9 +128,17 @@ def test_sql(capsys: pytest.CaptureFixture[str], form: str, expected: list[str])
     assert [line for line in out.splitlines() if line in expected] == expected
 
 
+def test_columns_of_one_name_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
+    query = "select 1 as a, 2 as a, 3 as a_1, 4 as a, 5 as b"
+    assert run(capsys, "--sql", query, "--format", "csv")[1] == "a,a,a_1,a,b\n1,2,3,4,5\n"
+    rows = json.loads(run(capsys, "--sql", query, "--format", "json")[1])["rows"]
+    assert rows == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "b": 5}]
+
+
 @pytest.mark.parametrize(
     ("words", "expected", "code"),
     [
+        (("import", ""), "the path is empty", EXIT_USAGE),
         (("--sql", "select * from read_csv('/etc/passwd')"), "file system operations are disabled", EXIT_USAGE),
         (("--sql", "copy launches to 'out.csv'"), "--sql is not one SELECT but COPY", EXIT_USAGE),
         (("--sql", "attach 'x.db'"), "--sql is not one SELECT but ATTACH", EXIT_USAGE),

@@ -97,7 +97,8 @@ class Words:
         "Fewer IMAD, LOP3, ISETP and SHF for the same loads, and no I2F or F2I around the indices."
     )
     code = "{share} of the instructions in the {place} are integer arithmetic"
-    code_divisions = ", including {divisions} divisions or modulo operations."
+    code_divisions = ", including {divisions}."
+    division, divisions = "division or modulo operation", "divisions or modulo operations"
     code_advice = (
         "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that elements "
         "share an address."
@@ -209,9 +210,10 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if share < threshold or busiest < region.memory_cycles:
         return None
     rows = [i for i in region.code if attribution.kind(i.opcode) == "integer"]
+    counted = units.counted(divisions, Words.division, Words.divisions)
     return StaticFinding(
         ID, "likely" if divisions else "possible",
-        Words.code.format(share=units.percent(share), place=place(region)) + (Words.code_divisions.format(divisions=divisions) if divisions else "."),
+        Words.code.format(share=units.percent(share), place=place(region)) + (Words.code_divisions.format(divisions=counted) if divisions else "."),
         (
             evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
             evidence("divisions", "Integer divisions", divisions, "count",
