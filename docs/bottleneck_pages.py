@@ -90,7 +90,10 @@ def markdown(
 
 def _names(names: Sequence[str]) -> str:
     words = {"opcodes": "executed instructions by opcode", "stalls": "stall reasons"}
-    told = [words.get(name) or f"{figures.describe(name)[1].lower()} (`{name}`)" for name in names]
+    told = [
+        words.get(name) or f"{figures.small(figures.describe(name)[1])} (`{name}`)"
+        for name in names
+    ]
     return ", ".join(told) or "nothing in particular"
 
 

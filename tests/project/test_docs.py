@@ -98,6 +98,12 @@ def test_drawings_are_plain_pictures() -> None:
             assert contrast(colour, page) >= 3, (colour, page)
 
 
+def test_pages_of_bottlenecks_keep_the_capitals_of_abbreviations() -> None:
+    for name, inputs in (("dram-bandwidth", "DRAM throughput (`"), ("l2-bandwidth", "L2 ")):
+        text = (ROOT / "docs" / "bottlenecks" / f"{name}.md").read_text(encoding="utf-8")
+        assert inputs in text.partition("## Inputs\n")[2], name
+
+
 def contrast(a: str, b: str) -> float:
     """The contrast of two colours by WCAG 2, 1 to 21."""
 
