@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,12 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     readme = ROOT / "README.md"
     results = DOCS / "results.md"
     text = results.read_text(encoding="utf-8")
-    tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
+    tables = {
+        "sessions": sessions_sentence,
+        "ladder": ladder_table,
+        "families": families_table,
+        "goals": goals_table,
+    }
     for name, table in {
         **{name: made(runs) for name, made in tables.items()},
         "cost": measured("cost"),
@@ -142,7 +148,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     tutorial = DOCS / "tutorials" / "slow-kernel.md"
     lesson = tutorial.read_text(encoding="utf-8")
     for rung in EXAMPLES:
-        lesson = between(lesson, rung, example_card(runs, rung))
+        lesson = between(lesson, rung, example_card(runs, rung, "before.ncu-rep.xz"))
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
     changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
@@ -166,7 +172,11 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
         readme: between(
-            between(readme.read_text(encoding="utf-8"), "card", example_card(runs, EXAMPLES[0])),
+            between(
+                readme.read_text(encoding="utf-8"),
+                "card",
+                example_card(runs, EXAMPLES[0], "my-report.ncu-rep"),
+            ),
             "figures",
             figures_sentence(runs),
         ),
@@ -332,15 +342,15 @@ def rung_tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-def example_card(runs: list[Run], rung: str) -> str:
-    """The card that `ncu-toolkit analyze` prints for a rung of the FP32 ladder at 4096."""
+def example_card(runs: list[Run], rung: str, file: str) -> str:
+    """The card that `ncu-toolkit analyze FILE` prints for a rung of the FP32 ladder at 4096."""
     (launch,) = [
         profile
         for profile in _holding(runs, "gemm_fp32").profiles
         if profile.context is not None
         and (profile.context.rung, profile.context.size) == (rung, _SIZES[-1])
     ]
-    shown = plain_text(verdict.card(launch, diagnose(launch), "before.ncu-rep"))
+    shown = plain_text(verdict.card(launch, diagnose(launch), file))
     return f"```text\n{shown.strip()}\n```\n"
 
 
@@ -371,6 +381,25 @@ def ladder_table(runs: list[Run]) -> str:
             f"| `{rung.name}` | {_described(rung)} | {shown} | {rate} | {against} | {_verdict(run, rung)} |"
         )
     return "\n".join([*lines, "", _provenance(run, "gemm_fp32"), ""])
+
+
+#: Recordings that started within this of each other belong to one session.
+_SESSION = timedelta(hours=1)
+
+
+def sessions_sentence(runs: list[Run]) -> str:
+    """When the ladders were recorded, from what the recordings say."""
+    sessions: list[list[tuple[datetime, str]]] = []
+    for run in sorted(runs, key=lambda run: run.created):
+        at = datetime.fromisoformat(run.created)
+        if not sessions or at - sessions[-1][-1][0] > _SESSION:
+            sessions.append([])
+        sessions[-1].append((at, ", ".join(sorted({timing.family for timing in run.timings}))))
+    told = [
+        f"on {each[0][0]:%Y-%m-%d} from {each[0][0]:%H:%M} to {each[-1][0]:%H:%M} UTC ({', '.join(name for _, name in each)})"
+        for each in sessions
+    ]
+    return f"The recordings were started {' and '.join(told)}.\n"
 
 
 def families_table(runs: list[Run]) -> str:
@@ -589,7 +618,8 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
         if before and before.size == timing.size
         else ""
     )
-    return f"{told} {timing.size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
+    size = bottleneck_pages.size_of(rung, timing)
+    return f"{told} {size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
 
 
 def _rate(timing: Timing, kind: str) -> str:
