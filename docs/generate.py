@@ -18,8 +18,10 @@ import html
 import importlib.util
 import json
 import math
+import os
 import pickle
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +59,7 @@ from ncu_toolkit.render.html import write_front
 from ncu_toolkit.render.index_view import index_part
 from ncu_toolkit.render.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.render.text import plain_text
-from ncu_toolkit.runs import store
+from ncu_toolkit.runs import history, store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -153,9 +155,9 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     held = calibrated.read_text(encoding="utf-8")
     changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
     counted = calibration_tables(runs)
-    for name in ("summary", "cases", "intervals", "coverage"):
+    for name in ("summary", "cases", "intervals", "coverage", "limits"):
         held = between(held, name, counted[name])
-    agents = DOCS / "agents.md"
+    agents, kept = DOCS / "agents.md", DOCS / "history.md"
     figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
     return {
         **{
@@ -163,6 +165,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
             for page, name in figures.items()
         },
         agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
+        kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
@@ -213,13 +216,31 @@ def calibration_tables(runs: list[Run]) -> dict[str, str]:
         ("led to a change", calibrate.score(changed)),
         ("smaller sizes, not judged", calibrate.score(smaller)),
     ]
+    parts = fit.parts(fit.read())
     return {
         "summary": views.markdown(views.SUMMARY, views.summary(views.scores(found))),
         "halves": views.markdown(views.SUMMARY, views.summary(halves)),
         "cases": views.markdown(views.HEADINGS, views.rows(found.outcomes), 5),
         "intervals": views.markdown(fit.HEADINGS, fit.alternatives(fit.read())),
-        "coverage": views.markdown(fit.HEADINGS, fit.parts(fit.read())),
+        "coverage": views.markdown(fit.HEADINGS, parts),
+        "limits": interval_limits(parts),
     }
+
+
+def interval_limits(parts: Sequence[Sequence[str]]) -> str:
+    """What the rows of `fit.parts` say of real programs and of planted causes."""
+    rows = {row[0]: dict(zip(fit.HEADINGS, row, strict=True)) for row in parts}
+    real, planted = (rows[f"{fit.KINDS[kind]}, pair by pair"] for kind in ("field", "heldout"))
+    by_inside = sorted(rows, key=lambda name: int(rows[name]["inside"].rstrip("%")))
+    worst = next(name for name in by_inside if name.startswith("field/"))
+    sets = [rows[name]["inside"] for name in by_inside if name.startswith("heldout/")]
+    return (
+        f"- **They are made for real programs.** Of the [field benchmark](field.md)'s {real['cases']} gains of development and formerly sealed pairs"
+        f" {real['inside']} lie in the interval when their pair is left out, {real['below']} below it and {real['above']} above, at a mean width of"
+        f" {real['mean width']}. `{worst}` fares worst ({rows[worst]['inside']}). For kernels with one planted cause the intervals are too wide:"
+        f" {planted['inside']} of the held-out sets ([decisions/15](decisions/15-gains.md)).\n"
+        f"- Sets differ more than cases within one: held-out sets alone range from {sets[0]} to {sets[-1]}.\n"
+    )
 
 
 def between(text: str, name: str, content: str) -> str:
@@ -718,6 +739,25 @@ def figures_sentence(runs: list[Run]) -> str:
             f"{units.percent(best.baseline_us / best.median_us)} of `{problem.baseline}`"
         )
     return f"On the recorded {runs[0].device.name}, {'; '.join(told)}.\n"
+
+
+def history_example() -> str:
+    """What `history` shows of a recording, in a history of its own."""
+    commands = (
+        f"history import {(recorded.FOLDERS[0].parent / 'h200-transpose').relative_to(ROOT)}",
+        "history transpose_smem",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        known = {**os.environ, history.VARIABLE: folder, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        told = [
+            f"$ ncu-toolkit {words}\n"
+            + subprocess.run(
+                [sys.executable, "-m", "ncu_toolkit", *words.split()],
+                cwd=ROOT, env=known, check=True, capture_output=True, text=True,
+            ).stdout
+            for words in commands
+        ]  # fmt: skip
+    return f"```text\n{chr(10).join(told)}```\n"
 
 
 #: The picture of the README, and the words of the front page that it shows.
