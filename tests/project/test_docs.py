@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 import xml.etree.ElementTree as ElementTree
@@ -17,6 +18,7 @@ from packaging.requirements import Requirement
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import COMMANDS
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
+from ncu_toolkit.ladder.catalogue import find_family
 from ncu_toolkit.model import Timing
 from ncu_toolkit.model.run import Run
 
@@ -122,6 +124,22 @@ def test_sessions_are_told_by_the_recordings() -> None:
     )
 
 
+def test_tuned_sizes_are_counted() -> None:
+    """docs/tuning.md: at how many sizes the package has an entry, and at how many with other tiles
+    than the header's."""
+    path = PACKAGE / "data" / "tuned" / "nvidia-h200.json"
+    rung = next(r for r in find_family("gemm_tensor").rungs if r.name == "wgmma_fitted")
+    found = [
+        entry["parameters"]
+        for entry in json.loads(path.read_text(encoding="utf-8"))["data"]["entries"]
+        if entry["rung"] == rung.name
+    ]
+    others = [p for p in found if any(p[tile] != rung.parameters[tile] for tile in ("BM", "BN"))]
+    words = {12: "twelve", 15: "fifteen"}
+    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    assert f"at {words[len(found)]} sizes. At {words[len(others)]} of them other tiles" in text
+
+
 def test_what_was_not_measured_is_told_by_name() -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     told = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
@@ -191,6 +209,8 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
     paths = {*docs.glob("*.md"), *(docs / "tutorials").glob("*.md")} - {docs / "README.md"}
     names = sorted(str(path.relative_to(docs)) for path in paths)
     assert [name for name in names if f": {name}\n" not in site] == []
+    listed = (docs / "README.md").read_text(encoding="utf-8")
+    assert [name for name in names if f"]({name})" not in listed] == []
     decisions = (docs / "decisions" / "README.md").read_text(encoding="utf-8")
     paths = {*(docs / "decisions").glob("*.md")} - {docs / "decisions" / "README.md"}
     assert [path.name for path in sorted(paths) if f"]({path.name})" not in decisions] == []
