@@ -355,7 +355,7 @@ def rung_tables() -> str:
                 if rung.arch_specific
                 else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
             )
-            kind = "" if rung.kind == "step" else f" ({rung.kind})"
+            kind = "" if rung.kind == "step" or rung.kind in rung.title else f" ({rung.kind})"
             lines.append(
                 f"| {rung.order:02d} | `{rung.name}` | {_cell(rung.title)}{kind} | {_code(rung.compared_with)} | {_code(rung.removes)} | {needs} |"
             )

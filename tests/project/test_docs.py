@@ -124,6 +124,10 @@ def test_sessions_are_told_by_the_recordings() -> None:
     )
 
 
+def test_a_kind_is_told_once() -> None:
+    assert re.findall(r"\([^()]*\) \([^()]*\) \|", generate.rung_tables()) == []
+
+
 def test_tuned_sizes_are_counted() -> None:
     """docs/tuning.md: at how many sizes the package has an entry, and at how many with other tiles
     than the header's."""
