@@ -56,7 +56,7 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
       ncu-toolkit history
       ncu-toolkit history smem_tiled --format html
       ncu-toolkit history import reports .ncu-toolkit/baselines old.ncu-rep
-      ncu-toolkit history --sql "select name, min(time_us) from launches group by name"
+      ncu-toolkit history --sql "select name, min(coalesce(time_us, profiled_us)) as us from launches group by name"
     """
     if words[:1] == ("import",):
         if sql is not None:

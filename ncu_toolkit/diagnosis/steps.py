@@ -118,7 +118,7 @@ class _Sentences:
         self.removes, self.kind, self.predicted, self.rank = removes, kind, predicted, rank
         rule = load_rules().get(removes)
         self.roof = rule.ROOF if rule else None
-        self.titles = {name: _small(rule.TITLE) for name, rule in load_rules().items()}
+        self.titles = {name: figures.small(rule.TITLE) for name, rule in load_rules().items()}
         self.clock: Literal["timed", "profiled", ""] = ""
         self.times: tuple[float, float] | None = None
         if before.timed_us and after.timed_us:
@@ -358,7 +358,7 @@ class _Sentences:
             )
         if moved:
             lines.append(
-                f"The step also changed {_listed([_small(label) for label in moved])}, which the prediction leaves out."
+                f"The step also changed {_listed([figures.small(label) for label in moved])}, which the prediction leaves out."
             )
         return lines or [f"The prediction is {_points(more)} too low."]
 
@@ -386,11 +386,6 @@ def _launched(name: str, count: int) -> str:
 def _points(difference: float) -> str:
     amount = units.significant(abs(difference) * 100, 2)
     return f"{amount} {'point' if amount == '1' else 'points'}"
-
-
-def _small(label: str) -> str:
-    """A label within a sentence: abbreviations keep their capitals."""
-    return label if label[1:2].isupper() or label[1:2].isdigit() else label[:1].lower() + label[1:]
 
 
 def _listed(words: Sequence[str]) -> str:

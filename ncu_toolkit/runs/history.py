@@ -432,7 +432,7 @@ def _known(base: Any, paths: Sequence[Path]) -> dict[Path, int]:
         if int(version) > VERSION:
             raise InputProblem(
                 f"'{path}' is of version {version} of the history; this ncu-toolkit knows version {VERSION}",
-                f"Upgrade ncu-toolkit (pip install --upgrade ncu-toolkit), or set {VARIABLE} to another folder",
+                f"Upgrade ncu-toolkit, or set {VARIABLE} to another folder",
             )
     return versions
 

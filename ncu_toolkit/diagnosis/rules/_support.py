@@ -151,7 +151,7 @@ def _words(name: str) -> str:
         return "instruction counts"
     if name == "stalls":
         return "stall reasons"
-    return figures.describe(name)[1].lower()
+    return figures.small(figures.describe(name)[1])
 
 
 def ruled_out(bottleneck: str, reason: str, *evidence: Evidence | None) -> NoFinding:
