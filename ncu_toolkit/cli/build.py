@@ -9,8 +9,9 @@ import click
 from ncu_toolkit.build.nvcc import BuildOutcome, BuildRequest, build_many
 from ncu_toolkit.cli._common import Progress, console, parse_params, split
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung, find_family, find_rung, load_families
+from ncu_toolkit.ladder.catalogue import find_family, find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.ladder.rung import Rung
 
 
 @click.command("build")

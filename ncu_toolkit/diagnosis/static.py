@@ -30,8 +30,8 @@ from ncu_toolkit.hardware.occupancy import (
     occupancy,
     what_if_block,
 )
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.sass import branches, disassembly, liveness

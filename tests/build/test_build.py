@@ -15,7 +15,8 @@ import pytest
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.rung import Rung
 
 
 def have(tool: str) -> bool:

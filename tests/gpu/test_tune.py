@@ -32,8 +32,9 @@ from ncu_toolkit.gpu.tune.halving import (
     Searcher,
     Trial,
 )
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Size, problem_for
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.render import tune_view

@@ -19,9 +19,10 @@ from sass_signature import check_register_pool, check_signature
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
-from ncu_toolkit.ladder.catalogue import Rung, load_rung, rung_files
+from ncu_toolkit.ladder.catalogue import load_rung, rung_files
 from ncu_toolkit.ladder.header import code_digest
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import matches_opcode
 from ncu_toolkit.sass.disassembly import disassemble
 

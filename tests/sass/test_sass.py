@@ -11,7 +11,7 @@ from sass_signature import check_signature
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.ladder.catalogue import SassExpectation
+from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.sass import disassembly
 from ncu_toolkit.sass.disassembly import SassInstruction, parse_disassembly
 from ncu_toolkit.sass.loops import InFlight, blocks_of, loads_in_flight, loops_of

@@ -20,8 +20,9 @@ from ncu_toolkit.gpu.session import Reporter
 from ncu_toolkit.gpu.timing import Stopwatch
 from ncu_toolkit.gpu.tune import halving, tables
 from ncu_toolkit.gpu.tune.halving import Parameters, Round, Search, Searcher, Task, Trial
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
 

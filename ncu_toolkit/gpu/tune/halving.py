@@ -23,7 +23,7 @@ from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu.cluster import HERE
 from ncu_toolkit.gpu.tune.tables import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import encoded, from_plain, open_document
 
 KIND: Final = "tune"

@@ -20,7 +20,7 @@ from ncu_toolkit.build.nvcc import source_digest
 from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model.codec import document, from_plain, open_document
 
 KIND: Final = "tuned"
