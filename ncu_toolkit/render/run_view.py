@@ -415,32 +415,6 @@ def _files(book: Book) -> Iterable[Fact]:
 
 
 def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
-    diagnosis = book.diagnosis(profile)
-    findings = tuple(
-        {
-            "bottleneck": visible(f.bottleneck),
-            "summary": visible(f.summary),
-            "confidence": f.confidence,
-            "good": f.good,
-            "predicted_speedup": f.speedup,
-            "interval": list(f.interval) if f.interval else None,
-            "arithmetic": [visible(line) for line in f.arithmetic],
-            "advice": [visible(line) for line in f.advice],
-            "evidence": [
-                {
-                    "metric": e.metric,
-                    "label": visible(e.label),
-                    "value": e.value,
-                    "unit": e.unit,
-                    "threshold": e.threshold,
-                    "comparison": e.comparison,
-                    "meaning": visible(e.meaning),
-                }
-                for e in f.evidence
-            ],
-        }
-        for f in diagnosis.findings
-    )
     slug, context = book.slugs[id(profile)], profile.rung
     return LaunchRecord(
         visible(profile.origin.file),
@@ -449,7 +423,7 @@ def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
         visible(profile.launch.status),
         profile.duration_us,
         f"{slug}.html" if slug in pages else "",
-        findings,
+        book.diagnosis(profile).findings,
         {
             "family": context.family,
             "rung": context.rung,

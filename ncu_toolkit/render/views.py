@@ -17,7 +17,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.explain.answer import Answer
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Presence, Profile, Reading
+from ncu_toolkit.model import Finding, Presence, Profile, Reading
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
 
@@ -309,7 +309,7 @@ class LaunchRecord:
     status: str
     duration_us: float | None
     page: str
-    findings: tuple[Mapping[str, Any], ...]
+    findings: tuple[Finding, ...]
     context: Mapping[str, Any] | None
 
 
