@@ -80,9 +80,7 @@ def compile_rung(
     place.mkdir(parents=True, exist_ok=True)
     (place / "kernel.cubin").write_bytes(b"code")
     entries = {launch.kernel: nvcc.Resources(64) for launch in rung.launches}
-    made = nvcc.Cubin(
-        place / "kernel.cubin", "sm_90", entries, dict(parameters or {}), {}, (), "", (), ""
-    )
+    made = nvcc.Cubin(place / "kernel.cubin", "sm_90", entries, dict(parameters or {}), "", (), "")
     record = asdict(made) | {"path": ""}
     (place / "report.json").write_text(json.dumps(record))
     return made

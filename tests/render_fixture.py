@@ -30,7 +30,6 @@ from ncu_toolkit.model.run import Ceilings, Run, Skipped
 DEVICE = Device(
     name="Imaginary GPU (test fixture)",
     cc=(9, 0),
-    chip="gh100",
     sm_count=132,
     l2_bytes=60 << 20,
     memory_bytes=141 << 30,
@@ -38,8 +37,6 @@ DEVICE = Device(
     max_memory_hz=3.2e9,
     memory_bus_bits=6144,
     max_warps_per_sm=64,
-    max_registers_per_sm=65536,
-    max_shared_per_sm=233472,
 )
 
 #: rung -> (TFLOP/s at 4096, registers, theoretical occupancy, stall stack in cycles per
@@ -220,7 +217,7 @@ SOURCE = "\n".join(
 
 
 def reading(name: str, value: float | None, presence: Presence = Presence.PRESENT) -> Reading:
-    return Reading(name, value, registry.metric(name).unit, presence)
+    return Reading(name, value, registry.REGISTRY[name].unit, presence)
 
 
 def rate(rung: str, size: int) -> float:
@@ -380,7 +377,6 @@ def profile(rung: str, size: int, action: int = 0) -> Profile:
                 "optimization",
                 12.5,
                 "global",
-                "SpeedOfLight",
             ),
         ),
         context=context,

@@ -189,16 +189,6 @@ class Group:
         bottleneck = self.median.diagnosis.primary.bottleneck
         return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
 
-    @property
-    def spread(self) -> float | None:
-        """(longest - shortest) / median; None for a single launch."""
-        times = self.times_us
-        return (
-            (times[-1] - times[0]) / times[(len(times) - 1) // 2]
-            if len(times) > 1 and times[0] > 0
-            else None
-        )
-
 
 @dataclass(frozen=True)
 class Analysis:

@@ -31,7 +31,7 @@ SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 #: Longest a single nvcc call may take, in seconds. The slowest rung takes a few.
 TIMEOUT = 600
-_FORMAT = 1  # of report.json; entries of another format are built again
+_FORMAT = 2  # of report.json; entries of another format are built again
 
 #: A header that a source includes by a path of its own.
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
@@ -68,8 +68,6 @@ class Cubin:
     """`sm_90`, or `sm_90a` for architecture-specific code."""
     entries: Mapping[str, Resources]
     parameters: Mapping[str, int]
-    macros: Mapping[str, str]
-    flags: tuple[str, ...]
     compiler: str
     command: tuple[str, ...]
     log: str = field(repr=False)
@@ -278,8 +276,6 @@ def _compile(
         target,
         {},
         parameters,
-        macros,
-        flags,
         f"nvcc {nvcc.version}",
         command,
         "",
@@ -353,9 +349,9 @@ def _from_cache(folder: Path) -> Cubin | None:
             "path": folder / "kernel.cubin",
             "entries": entries,
             "cached": True,
-            "flags": tuple(record["flags"]),
+            "command": tuple(record["command"]),
         }
-        return Cubin(**record | {"command": tuple(record["command"])})
+        return Cubin(**record)
     except (OSError, ToolkitError, KeyError, TypeError, AttributeError):
         return None
 

@@ -204,10 +204,6 @@ class TimeModel:
         load = self.loads.get(resource)
         return None if load is None else load / self.cycles
 
-    def stall(self, reason: str) -> float | None:
-        """A reason's share of a warp's time, None where no stalls were collected."""
-        return self.stalls.get(reason, 0.0) if self.stalls else None
-
     def waiting(self, *reasons: str) -> float:
         """Sum of the shares of several reasons, 0 where not collected."""
         return sum(self.stalls.get(reason, 0.0) for reason in reasons)

@@ -73,7 +73,6 @@ class Stopwatch:
 
     def __init__(self, cache: Cache, spin_cycles: int = _SPIN_CYCLES) -> None:
         cp = cuda.cupy()
-        self.cache: Cache = cache
         self._cp = cp
         self._spin = _tools().get_function("spin")
         self.spin_cycles = spin_cycles

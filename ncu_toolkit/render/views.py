@@ -266,8 +266,6 @@ class PageView:
     idea: str
     kind: str
     facts: tuple[Fact, ...]
-    status: str
-    """Empty for a complete launch, else why its data are not."""
     card: Card
     signature: str = ""
     """The kernel's full name, where the title is not enough to know it by."""

@@ -80,7 +80,6 @@ def _device(action: Any, names: frozenset[str]) -> Device:
     return Device(
         name=_text(action, names, registry.DEVICE_FACTS["name"]),
         cc=(number("cc_major"), number("cc_minor")),
-        chip=_text(action, names, registry.DEVICE_FACTS["chip"]),
         sm_count=number("sm_count") or _integer(action, names, registry.LAUNCH_FACTS["sm_count"]),
         l2_bytes=number("l2_bytes"),
         memory_bytes=number("memory_bytes"),
@@ -89,8 +88,6 @@ def _device(action: Any, names: frozenset[str]) -> Device:
         memory_bus_bits=number("bus_bits") or number("fb_bus_bits"),
         max_warps_per_sm=number("max_warps"),
         schedulers_per_sm=number("schedulers") or 4,
-        max_registers_per_sm=number("max_registers"),
-        max_shared_per_sm=number("max_shared"),
     )
 
 
@@ -161,7 +158,6 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         registers=number("registers"),
         shared_static=number("shared_static"),
         shared_dynamic=number("shared_dynamic"),
-        shared_driver=number("shared_driver"),
         shared_config=number("shared_config"),
         cluster=number("cluster"),
         stream=number("stream"),

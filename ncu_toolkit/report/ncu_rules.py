@@ -39,7 +39,6 @@ def messages_of(action: Any) -> Iterable[RuleMessage]:
             kind=_RULE_KINDS.get(int(message.get("type", 0)), "none"),
             speedup=float(speedup) if speedup is not None else None,
             scope=_SCOPES.get(int(estimate.get("type", 0)), ""),
-            section=str(entry.get("section_identifier", "")),
         )
 
 

@@ -17,7 +17,6 @@ class Watch:
     order: list[str] = []  # noqa: RUF012 (of one test)
 
     def __init__(self, cache: str) -> None:
-        self.cache = cache
         self.idle = True
 
     def enqueue(self, run: Any) -> float:
