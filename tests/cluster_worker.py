@@ -72,9 +72,7 @@ class Bench:
         return Round((cost(parameters),) * repeats, (BASE,) * repeats)
 
 
-def compile_rung(
-    rung: Any, arch: str, parameters: Any = None, macros: Any = None, source_root: object = None
-) -> nvcc.Cubin:
+def compile_rung(rung: Any, arch: str, parameters: Any = None, macros: Any = None) -> nvcc.Cubin:
     key = f"{rung.name}-{'-'.join(str(v) for v in (parameters or {}).values())}"
     place = cache_folder() / "cubins" / key
     place.mkdir(parents=True, exist_ok=True)

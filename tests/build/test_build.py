@@ -283,15 +283,18 @@ class TestCompile:
         log = Path(caught.value.remedy.removeprefix("The full log is "))
         assert "MB" in log.read_text()
 
-    def test_staging_leaves_no_private_path(self, root: Path, tmp_path: Path) -> None:
+    def test_staging_leaves_no_private_path(
+        self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         stage = tmp_path / "src"
         plain = nvcc.compile_rung(rung_in(root), "sm_80")
-        staged = nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage)
+        monkeypatch.setenv(nvcc.SOURCE_ROOT_VARIABLE, str(stage))
+        staged = nvcc.compile_rung(rung_in(root), "sm_80")
         assert b"private-name" in plain.path.read_bytes()
         assert b"private-name" not in staged.path.read_bytes()
         assert b"01_a.cu" in staged.path.read_bytes()
         assert (stage / "kernels" / "common" / "scale.cuh").is_file()
-        assert nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage).cached
+        assert nvcc.compile_rung(rung_in(root), "sm_80").cached
 
     def test_build_many_keeps_order_and_goes_on_after_a_failure(self, root: Path) -> None:
         good, bad = (
