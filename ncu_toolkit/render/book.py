@@ -66,8 +66,7 @@ class Entry:
     @property
     def outdated(self) -> bool:
         """Whether the kernel's code is no longer what it was recorded from, as far as the report
-        embeds that. Blocks, comments and white space do not count, nor do texts that are known to
-        compile to the same code."""
+        embeds that. Blocks, comments and white space do not count."""
         if self.info is None:
             return False
         file = f"/{self.info.family}/{self.info.path.name}"
@@ -78,7 +77,7 @@ class Entry:
             if path.endswith(file)
         )
         recorded = {code_digest(text) for text in texts if split(text)[0]}  # none if blanked
-        return bool(recorded - {code_digest(self.info.text), *self.info.same_code_as})
+        return bool(recorded - {code_digest(self.info.text)})
 
     @property
     def flops(self) -> float | None:
