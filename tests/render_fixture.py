@@ -4,6 +4,8 @@ in its title. Never shipped."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
@@ -26,6 +28,9 @@ from ncu_toolkit.model import (
     Timing,
 )
 from ncu_toolkit.model.run import Ceilings, Run, Skipped
+from ncu_toolkit.render import html
+from ncu_toolkit.render.book import Book
+from ncu_toolkit.render.index_view import index_part
 
 DEVICE = Device(
     name="Imaginary GPU (test fixture)",
@@ -530,3 +535,8 @@ def diagnosis(subject: Profile) -> Diagnosis:
         {"issue": 900.0, "fma": 2050.0, "shared": 1500.0, "dram": 130.0},
         ("Invented note.",),
     )
+
+
+def write_front(reports: Path, books: Mapping[str, Book]) -> Path:
+    """Write the front page over runs by folder name; returns it."""
+    return html.write_front(reports, [(name, index_part(book)) for name, book in books.items()])

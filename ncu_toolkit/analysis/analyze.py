@@ -508,11 +508,9 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
 
 def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
     """What every process that reads a part has to do first."""
-    from ncu_toolkit.diagnosis import rules
-    from ncu_toolkit.explain.verdict import card  # noqa: F401  (that it and the engine are loaded)
     from ncu_toolkit.report import reader
 
-    rules.load_rules()
+    prepare()
     reader.prepare(plain, codes)
 
 

@@ -16,6 +16,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import OPCODES, Change, Launches, attribute, changes, of_all
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules._support import small
 from ncu_toolkit.diagnosis.time_model import ACCURACY, NOISE
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 
@@ -94,7 +95,7 @@ class _Sentences:
         self.removes, self.kind, self.predicted, self.rank = removes, kind, predicted, rank
         rule = load_rules().get(removes)
         self.roof = rule.ROOF if rule else None
-        self.titles = {name: _small(rule.TITLE) for name, rule in load_rules().items()}
+        self.titles = {name: small(rule.TITLE) for name, rule in load_rules().items()}
         self.clock: Literal["timed", "profiled", ""] = ""
         self.times: tuple[float, float] | None = None
         if before.timed_us and after.timed_us:
@@ -334,7 +335,7 @@ class _Sentences:
             )
         if moved:
             lines.append(
-                f"The step also changed {_listed([_small(label) for label in moved])}, which the prediction leaves out."
+                f"The step also changed {_listed([small(label) for label in moved])}, which the prediction leaves out."
             )
         return lines or [f"The prediction is {_points(more)} too low."]
 
@@ -362,11 +363,6 @@ def _launched(name: str, count: int) -> str:
 def _points(difference: float) -> str:
     amount = units.significant(abs(difference) * 100, 2)
     return f"{amount} {'point' if amount == '1' else 'points'}"
-
-
-def _small(label: str) -> str:
-    """A label within a sentence: abbreviations keep their capitals."""
-    return label if label[1:2].isupper() or label[1:2].isdigit() else label[:1].lower() + label[1:]
 
 
 def _listed(words: Sequence[str]) -> str:

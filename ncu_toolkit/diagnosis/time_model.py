@@ -47,8 +47,6 @@ UNLOADED: Final = 1000.0
 BUSY: Final = 0.6
 """Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight
 rule."""
-SATURATED: Final = 0.8
-"""From here a unit is near its roof: the upper threshold of the same rule."""
 
 #: Resource -> (names of utilisation metrics, the largest counts; whether it is in every SM; what it
 #: is in words). Units in an SM idle when the SM has no work; L2 and DRAM are shared by all.

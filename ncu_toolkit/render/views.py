@@ -92,11 +92,16 @@ class Chart:
     """One sentence that says what the chart shows: also its text alternative."""
     figure: Mapping[str, Any]
     table: Table
-    height: int = 420
     wide: bool = False
     """Spans the page where two charts stand side by side."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Pages that bars and points open, by label."""
+
+    @property
+    def height(self) -> int:
+        """In pixels."""
+        height: int = self.figure["layout"]["height"]
+        return height
 
     @property
     def drawn(self) -> dict[str, Any]:
@@ -358,21 +363,13 @@ def number(
     why: str = "",
     *,
     title: str = "",
-    tone: Tone = "",
     bar: float | None = None,
-    href: str = "",
 ) -> Cell:
     """A cell of a number in one of the registry's units; `why` is said where there is none."""
     if value is None or not math.isfinite(value):
         return missing(why or "no value")
-    return Cell(
-        units.quantity(value, unit),
-        value,
-        title,
-        href,
-        tone,
-        None if bar is None else min(1.0, max(0.0, bar)),
-    )
+    part = None if bar is None else min(1.0, max(0.0, bar))
+    return Cell(units.quantity(value, unit), value, title, bar=part)
 
 
 def without_empty(table: Table) -> Table:
@@ -401,16 +398,14 @@ def why_missing(reading: Reading) -> str:
     return f"{label} was not collected in this report"
 
 
-def metric_cell(profile: Profile, name: str, *, title: str = "", bar: bool = False) -> Cell:
-    """A metric of a profile as a cell, with its meaning or the reason for its absence on hover."""
+def metric_cell(profile: Profile, name: str) -> Cell:
+    """A metric of a profile as a cell, with the reason for its absence on hover."""
     reading = profile.reading(name)
     entry = REGISTRY.get(name)
     unit = reading.unit or (entry.unit if entry else "")
     if reading.value is None:
         return missing(why_missing(reading))
-    return number(
-        reading.value, unit, title=title, bar=reading.value if bar and unit == "fraction" else None
-    )
+    return number(reading.value, unit)
 
 
 def plain_table(

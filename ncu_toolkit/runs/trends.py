@@ -232,7 +232,7 @@ def _series(history: History, chosen: str, values: Sequence[object]) -> list[Ser
 # --- answers ---------------------------------------------------------------------------------
 
 
-def of_all(found: Sequence[Series], top: int = KERNELS) -> Answer:
+def of_all(found: Sequence[Series]) -> Answer:
     """Every kernel with its last time, how it changed, and its verdict."""
     if not found:
         return Answer(
@@ -256,9 +256,9 @@ def of_all(found: Sequence[Series], top: int = KERNELS) -> Answer:
         Column("since", lambda one: f"{one.since:%Y-%m-%d}" if one.since else "", gives_way=5),
         Column("gain", lambda one: _gain(one.gain), gives_way=1),
     )
-    left = len(found) - top
+    left = len(found) - KERNELS
     rest = f"{counted(left, 'more kernel')}; --format csv lists all." if left > 0 else ""
-    shown = table("", columns, found[:top], _clock(found[:top]))
+    shown = table("", columns, found[:KERNELS], _clock(found[:KERNELS]))
     headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch', 'launches')}{span}"
     return Answer(
         headline, shown, rest, next=f"ncu-toolkit history {_short(found[0].name).partition('<')[0]}"

@@ -401,3 +401,13 @@ LANES: Final = Threshold(24.0, "Nsight Compute's ThreadDivergence rule: below 24
 def capital(words: str) -> str:
     """Words as the beginning of a sentence."""
     return words[:1].upper() + words[1:]
+
+
+def small(words: str) -> str:
+    """Words within a sentence: abbreviations and names keep their capitals."""
+    return words if words[1:2].isupper() or words[1:2].isdigit() else words[:1].lower() + words[1:]
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence of their own; empty where there are none."""
+    return f"{capital(words).rstrip('.')}." if words else ""
