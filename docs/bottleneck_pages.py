@@ -20,8 +20,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules.reference import Page, page
-from ncu_toolkit.ladder.catalogue import Rung, find_family
+from ncu_toolkit.ladder.catalogue import find_family
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Timing
 
 NOTE = "<!-- Written by docs/generate.py (`make docs`) from the rule and from pictures/; do not edit. -->\n"

@@ -47,8 +47,9 @@ from ncu_toolkit.diagnosis import calibrate, engine, glossary
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
-from ncu_toolkit.ladder.catalogue import Rung, find_family, load_families
+from ncu_toolkit.ladder.catalogue import find_family, load_families
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run

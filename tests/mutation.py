@@ -36,7 +36,11 @@ ROOT = Path(__file__).resolve().parent.parent
 #: What a double starts with in a metric's value.
 _DOUBLE = b"\x19"
 #: Names of the metrics that the toolkit reads.
-READ = {*registry.raw_names(), *registry.LAUNCH_FACTS.values(), *registry.DEVICE_FACTS.values()}
+READ = {
+    *(name for metric in registry.REGISTRY.values() for name in metric.ncu),
+    *registry.LAUNCH_FACTS.values(),
+    *registry.DEVICE_FACTS.values(),
+}
 
 #: Fields of a result message by what they hold, for counts by part.
 RESULT_PARTS = {

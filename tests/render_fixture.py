@@ -4,6 +4,8 @@ in its title. Never shipped."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
@@ -26,11 +28,13 @@ from ncu_toolkit.model import (
     Timing,
 )
 from ncu_toolkit.model.run import Ceilings, Run, Skipped
+from ncu_toolkit.render import html
+from ncu_toolkit.render.book import Book
+from ncu_toolkit.render.index_view import index_part
 
 DEVICE = Device(
     name="Imaginary GPU (test fixture)",
     cc=(9, 0),
-    chip="gh100",
     sm_count=132,
     l2_bytes=60 << 20,
     memory_bytes=141 << 30,
@@ -38,8 +42,6 @@ DEVICE = Device(
     max_memory_hz=3.2e9,
     memory_bus_bits=6144,
     max_warps_per_sm=64,
-    max_registers_per_sm=65536,
-    max_shared_per_sm=233472,
 )
 
 #: rung -> (TFLOP/s at 4096, registers, theoretical occupancy, stall stack in cycles per
@@ -220,7 +222,7 @@ SOURCE = "\n".join(
 
 
 def reading(name: str, value: float | None, presence: Presence = Presence.PRESENT) -> Reading:
-    return Reading(name, value, registry.metric(name).unit, presence)
+    return Reading(name, value, registry.REGISTRY[name].unit, presence)
 
 
 def rate(rung: str, size: int) -> float:
@@ -380,7 +382,6 @@ def profile(rung: str, size: int, action: int = 0) -> Profile:
                 "optimization",
                 12.5,
                 "global",
-                "SpeedOfLight",
             ),
         ),
         context=context,
@@ -534,3 +535,8 @@ def diagnosis(subject: Profile) -> Diagnosis:
         {"issue": 900.0, "fma": 2050.0, "shared": 1500.0, "dram": 130.0},
         ("Invented note.",),
     )
+
+
+def write_front(reports: Path, books: Mapping[str, Book]) -> Path:
+    """Write the front page over runs by folder name; returns it."""
+    return html.write_front(reports, [(name, index_part(book)) for name, book in books.items()])

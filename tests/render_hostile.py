@@ -68,7 +68,7 @@ def _profile(n: int) -> Profile:
         ),
         instructions=code,
         sources={f"../../{EVIL}.cu": f"{EVIL}\n" * 40},
-        rules=(RuleMessage(EVIL, EVIL, EVIL, "warning", 3.0, EVIL, EVIL),),
+        rules=(RuleMessage(EVIL, EVIL, EVIL, "warning", 3.0, EVIL),),
         mix=InstructionMix({f"LDS.{EVIL}": 7, "LDS.128": 5}),
         context=context,
         stalls=StallStack(((EVIL, 3.0), ("wait", 1.0)), 4.0),

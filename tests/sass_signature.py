@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ncu_toolkit.ladder.catalogue import SassExpectation
+from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model.profile import matches_opcode
 from ncu_toolkit.sass.disassembly import Function
 

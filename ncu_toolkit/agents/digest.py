@@ -139,11 +139,6 @@ def decoded(data: bytes) -> Any:
     return msgspec.json.decode(data)
 
 
-def tokens(data: bytes) -> int:
-    """Tokens of a text as they are counted here."""
-    return -(-len(data) // BYTES)
-
-
 def plain(text: str, longest: int = _TEXT) -> str:
     """Text on one line, with control characters spelled out and ordinary spaces."""
     return visible(text.translate(_SPACES), longest)

@@ -184,16 +184,6 @@ class Group:
         bottleneck = self.median.diagnosis.primary.bottleneck
         return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
 
-    @property
-    def spread(self) -> float | None:
-        """(longest - shortest) / median; None for a single launch."""
-        times = self.times_us
-        return (
-            (times[-1] - times[0]) / times[(len(times) - 1) // 2]
-            if len(times) > 1 and times[0] > 0
-            else None
-        )
-
 
 @dataclass(frozen=True)
 class Analysis:
@@ -498,11 +488,9 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
 
 def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
     """What every process that reads a part has to do first."""
-    from ncu_toolkit.diagnosis import rules
-    from ncu_toolkit.explain.verdict import card  # noqa: F401  (that it and the engine are loaded)
     from ncu_toolkit.report import reader
 
-    rules.load_rules()
+    prepare()
     reader.prepare(plain, codes)
 
 

@@ -28,7 +28,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]
 
 
-class KernelLaunch(Profile):
+class _Shown:
+    """What shows as its answer: as text when printed, as HTML in a notebook."""
+
+    @property
+    def _answer(self) -> Answer:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        from ncu_toolkit.render.text import plain_text
+
+        return plain_text(self._answer)
+
+    def _repr_html_(self) -> str:
+        from ncu_toolkit.render import card_html
+
+        return card_html.fragment(self._answer)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+
+class KernelLaunch(_Shown, Profile):
     """One launch of a report, with its verdict. Shows as its card: `print(launch)`, and in a
     notebook."""
 
@@ -48,18 +69,13 @@ class KernelLaunch(Profile):
         """The answer on one screen, as a value."""
         return self._judged.card
 
-    def __str__(self) -> str:
-        return _text((self._judged,))
-
-    def _repr_html_(self) -> str:
-        return _html((self._judged,))
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._repr_html_()}
+    @property
+    def _answer(self) -> Answer:
+        return _answer_of((self._judged,))
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(_Shown):
     """The launches of one report, in file order. `damage` says where the bytes of one stop making
     sense that was read with `allow_partial`; `missing` what one lacks that can be read. Shows as
     its answer: `print(report)`, and in a notebook."""
@@ -104,14 +120,9 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report of {len(self)} launches, from {self.path!r}>"
 
-    def __str__(self) -> str:
-        return _text(self._judged)
-
-    def _repr_html_(self) -> str:
-        return _html(self._judged)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._repr_html_()}
+    @property
+    def _answer(self) -> Answer:
+        return _answer_of(self._judged)
 
     @property
     def _judged(self) -> tuple[LaunchResult, ...]:
@@ -208,7 +219,7 @@ def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = F
 
 
 @dataclass(frozen=True)
-class ReportComparison:
+class ReportComparison(_Shown):
     """What changed between two reports; shows as `ncu-toolkit compare` does: `print(comparison)`,
     and in a notebook."""
 
@@ -220,23 +231,10 @@ class ReportComparison:
 
         return answers.of_comparison(self.comparison)
 
-    def __str__(self) -> str:
-        from ncu_toolkit.render.text import plain_text
-
-        return plain_text(self._answer)
-
     def __repr__(self) -> str:
         from ncu_toolkit.core.units import counted
 
         return f"<ReportComparison of {counted(len(self.comparison.pairs), 'kernel')}>"
-
-    def _repr_html_(self) -> str:
-        from ncu_toolkit.render import card_html
-
-        return card_html.fragment(self._answer)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def to_html(self, path: str | Path) -> Path:
         """Write the comparison as one HTML file that holds everything; returns its path.
@@ -284,18 +282,10 @@ def _analysis_of(
     return Analysis((file,), Options(profiles=True))
 
 
-def _text(launches: tuple[LaunchResult, ...]) -> str:
+def _answer_of(launches: tuple[LaunchResult, ...]) -> Answer:
     from ncu_toolkit.analysis import answers
-    from ncu_toolkit.render.text import plain_text
 
-    return plain_text(answers.of_analysis(_analysis_of(launches)))
-
-
-def _html(launches: tuple[LaunchResult, ...]) -> str:
-    from ncu_toolkit.analysis import answers
-    from ncu_toolkit.render import card_html
-
-    return card_html.fragment(answers.of_analysis(_analysis_of(launches)))
+    return answers.of_analysis(_analysis_of(launches))
 
 
 class Range(contextlib.ContextDecorator):

@@ -1,9 +1,9 @@
 """Kernel file → cubin: one nvcc call, cached by everything that can change its output, with ptxas's
 resource report.
 
-A cubin carries the absolute path of its source (-lineinfo), which ncu shows and stores.
-`source_root` compiles from a copy of the kernels in a neutral folder, so that a recording made for
-others names no private path."""
+A cubin carries the absolute path of its source (-lineinfo), which ncu shows and stores. With
+$NCU_TOOLKIT_SOURCE_ROOT a copy of the kernels in that folder is compiled, so that a recording made
+for others names no private path."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import read_json
-from ncu_toolkit.ladder.catalogue import Rung, kernels_root
+from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.ladder.header import code_digest
+from ncu_toolkit.ladder.rung import Rung
 
 SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 #: Longest a single nvcc call may take, in seconds. The slowest rung takes a few.
 TIMEOUT = 600
-_FORMAT = 1  # of report.json; entries of another format are built again
+_FORMAT = 2  # of report.json; entries of another format are built again
 
 #: A header that a source includes by a path of its own.
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
@@ -67,8 +68,6 @@ class Cubin:
     """`sm_90`, or `sm_90a` for architecture-specific code."""
     entries: Mapping[str, Resources]
     parameters: Mapping[str, int]
-    macros: Mapping[str, str]
-    flags: tuple[str, ...]
     compiler: str
     command: tuple[str, ...]
     log: str = field(repr=False)
@@ -131,7 +130,6 @@ def compile_rung(
     arch: str,
     parameters: Mapping[str, int] | None = None,
     macros: Mapping[str, str] | None = None,
-    source_root: Path | None = None,
 ) -> Cubin:
     """Compile a rung, or take it from the cache.
 
@@ -140,8 +138,6 @@ def compile_rung(
         arch: `sm_90` and so on, of the device it is for.
         parameters: overrides of the rung's parameters; each is passed as -DNAME=VALUE.
         macros: further macros, such as `Problem.macros(dtype)`.
-        source_root: folder to copy the kernels to and compile in; $NCU_TOOLKIT_SOURCE_ROOT where
-            None; in place where that is unset.
 
     Raises:
         UsageProblem: a library baseline (nothing to compile), an architecture or parameters the
@@ -156,9 +152,7 @@ def compile_rung(
         )
     values = rung.with_parameters(parameters)
     target = target_of(rung, arch)
-    return _compile(
-        rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}), source_root
-    )
+    return _compile(rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}))
 
 
 def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = None) -> Cubin:
@@ -170,9 +164,7 @@ def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = Non
             f"there is no file '{source}'", "Give a .cu file, a .cubin, or the name of a kernel"
         )
     target = f"sm_{major}{minor}{'a' if arch.strip().endswith('a') else ''}"
-    return _compile(
-        source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}), None
-    )
+    return _compile(source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}))
 
 
 def source_digest(rung: Rung) -> str:
@@ -194,7 +186,6 @@ def build_many(
     requests: Sequence[BuildRequest],
     progress: Callable[[int, int, BuildOutcome], None] | None = None,
     jobs: int | None = None,
-    source_root: Path | None = None,
 ) -> list[BuildOutcome]:
     """Compile several rungs on as many threads as there are CPUs. One that fails does not stop the
     others.
@@ -203,7 +194,6 @@ def build_many(
         requests: what to compile.
         progress: called on this thread after each with (done, total, outcome).
         jobs: threads; the CPU count where None.
-        source_root: as in `compile_rung`.
 
     Returns:
         One outcome a request, in the order of the requests.
@@ -212,7 +202,7 @@ def build_many(
     with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
         try:
             pending: dict[Future[BuildOutcome], int] = {
-                pool.submit(_build, r, source_root): i for i, r in enumerate(requests)
+                pool.submit(_build, r): i for i, r in enumerate(requests)
             }
             while pending:
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
@@ -229,13 +219,11 @@ def build_many(
     return [outcomes[i] for i in range(len(requests))]
 
 
-def _build(request: BuildRequest, source_root: Path | None) -> BuildOutcome:
+def _build(request: BuildRequest) -> BuildOutcome:
     try:
         return BuildOutcome(
             request,
-            compile_rung(
-                request.rung, request.arch, request.parameters, request.macros, source_root
-            ),
+            compile_rung(request.rung, request.arch, request.parameters, request.macros),
         )
     except ToolkitError as error:
         return BuildOutcome(request, error=error)
@@ -248,15 +236,11 @@ def _compile(
     target: str,
     parameters: dict[str, int],
     macros: dict[str, str],
-    source_root: Path | None,
 ) -> Cubin:
     nvcc = find_tool("nvcc")
     files = dict(_with_includes(source, root))
-    chosen = source_root or (
-        Path(os.environ[SOURCE_ROOT_VARIABLE]) if os.environ.get(SOURCE_ROOT_VARIABLE) else None
-    )
-    if chosen is not None:
-        source, root = _stage(files, source, root, chosen)
+    if chosen := os.environ.get(SOURCE_ROOT_VARIABLE):
+        source, root = _stage(files, source, root, Path(chosen))
     architecture = (
         f"-gencode=arch=compute_{target[3:]},code={target}"
         if target.endswith("a")
@@ -277,8 +261,6 @@ def _compile(
         target,
         {},
         parameters,
-        macros,
-        flags,
         f"nvcc {nvcc.version}",
         command,
         "",
@@ -352,9 +334,9 @@ def _from_cache(folder: Path) -> Cubin | None:
             "path": folder / "kernel.cubin",
             "entries": entries,
             "cached": True,
-            "flags": tuple(record["flags"]),
+            "command": tuple(record["command"]),
         }
-        return Cubin(**record | {"command": tuple(record["command"])})
+        return Cubin(**record)
     except (OSError, ToolkitError, KeyError, TypeError, AttributeError):
         return None
 

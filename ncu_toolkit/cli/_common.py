@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from ncu_toolkit.cli import _log
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
@@ -102,6 +102,31 @@ def console(stderr: bool = False) -> Any:
     plain = screen.render_str
     screen.render_str = lambda text, **how: plain(visible(text, keep="\n"), **how)  # type: ignore[method-assign]
     return screen
+
+
+def grid(title: Any = None) -> Any:
+    """An empty table as commands print it."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+
+
+#: Where this machine has no GPU.
+DEFAULT_ARCH = "sm_90"
+
+
+def here() -> tuple[str, int | None]:
+    """This machine's architecture and SM count, or the default where it has no GPU."""
+    from ncu_toolkit.gpu import cuda
+
+    try:
+        device = cuda.device()
+    except EnvironmentProblem:
+        return DEFAULT_ARCH, None
+    return device.arch, device.sm_count
 
 
 def colours() -> Literal["auto"] | None:

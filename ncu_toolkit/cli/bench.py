@@ -14,6 +14,7 @@ from ncu_toolkit.cli._common import (
     console,
     executor_of,
     format_option,
+    grid,
     output_option,
     parse_params,
     split,
@@ -126,8 +127,6 @@ def _timed_so(folder: Path, cache: str | None) -> bool:
 
 
 def _show(run: Run, folder: Path) -> None:
-    from rich import box
-    from rich.table import Table
 
     screen = console()
     groups: dict[tuple[str, str], list[int]] = {}
@@ -136,13 +135,7 @@ def _show(run: Run, folder: Path) -> None:
     for (family, size), indices in groups.items():
         first = run.timings[indices[0]]
         by_flops = problem_for(family).rate == "flop"
-        table = Table(
-            title=f"{family} at {size} ({first.dtype}, {first.cache} L2)",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            show_edge=False,
-            pad_edge=False,
-        )
+        table = grid(f"{family} at {size} ({first.dtype}, {first.cache} L2)")
         table.add_column("rung")
         for column in (
             "median",

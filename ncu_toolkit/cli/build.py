@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import click
 
-from ncu_toolkit.build.nvcc import BuildOutcome, BuildRequest, build_many
-from ncu_toolkit.cli._common import Progress, console, parse_params, split
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung, find_family, find_rung, load_families
+from ncu_toolkit.build.nvcc import BuildOutcome, BuildRequest, build_many, parse_arch
+from ncu_toolkit.cli._common import Progress, console, grid, here, parse_params, split
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.ladder.catalogue import find_family, find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.ladder.rung import Rung
 
 
 @click.command("build")
@@ -56,11 +57,11 @@ def command(
         for rung in _chosen(split(kernels) if kernels else (), split(families) if families else ())
         if not rung.library
     ]
-    targets = split(architectures) if architectures else (_default_arch(),)
+    targets = split(architectures) if architectures else (here()[0],)
     requests, skipped = [], []
     for rung in rungs:
         for target in targets:
-            reason = rung.unsupported_on(_cc(target))
+            reason = rung.unsupported_on(parse_arch(target))
             if reason:
                 skipped.append(reason)
                 continue
@@ -122,26 +123,8 @@ def _chosen(kernels: tuple[str, ...], families: tuple[str, ...]) -> list[Rung]:
     return rungs + [rung for rung in map(find_rung, kernels) if rung not in rungs]
 
 
-def _default_arch() -> str:
-    from ncu_toolkit.gpu import cuda
-
-    try:
-        return cuda.device().arch
-    except EnvironmentProblem:
-        return "sm_90"
-
-
-def _cc(target: str) -> tuple[int, int]:
-    from ncu_toolkit.build.nvcc import parse_arch
-
-    return parse_arch(target)
-
-
 def _table(outcomes: list[BuildOutcome]) -> object:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = grid()
     table.add_column("kernel")
     table.add_column("target")
     for column in ("registers", "spilled bytes", "shared bytes", "stack bytes"):

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from ncu_toolkit.cli._common import console, format_option, split
+from ncu_toolkit.cli._common import console, format_option, grid, split
 from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
 
 _MARKS = {
@@ -69,17 +69,9 @@ def _plain(family: Family) -> dict[str, object]:
 
 
 def _table(family: Family, ideas: bool) -> object:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=Text(family.name, style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
+    table = grid(Text(family.name, style="bold"))
     for column in ("", "rung", "what it is", "removes", "needs"):
         table.add_column(column, overflow="fold")
     for rung in family.rungs:

@@ -8,8 +8,17 @@ import click
 
 from ncu_toolkit.analysis.analyze import SUFFIXES
 from ncu_toolkit.build.nvcc import parse_arch
-from ncu_toolkit.cli._common import WIDTH, PathName, emit, format_option, parse_params, shown_as
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.cli._common import (
+    DEFAULT_ARCH,
+    WIDTH,
+    PathName,
+    emit,
+    format_option,
+    here,
+    parse_params,
+    shown_as,
+)
+from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.diagnosis.static import (
     analyse_cubin,
     analyse_rung,
@@ -19,7 +28,6 @@ from ncu_toolkit.explain.code import of_code
 
 FORMATS = ("text", "markdown", "json", "html")
 PAGE = "ncu-static.html"
-DEFAULT_ARCH = "sm_90"
 
 
 @click.command("static")
@@ -94,7 +102,7 @@ def command(
         else:
             found = analyse_source(
                 path,
-                arch or _here()[0],
+                arch or here()[0],
                 macros={name: str(value) for name, value in values.items()},
                 block=block,
                 shared=shared,
@@ -116,7 +124,7 @@ def command(
                 "--block and --shared apply to a file. A ladder's kernel has its launch in its header",
                 "Use --param and --size",
             )
-        chosen, count = _here()
+        chosen, count = here()
         rung = find_rung(what)
         if arch is None and rung.unsupported_on(parse_arch(chosen)):
             chosen = f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}"
@@ -137,14 +145,3 @@ def command(
         click.echo(f"Open {write_page(shown, 'Code of ' + found.subject, output or Path(PAGE))}")
         return
     emit(shown_as(shown, form), output, WIDTH)
-
-
-def _here() -> tuple[str, int | None]:
-    """This machine's architecture and SM count, or the default where it has no GPU."""
-    from ncu_toolkit.gpu import cuda
-
-    try:
-        device = cuda.device()
-    except EnvironmentProblem:
-        return DEFAULT_ARCH, None
-    return device.arch, device.sm_count

@@ -12,12 +12,14 @@ from ncu_toolkit.cli._common import (
     cluster_options,
     console,
     executor_of,
+    grid,
     output_option,
     split,
 )
-from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.gpu.selection import parse_sizes
+from ncu_toolkit.gpu.tune import halving
 from ncu_toolkit.gpu.tune.halving import Search
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
@@ -95,11 +97,7 @@ def command(
     rungs = [find_rung(name) for name in split(kernels)]
     plan = [(rung, size) for rung in rungs for size in parse_sizes(problem_for(rung.family), sizes)]
     for rung in rungs:
-        if not rung.search:
-            raise UsageProblem(
-                f"{rung.name} has no parameters to search",
-                "Kernels with a [search] table in their header can be tuned: kernels/README.md",
-            )
+        halving.check(rung)
     where = executor_of(cluster, slow_boards)
     if cluster is None:
         cuda.cupy()
@@ -125,21 +123,13 @@ def command(
 
 def show(search: Search, reports: Path) -> None:
     """Print a search's result and write its landscape into a new folder under `reports`."""
-    from rich import box
-    from rich.table import Table
 
     from ncu_toolkit.render import tune_view
 
     folder = store.new_run_folder(reports, f"tune {search.rung} {search.size}")
     path = tune_view.write(search, folder)
     screen = console()
-    table = Table(
-        title=f"{search.rung} at {search.size}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
+    table = grid(f"{search.rung} at {search.size}")
     for n, column in enumerate(tune_view.COLUMNS):
         table.add_column(column, justify="right" if n else "left")
     for row in tune_view.rows(search):

@@ -45,6 +45,17 @@ def replace_file(path: Path, content: bytes) -> None:
     files.replace(path, content)
 
 
+def keep(path: Path, content: bytes) -> None:
+    """The same for a file that must be kept. Raises EnvironmentProblem."""
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"'{path}' cannot be written: {error.strerror}",
+            f"Free some space, or set {CACHE_VARIABLE}",
+        ) from error
+
+
 def remembered(count: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Keep a function's answers to its last `count` calls.
 

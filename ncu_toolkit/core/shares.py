@@ -33,8 +33,7 @@ WHOLE_BYTES: Final = 2 << 20
 
 def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
     """Launches divided among at most `jobs` processes, as places in file order, with about equal
-    bytes. Launches of the same code stay together where one share can hold them, since its text is
-    made once.
+    bytes.
 
     Launches that ran the same code stay together, as far as one share holds them: its text is then
     made once. `codes` has a digest for each launch, None where the code is not known."""

@@ -11,7 +11,7 @@ reasons that make them up."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -19,7 +19,6 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import largest_stalls
 from ncu_toolkit.model import Profile
 
 
@@ -122,48 +121,8 @@ class Part:
     after over before; a part in microseconds may exceed the whole time where others offset it."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two launches. `parts` add up to `after_us - before_us`, the part named `residual`
-    included."""
-
-    before_us: float | None
-    after_us: float | None
-    parts: tuple[Part, ...]
-    changes: tuple[Change, ...]
-    warnings: tuple[str, ...]
-    """Why the two may not be comparable; empty where they are."""
-    text: tuple[str, ...]
-
-    @property
-    def speedup(self) -> float | None:
-        return self.before_us / self.after_us if self.before_us and self.after_us else None
-
-    @property
-    def residual(self) -> float:
-        """Microseconds that no factor explains."""
-        return sum(part.microseconds for part in self.parts if part.name == "residual")
-
-
 #: A difference in clock beyond this changes times as much as the profiler's own repeats do.
 CLOCK: Final = 0.02
-#: Unexplained part of the difference from which the attribution should be doubted.
-DOUBTFUL: Final = 0.2
-
-
-def compare(
-    before: Profile,
-    after: Profile,
-    environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
-) -> Comparison:
-    """Compare `after` with `before`. `environments` are the labels and values of the runs that the
-    two come from, where known."""
-    t0, t1 = before.duration_us, after.duration_us
-    parts = tuple(attribute(before, after))
-    warnings = tuple(comparability(before, after, environments))
-    return Comparison(
-        t0, t1, parts, changes(before, after), warnings, tuple(_sentences(before, after, parts))
-    )
 
 
 def attribute(before: Profile, after: Profile) -> list[Part]:
@@ -265,7 +224,6 @@ def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
 def comparability(
     before: Profile,
     after: Profile,
-    environments: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
 ) -> list[str]:
     """Reasons why a difference between the two may not come from the kernels."""
     found = []
@@ -297,54 +255,7 @@ def comparability(
                 f"One of {before.context.launch_count} launches is compared with one of {after.context.launch_count}. Compare their "
                 "sums."
             )
-    if environments is not None:
-        first_environment, second_environment = environments
-        for label in sorted(first_environment.keys() & second_environment.keys()):
-            if first_environment[label] != second_environment[label]:
-                found.append(
-                    f"{label} differs: {first_environment[label]} and {second_environment[label]}."
-                )
     return found
-
-
-def _sentences(before: Profile, after: Profile, parts: tuple[Part, ...]) -> list[str]:
-    t0, t1 = before.duration_us, after.duration_us
-    if not t0 or not t1:
-        return ["A duration is missing, so the times cannot be compared."]
-    if units.ratio(max(t0, t1) / min(t0, t1)) == units.ratio(1.0):
-        return [f"No difference in time: {units.duration(t0)} before, {units.duration(t1)} after."]
-    lines = [
-        f"The second launch is {units.faster(t0 / t1)}: {units.duration(t0)} before, {units.duration(t1)} after."
-    ]
-    direction = -1 if t1 < t0 else 1
-    for part in [
-        part for part in parts if part.name != "residual" and part.microseconds * direction > 0
-    ][:3]:
-        moved = (
-            f" ({units.quantity(part.before, part.unit)} → {units.quantity(part.after, part.unit)})"
-            if part.unit
-            else ""
-        )
-        lines.append(
-            f"{units.duration(abs(part.microseconds))} of the difference comes from {part.label}{moved}."
-        )
-    against = [
-        part for part in parts if part.name != "residual" and part.microseconds * direction < 0
-    ][:1]
-    lines += [
-        f"{units.duration(abs(part.microseconds))} in the opposite direction comes from {part.label}."
-        for part in against
-    ]
-    residual = sum(part.microseconds for part in parts if part.name == "residual")
-    if abs(residual) > DOUBTFUL * abs(t1 - t0):
-        lines.append(f"{units.duration(abs(residual))} of the difference is unexplained.")
-    for which, profile in (("first", before), ("second", after)):
-        top = largest_stalls(profile, 1)
-        if top:
-            lines.append(
-                f"In the {which}, the largest stall is {top[0].label.removeprefix('Stall share: ')} ({units.percent(top[0].value)})."
-            )
-    return lines
 
 
 #: What a step is described by, in the order it is told. The opcode patterns are those of

@@ -7,15 +7,14 @@ launch, since ratios do not add up."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.ladder.catalogue import Rung, comparison_of, find_family
 from ncu_toolkit.ladder.expressions import FUNCTIONS, Function, Value, evaluate
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Profile, Timing
-from ncu_toolkit.model.run import Run
 
 _CALL = re.compile(
     r"\b(?:prev_)?(?:executed|stall_share|stall|metric)\('[^']*'\)|\b(?:prev_)?time_us\b"
@@ -27,7 +26,6 @@ class Subject:
     """One rung at one size and type, as measured: every profiled launch in order, and the
     unprofiled timing where there is one."""
 
-    label: str
     profiles: tuple[Profile, ...] = ()
     timing: Timing | None = None
 
@@ -51,8 +49,6 @@ class Outcome:
     """One check and how it came out. `passed` is None where it cannot be told, `reason` says why;
     `numbers` are the measured figures in it."""
 
-    rung: str
-    size: str
     says: str
     check: str
     passed: bool | None
@@ -67,12 +63,6 @@ class Outcome:
             for name, value in self.numbers.items()
         )
 
-    def __str__(self) -> str:
-        verdict = {True: "holds", False: "does not hold", None: "not known"}[self.passed]
-        return f"{self.rung} at {self.size}: {self.says}: {verdict}: {self.check}" + (
-            f" [{self.reason or self.measured}]" if self.reason or self.numbers else ""
-        )
-
 
 class _Abstain(Exception):
     """A figure that the check needs is not there."""
@@ -84,7 +74,6 @@ def check(
     subject: Subject,
     before: Subject | None,
     *,
-    size: str = "",
     where: str = "",
 ) -> Outcome:
     """Evaluate one check.
@@ -106,10 +95,10 @@ def check(
             numbers[part] = evaluate(part, names, functions, where)
         passed = bool(evaluate(expression, names, functions, where))
     except _Abstain as missing:
-        return Outcome(subject.label, size, says, expression, None, str(missing), numbers)
+        return Outcome(says, expression, None, str(missing), numbers)
     except ToolkitError as error:
-        return Outcome(subject.label, size, says, expression, None, error.message, numbers)
-    return Outcome(subject.label, size, says, expression, passed, "", numbers)
+        return Outcome(says, expression, None, error.message, numbers)
+    return Outcome(says, expression, passed, "", numbers)
 
 
 def checks_of(
@@ -118,7 +107,7 @@ def checks_of(
     """Every check that a rung's header makes at `size`, its `ratio_at_least` included, in the
     header's order."""
     outcomes = [
-        check(expected.says, expected.check, subject, before, size=size, where=rung.label)
+        check(expected.says, expected.check, subject, before, where=rung.label)
         for expected in rung.expect.profile
         if not expected.sizes or size in expected.sizes
     ]
@@ -130,44 +119,9 @@ def checks_of(
                 f"prev_time_us >= {ratio:g} * time_us",
                 subject,
                 before,
-                size=size,
             )
         )
     return tuple(outcomes)
-
-
-def outcomes(run: Run) -> tuple[Outcome, ...]:
-    """The checks of every rung that a run profiled, in the ladders' order; rungs that are not in
-    the shipped ladders are left out."""
-    subjects = subjects_of(run.profiles, run.timings)
-    found: list[Outcome] = []
-    for (family, name, size, dtype), subject in subjects.items():
-        rung = next((rung for rung in find_family(family).rungs if rung.name == name), None)
-        if rung is None or not subject.profiles:
-            continue
-        previous = comparison_of(rung)
-        before = subjects.get((previous.family, previous.name, size, dtype)) if previous else None
-        found.extend(checks_of(rung, size, subject, before))
-    return tuple(found)
-
-
-def subjects_of(
-    profiles: Iterable[Profile], timings: Iterable[Timing]
-) -> dict[tuple[str, str, str, str], Subject]:
-    """What was measured by (family, rung, size, dtype); profiles without a context belong to no
-    rung and are left out."""
-    launches: dict[tuple[str, str, str, str], list[Profile]] = {}
-    for profile in profiles:
-        if c := profile.rung:
-            launches.setdefault((c.family, c.rung, c.size, c.dtype), []).append(profile)
-    clocked = {
-        (timing.family, timing.rung, timing.size, timing.dtype): timing for timing in timings
-    }
-    keys = dict.fromkeys([*launches, *clocked])
-    return {
-        key: Subject(f"{key[0]}/{key[1]}", tuple(launches.get(key, ())), clocked.get(key))
-        for key in keys
-    }
 
 
 def _times(subject: Subject, before: Subject | None) -> dict[str, Value]:

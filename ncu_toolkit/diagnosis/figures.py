@@ -51,7 +51,6 @@ class Derived:
     meaning: str
     inputs: tuple[str, ...]
     compute: Callable[[Profile], float | None]
-    better: str = ""
 
 
 @dataclass(frozen=True)
@@ -499,45 +498,45 @@ _LOADS: Final = ("LDG", "LDGSTS", "LD")
 _STORES: Final = ("STG", "ST")
 
 _ALL: Final = (
-    Derived("ld_sectors_per_request", "sectors", "Sectors per global load", "32-byte sectors per warp load: 4 for 32 contiguous floats, 32 if every lane is elsewhere.", ("global_load_sectors", "global_load_requests"), _ratio("global_load_sectors", "global_load_requests"), "low"),
-    Derived("st_sectors_per_request", "sectors", "Sectors per global store", "32-byte sectors per warp store.", ("global_store_sectors", "global_store_requests"), _ratio("global_store_sectors", "global_store_requests"), "low"),
-    Derived("global_sector_excess", "fraction", "Sectors beyond the ideal", "Part of the global-access sectors that coalesced accesses would not need.", ("l2_sectors", "l2_sectors_ideal"), _sector_excess, "low"),
-    Derived("global_sectors", "sectors", "Global sectors", "Sectors that global accesses request, summed over instructions.", ("l2_sectors",), _counter("l2_sectors"), "low"),
+    Derived("ld_sectors_per_request", "sectors", "Sectors per global load", "32-byte sectors per warp load: 4 for 32 contiguous floats, 32 if every lane is elsewhere.", ("global_load_sectors", "global_load_requests"), _ratio("global_load_sectors", "global_load_requests")),
+    Derived("st_sectors_per_request", "sectors", "Sectors per global store", "32-byte sectors per warp store.", ("global_store_sectors", "global_store_requests"), _ratio("global_store_sectors", "global_store_requests")),
+    Derived("global_sector_excess", "fraction", "Sectors beyond the ideal", "Part of the global-access sectors that coalesced accesses would not need.", ("l2_sectors", "l2_sectors_ideal"), _sector_excess),
+    Derived("global_sectors", "sectors", "Global sectors", "Sectors that global accesses request, summed over instructions.", ("l2_sectors",), _counter("l2_sectors")),
     Derived("global_sectors_ideal", "sectors", "Ideal global sectors", "Sectors that the same accesses would need if coalesced.", ("l2_sectors_ideal",), _counter("l2_sectors_ideal")),
-    Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one a cycle.", ("l1_tag_requests",), _counter("l1_tag_requests"), "low"),
-    Derived("l1_tag_excess", "fraction", "Tag lookups beyond the ideal", "Part of the L1 tag lookups caused by lanes that spread over more lines than needed.", ("l1_tag_requests", "l2_sectors_ideal", "executed"), _tag_excess, "low"),
+    Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one a cycle.", ("l1_tag_requests",), _counter("l1_tag_requests")),
+    Derived("l1_tag_excess", "fraction", "Tag lookups beyond the ideal", "Part of the L1 tag lookups caused by lanes that spread over more lines than needed.", ("l1_tag_requests", "l2_sectors_ideal", "executed"), _tag_excess),
     Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses per cycle, at most one.", ("l1_tag_requests", "sm_active_cycles"), _per_sm_cycle("l1_tags")),
-    Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess, "low"),
-    Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes, "low"),
-    Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Stored bytes still in L2 when the launch ended.", ("dram_write_bytes", "opcodes"), _dram_owed, "low"),
-    Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio, "low"),
-    Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES), "low"),
-    Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES), "low"),
-    Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors, "low"),
+    Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess),
+    Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes),
+    Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Stored bytes still in L2 when the launch ended.", ("dram_write_bytes", "opcodes"), _dram_owed),
+    Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio),
+    Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES)),
+    Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES)),
+    Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors),
     Derived("passes_per_request", "ratio", "Passes per memory request", ("Passes through the L1/shared data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
-"scattered lanes or bank conflicts."), ("l1_data_pipe_active", "l1_request_active"), _passes, "low"),
+"scattered lanes or bank conflicts."), ("l1_data_pipe_active", "l1_request_active"), _passes),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, summed over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),
     Derived("lane_shared_load_bytes", "B", "Bytes loaded from shared memory", "Lanes times bytes, summed over shared-memory loads.", ("opcodes",), _lane_bytes("LDS")),
     Derived("lane_store_bytes", "B", "Bytes stored by lanes", "Lanes times bytes, summed over global stores.", ("opcodes",), _lane_bytes(*_STORES)),
     Derived("lane_bytes", "B", "Bytes moved by lanes", "Lanes times bytes, summed over global loads and stores.", ("opcodes",), _lane_bytes(*_LOADS, *_STORES)),
-    Derived("load_bytes_per_lane", "B", "Width of global loads", "Mean bytes per lane and load instruction. 16 is the widest on most GPUs.", ("opcodes",), _mean_width(*_LOADS), "high"),
-    Derived("store_bytes_per_lane", "B", "Width of global stores", "Mean bytes per lane and store instruction.", ("opcodes",), _mean_width(*_STORES), "high"),
-    Derived("shared_load_bytes_per_lane", "B", "Width of shared loads", "Mean bytes per lane and shared-memory load.", ("opcodes",), _mean_width("LDS"), "high"),
-    Derived("shared_store_bytes_per_lane", "B", "Width of shared stores", "Mean bytes per lane and shared-memory store.", ("opcodes",), _mean_width("STS"), "high"),
+    Derived("load_bytes_per_lane", "B", "Width of global loads", "Mean bytes per lane and load instruction. 16 is the widest on most GPUs.", ("opcodes",), _mean_width(*_LOADS)),
+    Derived("store_bytes_per_lane", "B", "Width of global stores", "Mean bytes per lane and store instruction.", ("opcodes",), _mean_width(*_STORES)),
+    Derived("shared_load_bytes_per_lane", "B", "Width of shared loads", "Mean bytes per lane and shared-memory load.", ("opcodes",), _mean_width("LDS")),
+    Derived("shared_store_bytes_per_lane", "B", "Width of shared stores", "Mean bytes per lane and shared-memory store.", ("opcodes",), _mean_width("STS")),
     Derived("flops_fp32", "FLOP", "FP32 operations", "Executed single-precision operations, FMA as two, active lanes only.", ("opcodes",), _flops("fp32")),
     Derived("flops_fp64", "FLOP", "FP64 operations", "Executed double-precision operations, FMA as two, active lanes only.", ("opcodes",), _flops("fp64")),
     Derived("flops_fp16", "FLOP", "FP16 operations", "Executed half-precision operations outside the tensor cores.", ("opcodes",), _fp16),
     Derived("flops_tensor", "FLOP", "Tensor operations", "Operations of matrix instructions, by the shape in their names.", ("opcodes",), _flops("tensor")),
-    Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP, "high"),
-    Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction, "high"),
-    Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance, "low"),
-    Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. The GPU starts at most 0.84 a cycle, measured on an H200.", ("sm_cycles",), _block_rate, "low"),
-    Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _tail, "low"),
-    Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _fill, "high"),
+    Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP),
+    Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction),
+    Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance),
+    Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. The GPU starts at most 0.84 a cycle, measured on an H200.", ("sm_cycles",), _block_rate),
+    Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _tail),
+    Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _fill),
     Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),
     Derived("load_reuse", "ratio", "Loads per compulsory byte", ("Bytes that global loads request from L1, over the bytes that device memory must deliver (compulsory bytes if known, "
 "else bytes read)."), ("global_load_sectors", "dram_read_bytes"), _reuse),
-    Derived("cycles_per_constant_load", "cycles", "Cycles per constant load", "Constant-cache cycles per warp load: one for each different address among the lanes.", ("constant_cache_active", "sm_cycles", "opcodes"), _cycles_per_constant_load, "low"),
+    Derived("cycles_per_constant_load", "cycles", "Cycles per constant load", "Constant-cache cycles per warp load: one for each different address among the lanes.", ("constant_cache_active", "sm_cycles", "opcodes"), _cycles_per_constant_load),
 )  # fmt: skip
 
 DERIVED: Final[dict[str, Derived]] = {entry.name: entry for entry in _ALL}

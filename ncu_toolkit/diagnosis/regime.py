@@ -80,7 +80,6 @@ class Response:
 
     slope: float
     spread: float
-    runs: int
 
 
 def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
@@ -94,7 +93,7 @@ def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
             continue
         ratio = _median(runs) / _median(base)
         error = math.hypot(_error(runs), _error(base))
-        found[name] = Response(ratio - 1, 1.96 * ratio * error, len(runs))
+        found[name] = Response(ratio - 1, 1.96 * ratio * error)
     return found
 
 

@@ -22,6 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitErr
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, Unknown
+from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -30,8 +31,8 @@ from ncu_toolkit.hardware.occupancy import (
     occupancy,
     what_if_block,
 )
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.sass import branches, disassembly, liveness
@@ -180,7 +181,7 @@ def analyse_rung(
     Args:
         rung: what to analyse; a library baseline gives an analysis without kernels that says so.
         arch: `sm_90` and so on.
-        size: problem size for the launch's block and grid; the family's first bench size where
+        size: problem size for the launch's block and grid; the family's last bench size where
             None.
         dtype: element type; the family's first where None.
         parameters: overrides of the rung's parameters.
@@ -541,14 +542,9 @@ def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
                 )
             )
         elif ruled is not None and ruled.outcome == "ruled out":
-            found.append(Checked(finding, "refuted", _sentence(ruled.reason)))
+            found.append(Checked(finding, "refuted", sentence(ruled.reason)))
         elif ruled is not None:
-            found.append(Checked(finding, "not judged", _sentence(ruled.reason)))
+            found.append(Checked(finding, "not judged", sentence(ruled.reason)))
         else:
             found.append(Checked(finding, "not seen", "The profile did not show it."))
     return tuple(found)
-
-
-def _sentence(words: str) -> str:
-    """A reason as a sentence of its own."""
-    return f"{words[:1].upper()}{words[1:].rstrip('.')}."

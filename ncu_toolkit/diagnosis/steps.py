@@ -29,27 +29,14 @@ class StepExplanation:
     clock: Literal["timed", "profiled", ""]
     """Which times `speedup` is of: unprofiled ones, or the sum of the launches under the
     profiler."""
-    was: Finding
-    became: Finding
-    predicted: Finding | None
-    """What the diagnosis of the earlier kernel's longest launch says of the cause that the step
-    removes; None where none is declared or found."""
     rank: int | None
-    """Place of `predicted` in that diagnosis: 1 is the verdict."""
+    """Place of the cause that the step removes in the diagnosis of the earlier kernel's longest
+    launch: 1 is the verdict. None where none is declared or found."""
     expected: float | None
     """The speedup predicted for the whole rung if that cause alone went: of several launches only
     the longest has it."""
-    changes: tuple[Change, ...]
-    stalls: tuple[Change, ...]
-    """Microseconds in which an average warp waited, by reason, over all launches; largest change
-    first."""
     text: tuple[str, ...]
     """Sentences in plain English, in reading order."""
-
-    @property
-    def saved(self) -> float | None:
-        """Fraction of the time saved; negative where the step is slower."""
-        return 1 - 1 / self.speedup if self.speedup else None
 
 
 #: A figure that moved by less than this is not worth a sentence.
@@ -86,18 +73,7 @@ def explain_step(
     )
     predicted = first.findings[rank - 1] if rank else None
     made = _Sentences(sides[0], sides[1], first, second, removes, kind, predicted, rank)
-    return StepExplanation(
-        made.speedup,
-        made.clock,
-        first.primary,
-        second.primary,
-        predicted,
-        rank,
-        made.expected,
-        made.figures,
-        made.stalls,
-        tuple(made.text()),
-    )
+    return StepExplanation(made.speedup, made.clock, rank, made.expected, tuple(made.text()))
 
 
 class _Sentences:

@@ -47,8 +47,6 @@ UNLOADED: Final = 1000.0
 BUSY: Final = 0.6
 """Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight
 rule."""
-SATURATED: Final = 0.8
-"""From here a unit is near its roof: the upper threshold of the same rule."""
 
 #: Resource -> (names of utilisation metrics, the largest counts; whether it is in every SM; what it
 #: is in words). Units in an SM idle when the SM has no work; L2 and DRAM are shared by all.
@@ -203,10 +201,6 @@ class TimeModel:
         """Load over time, None where it was not collected."""
         load = self.loads.get(resource)
         return None if load is None else load / self.cycles
-
-    def stall(self, reason: str) -> float | None:
-        """A reason's share of a warp's time, None where no stalls were collected."""
-        return self.stalls.get(reason, 0.0) if self.stalls else None
 
     def waiting(self, *reasons: str) -> float:
         """Sum of the shares of several reasons, 0 where not collected."""

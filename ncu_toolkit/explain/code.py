@@ -7,6 +7,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
@@ -91,15 +92,6 @@ def _card(
         do=(sentences(first.advice),) if first else (),
         expect=sentences(f"If so, a profile shows {small(first.look_for)}") if first else "",
         next="" if found.nothing else _next(found),
-    )
-
-
-def small(sentence: str) -> str:
-    """A sentence as the end of another one; names keep their capitals."""
-    return (
-        sentence
-        if sentence[1:2].isupper() or sentence[1:2].isdigit()
-        else sentence[:1].lower() + sentence[1:]
     )
 
 
@@ -251,18 +243,26 @@ def _cycles(region: Region, of: str) -> Table:
     ranked = sorted(region.cycles.items(), key=lambda item: -item[1])
     rows = [(UNITS.get(unit, unit), f"{units.significant(n)} cycles") for unit, n in ranked if n]
     rows.append(("dependencies", f"{region.dependency_cycles} cycles for the warp itself"))
-    kinds = ", ".join(
-        f"{kind} {units.percent(n / region.instructions, 2)}"
-        for kind, n in list(region.kinds.items())[:_KINDS]
-    )
-    widths = "; ".join(
-        f"{base} {', '.join(f'{n} × {size} B' for size, n in sizes.items())}"
-        for base, sizes in region.widths.items()
-    )
-    rows += [("mix", kinds), ("widths", widths)]
+    rows += [("mix", kinds(region, _KINDS)), ("widths", widths(region))]
     what = "first loop" if region.depth else "code"
     name = f"{of}SM cycles that one pass of a warp through the {what} takes at least"
     return _named(name, rows, "unit", "least")
+
+
+def kinds(region: Region, most: int) -> str:
+    """The commonest kinds of its instructions, with their shares."""
+    return ", ".join(
+        f"{kind} {units.percent(n / region.instructions, 2)}"
+        for kind, n in list(region.kinds.items())[:most]
+    )
+
+
+def widths(region: Region) -> str:
+    """Its loads and stores by width."""
+    return "; ".join(
+        f"{base} {', '.join(f'{n} × {size} B' for size, n in sizes.items())}"
+        for base, sizes in region.widths.items()
+    )
 
 
 def _evidence(finding: StaticFinding, of: str, told: bool) -> Table:

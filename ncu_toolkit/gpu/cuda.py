@@ -72,8 +72,6 @@ def device() -> Device:
         max_memory_hz=float(attributes.get("MemoryClockRate", 0)) * 1e3,
         memory_bus_bits=int(attributes.get("GlobalMemoryBusWidth", 0)),
         max_warps_per_sm=int(attributes.get("MaxThreadsPerMultiProcessor", 0)) // 32,
-        max_registers_per_sm=int(attributes.get("MaxRegistersPerMultiprocessor", 0)),
-        max_shared_per_sm=int(attributes.get("MaxSharedMemoryPerMultiprocessor", 0)),
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.gpu import cuda
@@ -26,16 +25,6 @@ _BLOCK: Final = 0.005
 _WAITED: Final = 0.05
 
 
-@dataclass(frozen=True)
-class Sustained:
-    """Launches back to back: energy of one in joules, its time in microseconds, and the power in
-    watts."""
-
-    joules: float
-    microseconds: float
-    watts: float
-
-
 def measure(
     run: Callable[[], None],
     work_us: float,
@@ -43,16 +32,13 @@ def measure(
     counter: Callable[[], float | None] = cuda.energy_mj,
     fence: Callable[[], Callable[[], bool]] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    window: float = _WINDOW,
-    limit: float = _LIMIT,
-) -> Sustained | None:
-    """Energy of one `run`, which takes about `work_us` microseconds on the GPU and only enqueues.
+) -> float | None:
+    """Energy in joules of one `run`, which takes about `work_us` microseconds on the GPU and only
+    enqueues.
 
     Args:
         counter: the energy used so far in millijoules; None where the GPU does not say.
         fence: marks the end of what is enqueued, and returns a question whether that is done.
-        window: least seconds of back-to-back launches between two steps of the counter.
-        limit: seconds after which no more is enqueued.
 
     Returns:
         None where the GPU does not count energy, where its counter did not move in time, and where
@@ -81,15 +67,15 @@ def measure(
             waited += clock() - before
         if len(pending) > 1:
             pending.popleft()
-        enough = len(steps) > 1 and steps[-1][0] - steps[0][0] >= window
-        if enough or clock() - start > limit:
+        enough = len(steps) > 1 and steps[-1][0] - steps[0][0] >= _WINDOW
+        if enough or clock() - start > _LIMIT:
             break
     cuda.synchronize("measuring energy")
     took = clock() - start
     if len(steps) < 2 or waited < _WAITED * took:
         return None
     watts = (steps[-1][1] - steps[0][1]) * 1e-3 / (steps[-1][0] - steps[0][0])
-    return Sustained(watts * took / launched, took / launched * 1e6, watts)
+    return watts * took / launched
 
 
 def _fence() -> Callable[[], bool]:

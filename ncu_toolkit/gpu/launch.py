@@ -15,7 +15,6 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda, tensor_map
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
 from ncu_toolkit.ladder.problems import (
     ArraySpec,
     Problem,
@@ -23,6 +22,7 @@ from ncu_toolkit.ladder.problems import (
     Verdict,
     compare,
 )
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
 

@@ -10,14 +10,9 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.gpu.tune import tables
-from ncu_toolkit.ladder.catalogue import (
-    Rung,
-    comparison_of,
-    find_family,
-    find_rung,
-    load_families,
-)
+from ncu_toolkit.ladder.catalogue import comparison_of, find_family, find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.run import RunCase, Skipped
 

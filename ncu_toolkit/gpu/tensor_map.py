@@ -17,16 +17,13 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 _TENSOR_MAP_BYTES = 128
 
 
-def encode(
-    array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int, promotion: int = 128
-) -> bytes:
+def encode(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int) -> bytes:
     """The 128-byte CUtensorMap of a row-major array.
 
     Args:
         array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16
             bytes.
         box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes.
-        promotion: bytes that the L2 fetches at least when a box misses: 64, 128 or 256.
 
     Raises:
         EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the
@@ -57,7 +54,7 @@ def encode(
         [driver.cuuint32_t(1)] * rank,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
-        getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{promotion}B"),
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if int(status) != 0:

@@ -73,7 +73,6 @@ class Stopwatch:
 
     def __init__(self, cache: Cache, spin_cycles: int = _SPIN_CYCLES) -> None:
         cp = cuda.cupy()
-        self.cache: Cache = cache
         self._cp = cp
         self._spin = _tools().get_function("spin")
         self.spin_cycles = spin_cycles
@@ -257,8 +256,8 @@ def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
 
 def _energy(
     runnables: Sequence[Runnable], times: dict[str, list[float]]
-) -> dict[str, energy.Sustained | None]:
-    """Energy of each rung when its launches follow each other without a gap; empty where the GPU
+) -> dict[str, float | None]:
+    """Energy of each rung in joules when its launches follow each other without a gap; empty where the GPU
     does not count energy."""
     if cuda.energy_mj() is None:
         return {}
@@ -275,7 +274,7 @@ def _timing(
     cache: Cache,
     worst: float,
     states: Sequence[cuda.GpuState],
-    used: energy.Sustained | None,
+    joules: float | None,
     rested: bool,
 ) -> Timing:
     space, state = runnable.workspace, cuda.combined(states)
@@ -297,7 +296,7 @@ def _timing(
         power_w=state.power_w,
         temperature_c=state.temperature_c,
         throttle=state.throttle,
-        energy_mj=used.joules * 1e3 if used is not None else None,
+        energy_mj=joules * 1e3 if joules is not None else None,
         rested=rested,
     )
 

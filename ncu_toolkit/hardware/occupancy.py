@@ -7,21 +7,18 @@ limits are in specs.py. A compute capability that is not there is an error, not 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.hardware.specs import SPECS, Sm
+from ncu_toolkit.hardware.specs import PARTITIONS, REGISTER_UNIT, REGISTERS, SPECS, Sm
 
 WARP_SIZE = 32
 MAX_BLOCK_THREADS = 1024
 MAX_REGISTERS_PER_THREAD = 255
 MAX_BARRIERS_PER_BLOCK = 16
-
-#: What can stop the next block; the names the report shows.
-RESOURCES = ("warps", "blocks", "registers", "shared memory", "barriers")
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ def occupancy(
     sm = limits_of(cc)
     _check(block_threads, registers, shared_static, shared_dynamic, barriers)
     warps = -(-block_threads // WARP_SIZE)
-    per_warp = _round_up(registers * WARP_SIZE, sm.register_unit)
+    per_warp = _round_up(registers * WARP_SIZE, REGISTER_UNIT)
     shared = shared_static + shared_dynamic
     allocated = _round_up(shared + sm.shared_reserved, sm.shared_unit)
     limits = {
@@ -161,9 +158,9 @@ def _register_limit(sm: Sm, warps: int, per_warp: int) -> int:
     is what the hardware checks."""
     if not per_warp:
         return sm.blocks
-    if per_warp * _round_up(warps, sm.partitions) > sm.registers_per_block:
+    if per_warp * _round_up(warps, PARTITIONS) > REGISTERS:
         return 0
-    return sm.registers // sm.partitions // per_warp * sm.partitions // warps
+    return REGISTERS // PARTITIONS // per_warp * PARTITIONS // warps
 
 
 def _shared_limit(sm: Sm, shared: int, allocated: int, config: int | None) -> int:
@@ -186,46 +183,36 @@ def _round_up(value: int, unit: int) -> int:
 REGISTER_STEPS = (16, *range(17, MAX_REGISTERS_PER_THREAD + 1, 8))
 
 
-def what_if_registers(
-    base: Occupancy, values: Iterable[int] = REGISTER_STEPS, shared_config: int | None = None
-) -> dict[int, Occupancy]:
-    """The same kernel with other registers per thread: by default one more than a multiple of 8,
-    from where on a warp is given more.
-
-    `shared_config` in this and the next two is the shared memory configured, in bytes: the largest
-    where None, since the driver picks one that does not limit. Nsight Compute's own tables hold the
-    one of the profiled launch."""
-    return {
-        v: occupancy(base.cc, base.block_threads, v, base.shared, 0, shared_config, base.barriers)
-        for v in values
-    }
+def what_if_registers(base: Occupancy) -> dict[int, Occupancy]:
+    """The same kernel with other registers per thread: one more than a multiple of 8, from where on
+    a warp is given more."""
+    return {registers: _with(base, registers=registers) for registers in REGISTER_STEPS}
 
 
-def what_if_shared(
-    base: Occupancy, values: Iterable[int] | None = None, shared_config: int | None = None
-) -> dict[int, Occupancy]:
-    """The same kernel with other shared memory a block, in bytes; by default every 1 KiB up to the
-    most a block may have."""
-    sizes = range(0, limits_of(base.cc).shared_per_block + 1, 1024) if values is None else values
-    return {
-        v: occupancy(
-            base.cc, base.block_threads, base.registers, v, 0, shared_config, base.barriers
-        )
-        for v in sizes
-    }
+def what_if_shared(base: Occupancy) -> dict[int, Occupancy]:
+    """The same kernel with other shared memory a block: every 1 KiB up to the most a block may
+    have."""
+    sizes = range(0, limits_of(base.cc).shared_per_block + 1, 1024)
+    return {size: _with(base, shared_static=size) for size in sizes}
 
 
-def what_if_block(
-    base: Occupancy,
-    values: Iterable[int] = range(32, MAX_BLOCK_THREADS + 1, 32),
-    shared_config: int | None = None,
-) -> dict[int, Occupancy]:
+def what_if_block(base: Occupancy) -> dict[int, Occupancy]:
     """The same kernel with other block sizes, its registers per thread and shared memory per block
     unchanged."""
-    return {
-        v: occupancy(base.cc, v, base.registers, base.shared, 0, shared_config, base.barriers)
-        for v in values
+    sizes = range(WARP_SIZE, MAX_BLOCK_THREADS + 1, WARP_SIZE)
+    return {size: _with(base, block_threads=size) for size in sizes}
+
+
+def _with(base: Occupancy, **changed: int) -> Occupancy:
+    """The same kernel with other arguments of `occupancy`. The driver then configures as much
+    shared memory as does not limit."""
+    given = {
+        "block_threads": base.block_threads,
+        "registers": base.registers,
+        "shared_static": base.shared,
+        "barriers": base.barriers,
     }
+    return occupancy(base.cc, **{**given, **changed})
 
 
 def next_steps(base: Occupancy) -> dict[str, int]:
@@ -233,12 +220,12 @@ def next_steps(base: Occupancy) -> dict[str, int]:
     to come down to. Absent where none does."""
     steps = {}
     for registers in range(base.registers - 1, 0, -1):
-        if what_if_registers(base, [registers])[registers].active_blocks > base.active_blocks:
+        if _with(base, registers=registers).active_blocks > base.active_blocks:
             steps["registers"] = registers
             break
     unit = limits_of(base.cc).shared_unit
     for shared in range((base.shared - 1) // unit * unit, -1, -unit):
-        if what_if_shared(base, [shared])[shared].active_blocks > base.active_blocks:
+        if _with(base, shared_static=shared).active_blocks > base.active_blocks:
             steps["shared memory"] = shared
             break
     return steps

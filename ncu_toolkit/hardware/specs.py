@@ -22,6 +22,11 @@ from types import MappingProxyType
 from typing import Final
 
 _KIB: Final = 1024
+#: What all capabilities agree on: registers of an SM, all of which one block may have; the multiples
+#: in which a warp is given them; and the sub-partitions, of one of which a warp's registers come.
+REGISTERS: Final = 65536
+REGISTER_UNIT: Final = 256
+PARTITIONS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,6 @@ class Sheet:
     """Hz."""
     tensor: float
     bandwidth: float
-
-    @property
-    def tensor_per_cycle(self) -> float:
-        """Matrix operations a cycle and SM."""
-        return self.tensor / (self.sms * self.boost)
 
     @property
     def bytes_per_cycle(self) -> float:
@@ -78,12 +78,6 @@ class Sm:
     """Bytes that L1 and shared memory deliver."""
     sheet: Sheet | None = None
     """The GPU of this capability with most bytes for each SM."""
-    registers: int = 65536
-    registers_per_block: int = 65536
-    register_unit: int = 256
-    """Registers are given to a warp in multiples of this."""
-    partitions: int = 4
-    """Sub-partitions: a warp's registers come from one of them."""
 
     @property
     def shared(self) -> int:

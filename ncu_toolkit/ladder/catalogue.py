@@ -1,46 +1,25 @@
 """The ladders: which families and rungs lie under kernels/, found by looking, checked, and cached.
 
 A file is read when its rung is asked for, so one half-written kernel stops nobody from using the
-others; `check_ladders` reads all."""
+others."""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.ladder.header import FILE_NAME, parse_rung
-from ncu_toolkit.ladder.rung import (
-    Expectation,
-    Kind,
-    LaunchGeometry,
-    LaunchSpec,
-    Measured,
-    ProfileExpectation,
-    Requirement,
-    Rung,
-    SassExpectation,
-    Scratch,
-    Source,
-    TensorMap,
-)
-
-__all__ = [
-    "Expectation", "Family", "Kind", "LaunchGeometry", "LaunchSpec", "Measured", "ProfileExpectation", "Requirement", "Rung", "SassExpectation",
-    "Scratch", "Source", "TensorMap", "check_ladders", "comparison_of", "find_family", "find_rung", "kernels_root", "load_families", "load_rung",
-    "rung_files",
-]  # fmt: skip
+from ncu_toolkit.ladder.rung import Rung
 
 #: Set to a folder of ladders to use in place of the shipped ones.
 ROOT_VARIABLE = "NCU_TOOLKIT_KERNELS"
 _COMMON = "common"
-
-BottleneckIds = Collection[str] | Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,78 +162,6 @@ def _load(path: Path, label: str, _mtime: int, _size: int) -> Rung:
     except UnicodeDecodeError as error:
         raise InputProblem(f"{label}: is not UTF-8 text", "") from error
     return parse_rung(path, text, path.parent.name)
-
-
-def check_ladders(
-    root: Path | None = None, bottlenecks: BottleneckIds | None = None
-) -> list[InputProblem]:
-    """Everything wrong with the ladders: each broken file, each reference that leads nowhere, each
-    circle of comparisons.
-
-    Args:
-        root: folder of ladders; the shipped ones where None.
-        bottlenecks: known ids for `removes`, or a function that gives them; unchecked where None.
-    """
-    problems: list[InputProblem] = []
-    files = rung_files(root)
-    rungs = []
-    try:
-        _check_names(files)
-    except InputProblem as error:
-        problems.append(error)
-    for path in files:
-        try:
-            rungs.append(load_rung(path))
-        except ToolkitError as error:
-            problems.append(
-                error
-                if isinstance(error, InputProblem)
-                else InputProblem(error.message, error.remedy)
-            )
-    ids = bottlenecks() if callable(bottlenecks) else bottlenecks
-    for rung in rungs:
-        problems.extend(_check_references(rung, root, ids))
-    return problems
-
-
-def _check_references(
-    rung: Rung, root: Path | None, ids: Collection[str] | None
-) -> list[InputProblem]:
-    problems = []
-    if ids is not None and rung.removes and rung.removes not in ids:
-        problems.append(
-            InputProblem(
-                f"{rung.label}: removes: there is no bottleneck '{rung.removes}'",
-                _suggest(rung.removes, ids),
-            )
-        )
-    if rung.baseline:
-        try:
-            find_rung(
-                rung.baseline if "/" in rung.baseline else f"{rung.family}/{rung.baseline}", root
-            )
-        except UsageProblem as error:
-            problems.append(InputProblem(f"{rung.label}: baseline: {error.message}", error.remedy))
-        except InputProblem:
-            pass  # that file is reported by itself
-    seen = [rung]
-    while seen[-1].compared_with:
-        try:
-            following = comparison_of(seen[-1], root)
-        except InputProblem as error:
-            if len(seen) == 1 and "compared_with" in error.message:
-                problems.append(error)
-            break
-        assert following is not None
-        if following is rung:
-            circle = " → ".join(step.name for step in [*seen, rung])
-            problems.append(
-                InputProblem(f"{rung.label}: compared_with leads in a circle: {circle}", "")
-            )
-        if following in seen:
-            break
-        seen.append(following)
-    return problems
 
 
 def _check_names(files: Collection[Path]) -> None:

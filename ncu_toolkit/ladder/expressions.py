@@ -91,18 +91,13 @@ def evaluate(
         raise problem(expression, where, str(error), "") from error
 
 
-def evaluate_int(
-    expression: str,
-    names: Mapping[str, Value],
-    functions: Mapping[str, Function] | None = None,
-    where: str = "",
-) -> int:
+def evaluate_int(expression: str, names: Mapping[str, Value], where: str = "") -> int:
     """Like `evaluate`, for grids, counts and sizes.
 
     Raises:
         InputProblem: as `evaluate`, and where the result is not an integer.
     """
-    value = evaluate(expression, names, functions, where)
+    value = evaluate(expression, names, where=where)
     if isinstance(value, bool | str):
         raise problem(
             expression,

@@ -126,7 +126,6 @@ class _Tail(TomlTable, frozen=True):
     tensor_maps: dict[str, _Map] = field(default_factory=dict)
     expect: Expectation = Expectation()
     measured: tuple[Measured, ...] = ()
-    same_code_as: tuple[str, ...] = ()
 
 
 _KNOWN = {
@@ -198,7 +197,7 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
         launches=tail.launch, scratch=tuple(Scratch(name, b.dtype, b.count, b.zeroed) for name, b in tail.scratch.items()),
         tensor_maps=tuple(TensorMap(name, m.array, m.box, m.swizzle) for name, m in tail.tensor_maps.items()),
         expect=tail.expect, measured=tail.measured, problem=MappingProxyType(tail.problem), baseline=tail.baseline,
-        library=tail.library, same_code_as=tail.same_code_as,
+        library=tail.library,
     )  # fmt: skip
 
 

@@ -196,8 +196,6 @@ class Rung:
     """Rung to be measured against in place of the family's baseline, or ""."""
     library: str = ""
     """Name of the library baseline that runs in place of a kernel, or ""."""
-    same_code_as: tuple[str, ...] = ()
-    """Digests (`header.code_digest`) of earlier texts that compile to the same machine code."""
 
     @property
     def label(self) -> str:

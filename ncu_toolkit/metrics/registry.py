@@ -3,11 +3,10 @@
 A `Metric` maps a short name to the profiler's name(s), first present wins, with the unit we convert
 to and what it means. Architectures that never had a metric are told by `since` and `until` (compute
 capability), so that "not collected" and "not available on this GPU" stay two different things.
-Values derived from several metrics are in `derived.py`."""
+Values derived from several metrics are in `diagnosis/figures.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,20 +42,15 @@ CONVERSIONS: Final = {
 class Metric:
     """One registry entry.
 
-    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `better`: "high", "low" or
-    "" where neither. `per_instruction`: has one value per program counter."""
+    `ncu`: profiler names in order of preference. `unit`: one of UNITS."""
 
     name: str
     ncu: tuple[str, ...]
     unit: str
     label: str
     meaning: str
-    better: str = ""
     since: tuple[int, int] = (7, 0)
     until: tuple[int, int] = (99, 0)
-    scale: float | None = None
-    """Factor from the profiler's value where its unit text does not say (percent metrics without
-    unit)."""
 
     def available_on(self, cc: tuple[int, int]) -> bool:
         """Whether GPUs of compute capability `cc` have this metric at all."""
@@ -72,14 +66,13 @@ def _pct(
     base: str,
     label: str,
     meaning: str,
-    better: str = "",
     since: tuple[int, int] = (7, 0),
     until: tuple[int, int] = (99, 0),
 ) -> Metric:
     """A fraction of a peak. What our set collects over active cycles, stock sections often hold
     over all elapsed ones: see `over_elapsed`."""
     names = (base, base.removesuffix(_ACTIVE) + _ELAPSED) if base.endswith(_ACTIVE) else (base,)
-    return Metric(name, names, "fraction", label, meaning, better, since, until)
+    return Metric(name, names, "fraction", label, meaning, since, until)
 
 
 def over_elapsed(entry: Metric, name: str) -> bool:
@@ -137,15 +130,15 @@ def sample_metric(reason: str, not_issued: bool = False) -> str:
 
 _STALLS: Final = tuple(
     Metric(
-        f"stall_{reason}", (stall_metric(reason),), "cycles/inst", f"Stall: {reason.replace('_', ' ')}", meaning, "low" if reason not in ("selected", "not_selected") else "",
+        f"stall_{reason}", (stall_metric(reason),), "cycles/inst", f"Stall: {reason.replace('_', ' ')}", meaning,
         _STALL_SINCE.get(reason, (7, 0)), _STALL_UNTIL.get(reason, (99, 0)),
     )
     for reason, meaning in STALL_REASONS.items()
 )  # fmt: skip
 
 _TIME: Final[tuple[Metric, ...]] = (
-    Metric("duration", ("gpu__time_duration.sum", "gpu__time_duration.avg"), "us", "Duration under ncu", "Time on the GPU while profiled, caches and clocks as ncu set them: for shares and ratios, not for rates.", "low"),
-    Metric("sm_cycles", ("sm__cycles_elapsed.max", "smsp__cycles_elapsed.max", "gpc__cycles_elapsed.max"), "cycles", "SM cycles elapsed", "Cycles from the first to the last work of the launch.", "low"),
+    Metric("duration", ("gpu__time_duration.sum", "gpu__time_duration.avg"), "us", "Duration under ncu", "Time on the GPU while profiled, caches and clocks as ncu set them: for shares and ratios, not for rates."),
+    Metric("sm_cycles", ("sm__cycles_elapsed.max", "smsp__cycles_elapsed.max", "gpc__cycles_elapsed.max"), "cycles", "SM cycles elapsed", "Cycles from the first to the last work of the launch."),
     Metric("sm_active_cycles", ("sm__cycles_active.avg",), "cycles", "SM cycles active (mean)", "Mean over SMs of the cycles with at least one resident warp."),
     Metric("sm_active_cycles_max", ("sm__cycles_active.max",), "cycles", "SM cycles active (max)", "The busiest SM."),
     Metric("sm_active_cycles_min", ("sm__cycles_active.min",), "cycles", "SM cycles active (min)", "The least busy SM."),
@@ -154,31 +147,31 @@ _TIME: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 _ISSUE: Final[tuple[Metric, ...]] = (
-    Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active" + _ACTIVE, "sm__issue_active" + _ELAPSED), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction.", "high"),
-    Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp.", "low"),
-    Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Mean warps ready to issue per active cycle; below 1 the scheduler idles.", "high"),
+    Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active" + _ACTIVE, "sm__issue_active" + _ELAPSED), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction."),
+    Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp."),
+    Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Mean warps ready to issue per active cycle; below 1 the scheduler idles."),
     Metric("active_warps", ("smsp__warps_active.avg.per_cycle_active",), "warps", "Active warps per scheduler", "Mean resident warps per scheduler and active cycle."),
-    Metric("warp_latency", ("smsp__average_warp_latency_per_inst_issued.ratio",), "cycles/inst", "Warp latency per instruction", "Cycles a warp spends per instruction it issues: the height of the stall stack.", "low"),
+    Metric("warp_latency", ("smsp__average_warp_latency_per_inst_issued.ratio",), "cycles/inst", "Warp latency per instruction", "Cycles a warp spends per instruction it issues: the height of the stall stack."),
     Metric("achieved_occupancy", ("sm__warps_active.avg.pct_of_peak_sustained_active",), "fraction", "Achieved occupancy", "Resident warps as a fraction of what the SM can hold, mean over active cycles."),
     Metric("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), "fraction", "Theoretical occupancy", "Warps the launch's resources allow, as a fraction of what the SM can hold."),
-    Metric("lanes_per_instruction", ("smsp__thread_inst_executed_per_inst_executed.ratio",), "lanes", "Active lanes per instruction", "Threads of a warp that were active, mean over instructions; 32 is full.", "high"),
-    Metric("lanes_predicated_on", ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",), "lanes", "Lanes predicated on", "Threads of a warp that were active and not predicated off, mean over instructions.", "high"),
+    Metric("lanes_per_instruction", ("smsp__thread_inst_executed_per_inst_executed.ratio",), "lanes", "Active lanes per instruction", "Threads of a warp that were active, mean over instructions; 32 is full."),
+    Metric("lanes_predicated_on", ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",), "lanes", "Lanes predicated on", "Threads of a warp that were active and not predicated off, mean over instructions."),
     *_STALLS,
 )  # fmt: skip
 
 _PIPES: Final[tuple[Metric, ...]] = (
-    _pct("sm_throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM throughput (roll-up)", "Nsight's largest SM sub-throughput.", "high"),
+    _pct("sm_throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM throughput (roll-up)", "Nsight's largest SM sub-throughput."),
     _pct("memory_throughput", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory throughput (roll-up)", "Nsight's largest memory sub-throughput. It shows busy units, not useful work."),
-    _pct("fma_pipe_active", "sm__pipe_fma_cycles_active" + _ACTIVE, "FMA pipe active", "Cycles in which the FP32 FMA pipe worked.", "high"),
-    _pct("fmaheavy_pipe_active", "sm__pipe_fmaheavy_cycles_active" + _ACTIVE, "FMA heavy half active", "Cycles in which the half of the FMA pipe that also does integer multiply-add worked.", "", (8, 6)),
+    _pct("fma_pipe_active", "sm__pipe_fma_cycles_active" + _ACTIVE, "FMA pipe active", "Cycles in which the FP32 FMA pipe worked."),
+    _pct("fmaheavy_pipe_active", "sm__pipe_fmaheavy_cycles_active" + _ACTIVE, "FMA heavy half active", "Cycles in which the half of the FMA pipe that also does integer multiply-add worked.", (8, 6)),
     _pct("alu_pipe_active", "sm__pipe_alu_cycles_active" + _ACTIVE, "ALU pipe active", "Cycles in which the integer and logic pipe worked."),
     _pct("fp64_pipe_active", "sm__pipe_fp64_cycles_active" + _ACTIVE, "FP64 pipe active", "Cycles in which the double-precision pipe worked."),
     _pct("xu_pipe_active", "sm__inst_executed_pipe_xu" + _ACTIVE, "XU pipe active", "Special functions (MUFU) and conversions, as a fraction of the pipe's issue rate."),
     _pct("lsu_pipe_active", "sm__inst_executed_pipe_lsu" + _ACTIVE, "LSU pipe active", "Load/store instructions as a fraction of the pipe's issue rate."),
-    _pct("uniform_pipe_active", "sm__inst_executed_pipe_uniform" + _ACTIVE, "Uniform pipe active", "Uniform-datapath instructions as a fraction of that pipe's issue rate.", "", (7, 5)),
-    _pct("tensor_pipe_active", "sm__pipe_tensor_cycles_active" + _ACTIVE, "Tensor pipe active", "Cycles in which a tensor core worked.", "high"),
-    _pct("hmma_pipe_active", "sm__pipe_tensor_op_hmma_cycles_active" + _ACTIVE, "Tensor pipe active (16-bit float)", "Cycles in which the tensor cores worked on 16-bit floating-point matrices.", "high", (7, 0), (9, 0)),
-    _pct("fp16_pipe_active", "sm__inst_executed_pipe_fp16" + _ACTIVE, "FP16 pipe active", "Half-precision instructions outside the tensor cores.", "", (7, 0), (8, 0)),
+    _pct("uniform_pipe_active", "sm__inst_executed_pipe_uniform" + _ACTIVE, "Uniform pipe active", "Uniform-datapath instructions as a fraction of that pipe's issue rate.", (7, 5)),
+    _pct("tensor_pipe_active", "sm__pipe_tensor_cycles_active" + _ACTIVE, "Tensor pipe active", "Cycles in which a tensor core worked."),
+    _pct("hmma_pipe_active", "sm__pipe_tensor_op_hmma_cycles_active" + _ACTIVE, "Tensor pipe active (16-bit float)", "Cycles in which the tensor cores worked on 16-bit floating-point matrices.", (7, 0), (9, 0)),
+    _pct("fp16_pipe_active", "sm__inst_executed_pipe_fp16" + _ACTIVE, "FP16 pipe active", "Half-precision instructions outside the tensor cores.", (7, 0), (8, 0)),
     _pct("tex_pipe_active", "sm__inst_executed_pipe_tex" + _ACTIVE, "Texture pipe active", "Texture instructions as a fraction of the pipe's issue rate."),
     _pct("adu_pipe_active", "sm__inst_executed_pipe_adu" + _ACTIVE, "ADU pipe active", "Instructions of the address divergence unit as a fraction of the pipe's issue rate."),
     _pct("mio_active", "sm__mio_inst_issued.avg.pct_of_peak_sustained_active", "MIO issue", "Instructions issued to the memory input/output unit, of its peak."),
@@ -188,47 +181,47 @@ _PIPES: Final[tuple[Metric, ...]] = (
 _FLOPS: Final[tuple[Metric, ...]] = tuple(
     Metric(
         f"threads_{op}", (f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum",), "count", f"{op.upper()} thread instructions",
-        f"Executions of {op.upper()} by threads that were not predicated off; a multiply-add counts once here and as two FLOP in rates.", "", (7, 5),
+        f"Executions of {op.upper()} by threads that were not predicated off; a multiply-add counts once here and as two FLOP in rates.", (7, 5),
     )
     for op in ("ffma", "fadd", "fmul", "hfma", "hadd", "hmul", "dfma", "dadd", "dmul")
 )  # fmt: skip
 
 _MEMORY: Final[tuple[Metric, ...]] = (
-    Metric("dram_read_bytes", ("dram__bytes_read.sum",), "B", "DRAM read", "Bytes read from device memory.", "low", (7, 0), (10, 3)),
-    Metric("dram_write_bytes", ("dram__bytes_write.sum",), "B", "DRAM written", "Bytes written to device memory.", "low", (7, 0), (10, 3)),
-    Metric("dram_total_bytes", ("dram__bytes.sum",), "B", "DRAM traffic", "Bytes read from and written to device memory.", "low"),
-    Metric("dram_utilization", ("dram__throughput" + _ELAPSED, "gpu__dram_throughput" + _ELAPSED), "fraction", "DRAM throughput", "Device-memory traffic as a fraction of its peak.", "high"),
+    Metric("dram_read_bytes", ("dram__bytes_read.sum",), "B", "DRAM read", "Bytes read from device memory.", (7, 0), (10, 3)),
+    Metric("dram_write_bytes", ("dram__bytes_write.sum",), "B", "DRAM written", "Bytes written to device memory.", (7, 0), (10, 3)),
+    Metric("dram_total_bytes", ("dram__bytes.sum",), "B", "DRAM traffic", "Bytes read from and written to device memory."),
+    Metric("dram_utilization", ("dram__throughput" + _ELAPSED, "gpu__dram_throughput" + _ELAPSED), "fraction", "DRAM throughput", "Device-memory traffic as a fraction of its peak."),
     _pct("dram_bus_active", "dram__cycles_active" + _ELAPSED, "DRAM busy", "Cycles in which device memory transferred or prepared to transfer."),
     _pct("l2_utilization", "lts__t_sectors" + _ELAPSED, "L2 tag throughput", "Sectors looked up in L2 as a fraction of its peak."),
     _pct("l2_throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2 throughput (roll-up)", "Nsight's largest L2 sub-throughput."),
     _pct("l2_to_sm_active", "lts__lts2xbar_cycles_active" + _ELAPSED, "L2 to SM link", "Cycles in which L2 sent data towards the SMs, of its peak."),
-    Metric("l2_sectors", ("lts__t_sectors.sum",), "sectors", "L2 sectors", "32-byte sectors looked up in L2.", "low"),
-    Metric("l2_sectors_from_sm", ("lts__t_sectors_srcunit_tex.sum",), "sectors", "L2 sectors asked for by SMs", "32-byte sectors that the SMs read from or wrote to L2.", "low"),
-    _pct("l2_hit_rate", "lts__t_sector_hit_rate.pct", "L2 hit rate", "Sectors found in L2.", "high"),
+    Metric("l2_sectors", ("lts__t_sectors.sum",), "sectors", "L2 sectors", "32-byte sectors looked up in L2."),
+    Metric("l2_sectors_from_sm", ("lts__t_sectors_srcunit_tex.sum",), "sectors", "L2 sectors asked for by SMs", "32-byte sectors that the SMs read from or wrote to L2."),
+    _pct("l2_hit_rate", "lts__t_sector_hit_rate.pct", "L2 hit rate", "Sectors found in L2."),
     _pct("l1_throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "L1 throughput (roll-up)", "Nsight's largest L1TEX sub-throughput."),
-    _pct("l1_hit_rate", "l1tex__t_sector_hit_rate.pct", "L1 hit rate", "Sectors found in L1.", "high"),
-    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1/shared data pipe", "Wavefronts through the L1 data stage (shared and global), of one a cycle.", ""),
+    _pct("l1_hit_rate", "l1tex__t_sector_hit_rate.pct", "L1 hit rate", "Sectors found in L1."),
+    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1/shared data pipe", "Wavefronts through the L1 data stage (shared and global), of one a cycle."),
     _pct("l1_writeback_active", "l1tex__lsu_writeback_active" + _ACTIVE, "L1 writeback", "Cycles in which load results were written back to registers."),
     _pct("l1_request_active", "l1tex__lsuin_requests" + _ACTIVE, "L1 requests", "Requests entering L1TEX from the LSU, of its peak."),
     _pct("l1_fill_active", "l1tex__m_xbar2l1tex_read_sectors" + _ACTIVE, "L2 to L1 fill", "Sectors filled into L1 from L2, of the link's peak."),
-    Metric("l1_fill_sectors", ("l1tex__m_xbar2l1tex_read_sectors.sum", "lts__t_sectors_srcunit_tex_op_read.sum"), "sectors", "Sectors filled into L1", "32-byte sectors that came from L2 into L1, shared memory (asynchronous copies) or registers.", "low"),
-    Metric("global_load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), "sectors", "Global load sectors", "32-byte sectors that global loads asked L1 for.", "low"),
+    Metric("l1_fill_sectors", ("l1tex__m_xbar2l1tex_read_sectors.sum", "lts__t_sectors_srcunit_tex_op_read.sum"), "sectors", "Sectors filled into L1", "32-byte sectors that came from L2 into L1, shared memory (asynchronous copies) or registers."),
+    Metric("global_load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), "sectors", "Global load sectors", "32-byte sectors that global loads asked L1 for."),
     Metric("global_load_requests", ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",), "count", "Global load requests", "Warp-level global load requests."),
-    Metric("global_store_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",), "sectors", "Global store sectors", "32-byte sectors that global stores wrote.", "low"),
+    Metric("global_store_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",), "sectors", "Global store sectors", "32-byte sectors that global stores wrote."),
     Metric("global_store_requests", ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",), "count", "Global store requests", "Warp-level global store requests."),
-    Metric("local_load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",), "sectors", "Local load sectors", "32-byte sectors read from local memory: spills and indexed arrays.", "low"),
-    Metric("local_store_sectors", ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",), "sectors", "Local store sectors", "32-byte sectors written to local memory.", "low"),
-    Metric("global_atomic_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",), "sectors", "Global atomic sectors", "Sectors touched by atomics that return a value.", "low"),
-    Metric("global_reduction_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",), "sectors", "Global reduction sectors", "Sectors touched by atomics that return nothing.", "low"),
-    Metric("l2_atomic_sectors", ("lts__t_sectors_op_atom.sum", "lts__t_sectors_srcunit_tex_op_atom.sum"), "sectors", "L2 atomic sectors", "Sectors of returning atomics at L2.", "low"),
-    Metric("l2_reduction_sectors", ("lts__t_sectors_op_red.sum", "lts__t_sectors_srcunit_tex_op_red.sum"), "sectors", "L2 reduction sectors", "Sectors of non-returning atomics at L2.", "low"),
+    Metric("local_load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",), "sectors", "Local load sectors", "32-byte sectors read from local memory: spills and indexed arrays."),
+    Metric("local_store_sectors", ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",), "sectors", "Local store sectors", "32-byte sectors written to local memory."),
+    Metric("global_atomic_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",), "sectors", "Global atomic sectors", "Sectors touched by atomics that return a value."),
+    Metric("global_reduction_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",), "sectors", "Global reduction sectors", "Sectors touched by atomics that return nothing."),
+    Metric("l2_atomic_sectors", ("lts__t_sectors_op_atom.sum", "lts__t_sectors_srcunit_tex_op_atom.sum"), "sectors", "L2 atomic sectors", "Sectors of returning atomics at L2."),
+    Metric("l2_reduction_sectors", ("lts__t_sectors_op_red.sum", "lts__t_sectors_srcunit_tex_op_red.sum"), "sectors", "L2 reduction sectors", "Sectors of non-returning atomics at L2."),
     _pct("l2_atomic_unit_active", "lts__d_atomic_input_cycles_active" + _ELAPSED, "L2 atomic unit", "Cycles in which the L2 slices' atomic units took input."),
     _pct("l2_atomic_unit_busiest", "lts__d_atomic_input_cycles_active.max.pct_of_peak_sustained_elapsed", "Busiest L2 atomic unit", "The same of the slice that was busiest: updates of one address all go to one slice."),
-    Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks.", "low"),
-    Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads.", "low"),
-    Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",), "count", "Shared store wavefronts", "Passes through the banks for stores.", "low"),
-    Metric("shared_load_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",), "count", "Shared load bank conflicts", "Extra wavefronts counted as conflicts for loads (arbitration included).", "low"),
-    Metric("shared_store_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",), "count", "Shared store bank conflicts", "Extra wavefronts counted as conflicts for stores (arbitration included).", "low"),
+    Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks."),
+    Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads."),
+    Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",), "count", "Shared store wavefronts", "Passes through the banks for stores."),
+    Metric("shared_load_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",), "count", "Shared load bank conflicts", "Extra wavefronts counted as conflicts for loads (arbitration included)."),
+    Metric("shared_store_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",), "count", "Shared store bank conflicts", "Extra wavefronts counted as conflicts for stores (arbitration included)."),
 )  # fmt: skip
 
 _LAUNCH: Final[tuple[Metric, ...]] = (
@@ -239,8 +232,8 @@ _LAUNCH: Final[tuple[Metric, ...]] = (
     Metric("block_limit_warps", ("launch__occupancy_limit_warps",), "count", "Block limit: warps", "Blocks an SM can hold by warps."),
     Metric("block_limit_blocks", ("launch__occupancy_limit_blocks",), "count", "Block limit: blocks", "Blocks an SM can hold by its block slots."),
     Metric("block_limit_barriers", ("launch__occupancy_limit_barriers",), "count", "Block limit: barriers", "Blocks an SM can hold by hardware barriers."),
-    Metric("cluster_size", ("launch__cluster_size",), "count", "Cluster size", "Blocks a cluster.", "", (9, 0)),
-    Metric("passes", ("profiler__replayer_passes",), "count", "Replay passes", "Times the launch was replayed to collect everything.", "low"),
+    Metric("cluster_size", ("launch__cluster_size",), "count", "Cluster size", "Blocks a cluster.", (9, 0)),
+    Metric("passes", ("profiler__replayer_passes",), "count", "Replay passes", "Times the launch was replayed to collect everything."),
 )  # fmt: skip
 
 _PEAKS: Final[tuple[Metric, ...]] = (
@@ -290,30 +283,15 @@ LAUNCH_FACTS: Final[dict[str, str]] = {
     "grid_x": "launch__grid_dim_x", "grid_y": "launch__grid_dim_y", "grid_z": "launch__grid_dim_z", "grid_size": "launch__grid_size",
     "block_x": "launch__block_dim_x", "block_y": "launch__block_dim_y", "block_z": "launch__block_dim_z", "block_size": "launch__block_size",
     "registers": "launch__registers_per_thread", "shared_static": "launch__shared_mem_per_block_static", "shared_dynamic": "launch__shared_mem_per_block_dynamic",
-    "shared_driver": "launch__shared_mem_per_block_driver", "shared_allocated": "launch__shared_mem_per_block_allocated", "shared_config": "launch__shared_mem_config_size",
-    "stream": "launch__stream_id", "context": "launch__context_id", "sm_count": "launch__sm_count", "cluster": "launch__cluster_size",
+    "shared_config": "launch__shared_mem_config_size", "stream": "launch__stream_id", "sm_count": "launch__sm_count", "cluster": "launch__cluster_size",
 }  # fmt: skip
 DEVICE_FACTS: Final[dict[str, str]] = {
-    "name": "device__attribute_display_name", "chip": "device__attribute_chip", "cc_major": "device__attribute_compute_capability_major",
+    "name": "device__attribute_display_name", "cc_major": "device__attribute_compute_capability_major",
     "cc_minor": "device__attribute_compute_capability_minor", "sm_count": "device__attribute_multiprocessor_count", "l2_bytes": "device__attribute_l2_cache_size",
     "memory_bytes": "device__attribute_total_memory", "sm_khz": "device__attribute_max_gpu_frequency_khz", "memory_khz": "device__attribute_max_mem_frequency_khz",
     "bus_bits": "device__attribute_global_memory_bus_width", "fb_bus_bits": "device__attribute_fb_bus_width", "max_warps": "device__attribute_max_warps_per_multiprocessor",
-    "schedulers": "device__attribute_num_schedulers_per_multiprocessor", "max_registers": "device__attribute_max_registers_per_multiprocessor",
-    "max_shared": "device__attribute_max_shared_memory_per_multiprocessor", "ram_type": "device__attribute_ram_type",
+    "schedulers": "device__attribute_num_schedulers_per_multiprocessor",
 }  # fmt: skip
-
-
-def metric(name: str) -> Metric:
-    """The registry entry of a short name; KeyError names the unknown one (a programming error, not
-    a user's)."""
-    return REGISTRY[name]
-
-
-def raw_names() -> Iterator[str]:
-    """Every profiler metric name that the registry may read, for collection and for checks against
-    the chips' lists."""
-    for entry in _METRICS:
-        yield from entry.ncu
 
 
 #: Figures that a report states twice: one as it is, the others it follows from. Read by

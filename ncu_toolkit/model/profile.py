@@ -42,7 +42,6 @@ class Device:
 
     name: str
     cc: tuple[int, int]
-    chip: str = ""
     sm_count: int = 0
     l2_bytes: int = 0
     memory_bytes: int = 0
@@ -51,8 +50,6 @@ class Device:
     memory_bus_bits: int = 0
     max_warps_per_sm: int = 0
     schedulers_per_sm: int = 4
-    max_registers_per_sm: int = 0
-    max_shared_per_sm: int = 0
 
     @property
     def arch(self) -> str:
@@ -72,7 +69,6 @@ class Launch:
     registers: int = 0
     shared_static: int = 0
     shared_dynamic: int = 0
-    shared_driver: int = 0
     shared_config: int = 0
     cluster: int = 0
     stream: int = 0
@@ -113,10 +109,6 @@ class StallStack:
 
     def cycles(self, reason: str) -> float:
         return dict(self.reasons).get(reason, 0.0)
-
-    def share(self, reason: str) -> float:
-        """The reason's share of the whole stack, 0-1."""
-        return self.cycles(reason) / self.total if self.total > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -192,7 +184,6 @@ class RuleMessage:
     kind: Literal["ok", "optimization", "warning", "error", "none"]
     speedup: float | None = None
     scope: str = ""
-    section: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.ladder.catalogue import Rung, load_families
+from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.header import code_digest, split
 from ncu_toolkit.ladder.problems import Problem, problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import palette
@@ -65,8 +66,7 @@ class Entry:
     @property
     def outdated(self) -> bool:
         """Whether the kernel's code is no longer what it was recorded from, as far as the report
-        embeds that. Blocks, comments and white space do not count, nor do texts that are known to
-        compile to the same code."""
+        embeds that. Blocks, comments and white space do not count."""
         if self.info is None:
             return False
         file = f"/{self.info.family}/{self.info.path.name}"
@@ -77,7 +77,7 @@ class Entry:
             if path.endswith(file)
         )
         recorded = {code_digest(text) for text in texts if split(text)[0]}  # none if blanked
-        return bool(recorded - {code_digest(self.info.text), *self.info.same_code_as})
+        return bool(recorded - {code_digest(self.info.text)})
 
     @property
     def flops(self) -> float | None:

@@ -94,7 +94,6 @@ def predictions(table: Table) -> Chart | None:
             rows,
             numeric=(2, 3),
         ),
-        figure["layout"]["height"],
         wide=True,
         links=links,
     )

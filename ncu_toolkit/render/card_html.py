@@ -3,7 +3,7 @@ of a run take the macros of templates/card.html."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -131,13 +131,18 @@ def unbroken(value: Any) -> Any:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
+    return environment(unbroken)
+
+
+def environment(finalize: Callable[[Any], Any]) -> Environment:
+    """The templates; `finalize` takes a last look at every value."""
+    made = Environment(
         loader=PackageLoader("ncu_toolkit.render"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=unbroken,
+        finalize=finalize,
     )
-    environment.globals.update(GLOBALS)
-    return environment
+    made.globals.update(GLOBALS)
+    return made

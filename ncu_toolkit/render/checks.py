@@ -19,11 +19,8 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
     where the header expects nothing."""
     if entry.info is None:
         return None
-    before = book.before(entry)
     rows: list[list[Cell]] = []
-    for outcome in expectations.checks_of(
-        entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None
-    ):
+    for outcome in outcomes(book, entry):
         word, tone = _WORDS[outcome.passed]
         rows.append(
             [
@@ -47,5 +44,15 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
     )
 
 
+def outcomes(book: Book, entry: Entry) -> tuple[expectations.Outcome, ...]:
+    """The checks of an entry's header; none where its rung is in no ladder."""
+    if entry.info is None:
+        return ()
+    before = book.before(entry)
+    return expectations.checks_of(
+        entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None
+    )
+
+
 def _subject(entry: Entry) -> expectations.Subject:
-    return expectations.Subject(entry.label, entry.profiles, entry.timing)
+    return expectations.Subject(entry.profiles, entry.timing)

@@ -164,10 +164,6 @@ def limiter_words(profile: Profile) -> str:
     return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
 
 
-def _theoretical(_book: Book, entry: Entry, _kind: str) -> Cell:
-    return figure_cell(entry.main, "theoretical_occupancy")
-
-
 def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
@@ -383,7 +379,7 @@ COLUMNS: Final[tuple[Spec, ...]] = (
     ),
     Spec(
         _column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"),
-        _theoretical,
+        _figure("theoretical_occupancy"),
     ),
     Spec(
         _column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"),

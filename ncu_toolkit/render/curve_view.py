@@ -79,7 +79,6 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
             [_row(size, base, [full[rung] for rung in top], kind, unit) for size in sizes],
             numeric=range(1, 2 + 2 * len(top)),
         ),
-        _HEIGHT,
         wide=True,
     )
 

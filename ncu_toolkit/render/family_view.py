@@ -274,7 +274,6 @@ def _ladder_chart(
         summary,
         figure,
         table,
-        figure["layout"]["height"],
         links=book.pages(entries),
     )
 
@@ -340,7 +339,6 @@ def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Char
         summary,
         figure,
         table,
-        figure["layout"]["height"],
         links=book.pages(entries),
     )
 
@@ -429,7 +427,6 @@ def _roofline_chart(
         summary,
         figure,
         table,
-        figure["layout"]["height"],
         wide=True,
         links=book.pages(entries),
     )
@@ -487,7 +484,6 @@ def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Ch
         summary,
         figure,
         table,
-        figure["layout"]["height"],
         wide=True,
         links=book.pages(entries),
     )
@@ -548,7 +544,6 @@ def _sizes_chart(
         "Rate of each rung over the problem size, unprofiled. Choose rungs in the legend.",
         figure,
         table,
-        figure["layout"]["height"],
     )
 
 

@@ -40,7 +40,7 @@ def _folds(page: PageView, profile: Profile) -> Iterator[tuple[str, str]]:
     if "rules" in page.tables:
         yield "rules", _count(page.tables["rules"], "message")
     yield "figures", _count(page.tables["metrics"], "figure")
-    yield "reproduce", _plural(len(page.commands), "command")
+    yield "reproduce", plural(len(page.commands), "command")
 
 
 def _code(page: PageView) -> str:
@@ -95,20 +95,21 @@ def _occupancy(profile: Profile) -> str:
 def _verdict(page: PageView) -> str:
     if not page.findings:
         return ""
-    facts = _plural(len(page.findings[0].evidence.rows), "figure")
+    facts = plural(len(page.findings[0].evidence.rows), "figure")
     others = len(page.findings) - 1
-    return f"{facts}, {_plural(others, 'other cause')}" if others else facts
+    return f"{facts}, {plural(others, 'other cause')}" if others else facts
 
 
 def _considered(table: Table) -> str:
     skipped = sum(row[1].text == "abstained" for row in table.rows)
-    checked = f"{_plural(len(table.rows) - skipped, 'cause')} checked"
+    checked = f"{plural(len(table.rows) - skipped, 'cause')} checked"
     return f"{checked}, {skipped} skipped for lack of data" if skipped else checked
 
 
 def _count(table: Table, what: str) -> str:
-    return _plural(len(table.rows), what)
+    return plural(len(table.rows), what)
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{units.count(count)} {what}{'' if count == 1 else 's'}"
+def plural(n: int, one: str, many: str = "") -> str:
+    """As `units.counted`, with thin spaces in thousands."""
+    return f"{units.count(n)} {one if n == 1 else many or one + 's'}"

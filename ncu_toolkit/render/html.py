@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from ncu_toolkit.core.files import write_atomic
@@ -22,11 +22,11 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.render import json as json_out
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, packed, write_assets
 from ncu_toolkit.render.book import Book, Diagnose, open_book
-from ncu_toolkit.render.card_html import GLOBALS, unbroken
+from ncu_toolkit.render.card_html import environment, unbroken
 from ncu_toolkit.render.family_view import primary
 from ncu_toolkit.render.glossary_view import groups, term_note
 from ncu_toolkit.render.hotspots import sources_of
-from ncu_toolkit.render.index_view import IndexPart, index_part, index_view, verdicts
+from ncu_toolkit.render.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.render.markup import FUNCTIONS
 from ncu_toolkit.render.page_view import Neighbours, page_view
 from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
@@ -60,7 +60,7 @@ def write_run(
         standalone: write one file that holds everything instead, `report.html`.
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
         front: a front page over all runs lies beside the folder, or is written next
-            (`write_index`): the pages link it.
+            (`write_front`): the pages link it.
         document: also write what the run's page shows as `report.json`.
 
     Raises:
@@ -130,23 +130,13 @@ def _addresses(shared: Shared) -> dict[str, Any]:
     return {"link": _link, "csv": _csv_link, "pack": shared.pack, "hot": shared.hot}
 
 
-def write_index(
-    reports: Path, runs: Sequence[tuple[str, Run]], *, books: Sequence[Book] | None = None
-) -> Path:
-    """Write `reports/index.html` over runs given as (folder name, run); returns it.
+def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
+    """Write `reports/index.html` over runs given as (folder name, what the run gives to it); returns
+    it.
 
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
-    laid_out = list(books) if books is not None else [book_for(run) for _, run in runs]
-    return write_front(
-        reports,
-        [(folder, index_part(book)) for (folder, _), book in zip(runs, laid_out, strict=True)],
-    )
-
-
-def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
-    """As `write_index`, from what each run gives to the front page."""
     reports.mkdir(parents=True, exist_ok=True)
     write_assets(reports)
     view = index_view(parts)
@@ -338,17 +328,10 @@ def _finalize(value: Any) -> Any:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("ncu_toolkit.render"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-    )
-    environment.filters["slug"] = slug
-    environment.globals.update(json_block=_json_block, term_note=term_note, **FUNCTIONS, **GLOBALS)
-    return environment
+    made = environment(_finalize)
+    made.filters["slug"] = slug
+    made.globals.update(json_block=_json_block, term_note=term_note, **FUNCTIONS)
+    return made
 
 
 def _drawn(template: str, **values: Any) -> str:
@@ -380,4 +363,4 @@ def _write_glossary(reports: Path) -> None:
     )
 
 
-__all__ = ["STANDALONE", "table_csv", "write_front", "write_index", "write_run"]
+__all__ = ["STANDALONE", "table_csv", "write_front", "write_run"]

@@ -52,7 +52,6 @@ class ShownFamily:
     family: PartFamily
     href: str
     folder: str
-    origin: str
     others: tuple[tuple[str, str], ...]
 
 
@@ -168,13 +167,12 @@ def index_view(parts: Sequence[tuple[str, IndexPart]]) -> IndexView:
         for found in holders.values()
     ]
     for ranked in sorted(ranks, key=lambda ranked: _place(ranked[0][2])):
-        folder, part, family = ranked[0]
-        origin = f"{'live' if part.live else 'recorded'} on {part.device}, {part.created[:10]}"
+        folder, _, family = ranked[0]
         others = tuple(
             (visible(other.title, 80), f"{name}/index.html") for name, other, _ in ranked[1:]
         )
         href = f"{folder}/index.html"
-        shown.append(ShownFamily(family, href, folder, visible(origin), others))
+        shown.append(ShownFamily(family, href, folder, others))
     used = {section.folder for section in shown}
     return IndexView(
         "Kernel ladders, profiled" if shown or not parts else "Profiled kernels",

@@ -87,7 +87,7 @@ def _value(cell: Cell) -> Any:
 
 
 def _record(record: LaunchRecord) -> dict[str, Any]:
-    first, *others = record.findings
+    first, *others = map(_finding, record.findings)
     return {
         "file": record.file,
         "launch": record.key,

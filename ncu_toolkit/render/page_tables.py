@@ -182,14 +182,14 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
             ]
         )
     extra = (
-        ("ld_sectors_per_request", "4 is ideal for 4-byte elements, 16 for 16-byte ones"),
-        ("st_sectors_per_request", ""),
-        ("shared_conflict_excess", "passes through the banks beyond the ideal"),
-        ("local_sectors", "0 means no spills"),
+        "ld_sectors_per_request",
+        "st_sectors_per_request",
+        "shared_conflict_excess",
+        "local_sectors",
     )
     facts = "; ".join(
         f"{figures.small(figures.describe(name)[1])} {units.quantity(value, figures.describe(name)[0])}"
-        for name, _ in extra
+        for name in extra
         if (value := figures.value(profile, name)) is not None
     )
     headings: list[str | tuple[str, str]] = [
@@ -434,7 +434,6 @@ def _what_if(
         summary,
         figure,
         table,
-        figure["layout"]["height"],
     )
 
 

@@ -97,7 +97,6 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         kind=entry.kind if entry else "",
         facts=tuple(facts),
         measured=tuple(measured),
-        status="" if profile.launch.complete else visible(profile.launch.status),
         card=shown,
         guess=_guess(shown, diagnosis) if entry else None,
         former=f"{entry.info.label} changed after this recording. All figures and the code below are of the older version."

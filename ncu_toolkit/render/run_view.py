@@ -18,6 +18,7 @@ from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.calibration_view import calibration, predictions
 from ncu_toolkit.render.columns import figure_cell, gain_cell, verdict_cell
 from ncu_toolkit.render.family_view import family_view
+from ncu_toolkit.render.folds import plural
 from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.render.reproduce import beside, commands, opening
 from ncu_toolkit.render.views import (
@@ -146,7 +147,7 @@ def others(book: Book) -> Answer | None:
     for members in groups:
         first = members[0]
         if not first.launch.complete:
-            counted = f" ({_plural(len(members), 'launch', 'launches')})" if members[1:] else ""
+            counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
             notes.append(visible(f"{first.launch.status}: {first.launch.function}{counted}"))
             continue
         times = [time for member in members if (time := member.duration_us) is not None]
@@ -157,10 +158,6 @@ def others(book: Book) -> Answer | None:
         file = first.origin.file
         kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing, file))
     return answer(kinds, notes)
-
-
-def _plural(n: int, one: str, many: str = "") -> str:
-    return f"{units.count(n)} {one if n == 1 else many or one + 's'}"
 
 
 def header(book: Book) -> Iterable[Fact]:
@@ -415,32 +412,6 @@ def _files(book: Book) -> Iterable[Fact]:
 
 
 def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
-    diagnosis = book.diagnosis(profile)
-    findings = tuple(
-        {
-            "bottleneck": visible(f.bottleneck),
-            "summary": visible(f.summary),
-            "confidence": f.confidence,
-            "good": f.good,
-            "predicted_speedup": f.speedup,
-            "interval": list(f.interval) if f.interval else None,
-            "arithmetic": [visible(line) for line in f.arithmetic],
-            "advice": [visible(line) for line in f.advice],
-            "evidence": [
-                {
-                    "metric": e.metric,
-                    "label": visible(e.label),
-                    "value": e.value,
-                    "unit": e.unit,
-                    "threshold": e.threshold,
-                    "comparison": e.comparison,
-                    "meaning": visible(e.meaning),
-                }
-                for e in f.evidence
-            ],
-        }
-        for f in diagnosis.findings
-    )
     slug, context = book.slugs[id(profile)], profile.rung
     return LaunchRecord(
         visible(profile.origin.file),
@@ -449,7 +420,7 @@ def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
         visible(profile.launch.status),
         profile.duration_us,
         f"{slug}.html" if slug in pages else "",
-        findings,
+        book.diagnosis(profile).findings,
         {
             "family": context.family,
             "rung": context.rung,

@@ -15,6 +15,7 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.render.json import written
 
@@ -76,7 +77,7 @@ def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, A
     places = [(place.file, place.line) for place in finding.locations]
     if first:
         places += _lines(launch.card)
-    gain = _sentence(launch.card.gain) if first else _gain(finding.speedup)
+    gain = sentence(launch.card.gain) if first else _gain(finding.speedup)
     return _result(
         finding.bottleneck,
         title(finding.bottleneck),
@@ -85,10 +86,6 @@ def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, A
         launch.kernel,
         places,
     )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def _gain(factor: float | None) -> str:

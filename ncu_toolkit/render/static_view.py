@@ -8,7 +8,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.static import Outcome, ProfiledCode, checked, code_of
-from ncu_toolkit.explain.code import UNITS
+from ncu_toolkit.explain.code import UNITS, kinds, widths
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.render.columns import cause_cell
 from ncu_toolkit.render.views import (
@@ -113,14 +113,6 @@ def _region(region: Region) -> list[Cell]:
         :_NAMED
     ] or [row[:2] for row in region.lines[:1]]
     where = ", ".join(f"{file}:{line}" for file, line in lines) or f"{region.start:#x}"
-    kinds = ", ".join(
-        f"{kind} {units.percent(n / region.instructions, 2)}"
-        for kind, n in list(region.kinds.items())[:_KINDS]
-    )
-    widths = "; ".join(
-        f"{base} {', '.join(f'{n} × {size} B' for size, n in sizes.items())}"
-        for base, sizes in region.widths.items()
-    )
     moved = region.global_load_bytes + region.global_store_bytes
     bulk = f" and {region.bulk_copies} bulk copies" if region.bulk_copies else ""
     flight = (
@@ -133,7 +125,7 @@ def _region(region: Region) -> list[Cell]:
         text(where),
         number(region.depth, "count"),
         number(region.instructions, "count"),
-        text(kinds),
+        text(kinds(region, _KINDS)),
         number(region.flops, "count"),
         Cell(f"{units.si(moved, 'B')}{bulk}", moved),
         number(region.shared_load_bytes + region.shared_store_bytes, "B"),
@@ -142,7 +134,7 @@ def _region(region: Region) -> list[Cell]:
             "",
             "it moves no global memory, or only by bulk copies",
         ),
-        text(widths or "–"),
+        text(widths(region) or "–"),
         text(flight),
         Cell(
             f"{UNITS.get(limit, limit)} {units.significant(region.cycles[limit])}",

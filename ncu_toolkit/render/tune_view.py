@@ -212,7 +212,6 @@ def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
         summary,
         {"data": data, "layout": layout},
         table,
-        420,
         wide=True,
     )
 

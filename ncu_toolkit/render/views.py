@@ -17,7 +17,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.explain.answer import Answer
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Presence, Profile, Reading
+from ncu_toolkit.model import Finding, Presence, Profile, Reading
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
 
@@ -92,11 +92,16 @@ class Chart:
     """One sentence that says what the chart shows: also its text alternative."""
     figure: Mapping[str, Any]
     table: Table
-    height: int = 420
     wide: bool = False
     """Spans the page where two charts stand side by side."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Pages that bars and points open, by label."""
+
+    @property
+    def height(self) -> int:
+        """In pixels."""
+        height: int = self.figure["layout"]["height"]
+        return height
 
     @property
     def drawn(self) -> dict[str, Any]:
@@ -266,8 +271,6 @@ class PageView:
     idea: str
     kind: str
     facts: tuple[Fact, ...]
-    status: str
-    """Empty for a complete launch, else why its data are not."""
     card: Card
     signature: str = ""
     """The kernel's full name, where the title is not enough to know it by."""
@@ -309,7 +312,7 @@ class LaunchRecord:
     status: str
     duration_us: float | None
     page: str
-    findings: tuple[Mapping[str, Any], ...]
+    findings: tuple[Finding, ...]
     context: Mapping[str, Any] | None
 
 
@@ -360,21 +363,13 @@ def number(
     why: str = "",
     *,
     title: str = "",
-    tone: Tone = "",
     bar: float | None = None,
-    href: str = "",
 ) -> Cell:
     """A cell of a number in one of the registry's units; `why` is said where there is none."""
     if value is None or not math.isfinite(value):
         return missing(why or "no value")
-    return Cell(
-        units.quantity(value, unit),
-        value,
-        title,
-        href,
-        tone,
-        None if bar is None else min(1.0, max(0.0, bar)),
-    )
+    part = None if bar is None else min(1.0, max(0.0, bar))
+    return Cell(units.quantity(value, unit), value, title, bar=part)
 
 
 def without_empty(table: Table) -> Table:
@@ -403,16 +398,14 @@ def why_missing(reading: Reading) -> str:
     return f"{label} was not collected in this report"
 
 
-def metric_cell(profile: Profile, name: str, *, title: str = "", bar: bool = False) -> Cell:
-    """A metric of a profile as a cell, with its meaning or the reason for its absence on hover."""
+def metric_cell(profile: Profile, name: str) -> Cell:
+    """A metric of a profile as a cell, with the reason for its absence on hover."""
     reading = profile.reading(name)
     entry = REGISTRY.get(name)
     unit = reading.unit or (entry.unit if entry else "")
     if reading.value is None:
         return missing(why_missing(reading))
-    return number(
-        reading.value, unit, title=title, bar=reading.value if bar and unit == "fraction" else None
-    )
+    return number(reading.value, unit)
 
 
 def plain_table(

@@ -15,7 +15,6 @@ from typing import Final
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.core.files import write_atomic
 
 SUFFIX: Final = ".sha256"
 _SUM: Final = re.compile(r"^\\?([0-9a-fA-F]{64}) [ *](.+)$")
@@ -63,13 +62,6 @@ def verify(path: Path) -> Verdict:
                 problem=f"differs from what was recorded: its SHA-256 is not the one in {source}"
             )
     return Verdict(" and ".join(source for source, _ in expected))
-
-
-def write(path: Path) -> Path:
-    """Write `<path>.sha256`, which `sha256sum --check` takes; returns it."""
-    side = path.with_name(path.name + SUFFIX)
-    write_atomic(side, f"{digest(path)}  ".encode() + os.fsencode(path.name) + b"\n")
-    return side
 
 
 def _side_file(path: Path) -> tuple[str, str] | None:

@@ -44,7 +44,6 @@ class Framing:
     """The file's contents as declared. `problem` is empty when all of it fits the file's size, else
     where and how it does not."""
 
-    size: int
     blocks: tuple[Block, ...]
     problem: str = ""
     intact_bytes: int = 0
@@ -149,12 +148,10 @@ def parse(data: bytes) -> Framing:
             blocks.append(Block(at, header, tuple(groups[0]), tuple(groups[1])))
             at = end
     except Malformed as error:
-        return Framing(
-            len(data), tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at
-        )
+        return Framing(tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at)
     if not blocks:
-        return Framing(len(data), (), f"the file ends after its header, at offset {at}", at)
-    return Framing(len(data), tuple(blocks), "", at)
+        return Framing((), f"the file ends after its header, at offset {at}", at)
+    return Framing(tuple(blocks), "", at)
 
 
 def read_bytes(path: Path) -> bytes:

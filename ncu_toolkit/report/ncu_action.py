@@ -7,13 +7,36 @@ library's compiled modules (tests/report/test_ncu_rule.py)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
 
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
-from ncu_toolkit.report import integrity, ncu_rules, ncu_source
+from ncu_toolkit.model import (
+    Device,
+    Launch,
+    Origin,
+    Presence,
+    Profile,
+    Reading,
+    RuleMessage,
+    StallStack,
+)
+from ncu_toolkit.report import integrity, ncu_source
 from ncu_toolkit.report.ncu_source import CodeTexts
+
+#: Identifiers of rules that come with this package (sections/NcuToolkitRule.py).
+OWN_RULES: Final = "NcuToolkit"
+#: A link as the GUI follows it: @section:id:words@ and its like, but @url:words:address@.
+_LINK = re.compile(r"@(section|url|source|metric|sourcecounter):([^@:]*)(?::([^@]*))?@")
+_RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {
+    0: "none",
+    1: "ok",
+    2: "optimization",
+    3: "warning",
+    4: "error",
+}
+_SCOPES = {0: "", 1: "local", 2: "global"}
 
 
 def kernel_name(action: Any) -> str:
@@ -52,7 +75,7 @@ def profile_of(
         mix=ncu_source.mix(action, names, table),
         instructions=table,
         sources=code.sources(action, origin.action_index) if code is not None else {},
-        rules=tuple(ncu_rules.messages_of(action)),
+        rules=tuple(messages_of(action)),
         contradictions={**contradictions, **integrity.contradictions(checks)},
     )
 
@@ -80,7 +103,6 @@ def _device(action: Any, names: frozenset[str]) -> Device:
     return Device(
         name=_text(action, names, registry.DEVICE_FACTS["name"]),
         cc=(number("cc_major"), number("cc_minor")),
-        chip=_text(action, names, registry.DEVICE_FACTS["chip"]),
         sm_count=number("sm_count") or _integer(action, names, registry.LAUNCH_FACTS["sm_count"]),
         l2_bytes=number("l2_bytes"),
         memory_bytes=number("memory_bytes"),
@@ -89,8 +111,6 @@ def _device(action: Any, names: frozenset[str]) -> Device:
         memory_bus_bits=number("bus_bits") or number("fb_bus_bits"),
         max_warps_per_sm=number("max_warps"),
         schedulers_per_sm=number("schedulers") or 4,
-        max_registers_per_sm=number("max_registers"),
-        max_shared_per_sm=number("max_shared"),
     )
 
 
@@ -161,7 +181,6 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         registers=number("registers"),
         shared_static=number("shared_static"),
         shared_dynamic=number("shared_dynamic"),
-        shared_driver=number("shared_driver"),
         shared_config=number("shared_config"),
         cluster=number("cluster"),
         stream=number("stream"),
@@ -241,3 +260,29 @@ def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
 def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
     """One launch inside Nsight Compute, without messages of rules."""
     return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, {})
+
+
+def messages_of(action: Any) -> Iterable[RuleMessage]:
+    """Nsight Compute's own messages; none where rules are being applied. What our rule in sections/
+    posted is not read back."""
+    results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
+    for entry in results:
+        if str(entry.get("rule_identifier", "")).startswith(OWN_RULES):
+            continue
+        message = entry.get("rule_message") or {}
+        estimate = entry.get("speedup_estimation") or {}
+        speedup = estimate.get("speedup")
+        yield RuleMessage(
+            rule=str(entry.get("rule_identifier", "")),
+            title=str(message.get("title", "")),
+            text=_LINK.sub(_words, str(message.get("message", ""))),
+            kind=_RULE_KINDS.get(int(message.get("type", 0)), "none"),
+            speedup=float(speedup) if speedup is not None else None,
+            scope=_SCOPES.get(int(estimate.get("type", 0)), ""),
+        )
+
+
+def _words(link: re.Match[str]) -> str:
+    """What a link shows: addresses stand behind their words, everything else before them."""
+    kind, first, rest = link.groups()
+    return str(first if kind == "url" else rest or first)

@@ -84,23 +84,23 @@ _EXTENSION: Final = re.compile(r"\.\w{1,12}$")
 
 def neutral(text: str) -> str:
     """Neutral text of the same length; separators stay so that a path stays a path."""
-    return "".join(
-        char if char in "/.\\:" else "x" * len(char.encode("utf-8", "surrogateescape"))
-        for char in text
-    )
+    return _masked(text, "/.\\:")
 
 
 def blank(text: str) -> str:
     """A whole text replaced; spaces stay, so that a long line can still be wrapped."""
-    return "".join(
-        char if char == " " else "x" * len(char.encode("utf-8", "surrogateescape")) for char in text
-    )
+    return _masked(text, " ")
 
 
 def empty(text: str) -> str:
     """Source code replaced by spaces; lines stay, so that line numbers still mean something."""
+    return _masked(text, "\r\n", " ")
+
+
+def _masked(text: str, kept: str, sign: str = "x") -> str:
+    """Text with all but the characters of `kept` replaced, byte for byte."""
     return "".join(
-        char if char in "\r\n" else " " * len(char.encode("utf-8", "surrogateescape"))
+        char if char in kept else sign * len(char.encode("utf-8", "surrogateescape"))
         for char in text
     )
 

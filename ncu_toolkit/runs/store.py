@@ -30,8 +30,9 @@ from ncu_toolkit.core.files import write_atomic as write_atomic  # used as store
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis import needs
-from ncu_toolkit.ladder.catalogue import Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.expressions import evaluate_int
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import SCHEMA_VERSION, Context, Profile, RuleMessage, Timing
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain

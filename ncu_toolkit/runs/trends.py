@@ -39,7 +39,7 @@ RUN_COLUMNS: Final = (
 #: events and times under ncu are never mixed: a kernel that was ever timed is followed by its
 #: timings.
 _RUNS: Final = """
-        SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, run, min(date) AS date,
+        SELECT name, size, dtype, gpu, run, min(date) AS date,
                any_value(git_commit) AS git_commit, bool_or(git_dirty) AS git_dirty,
                count(*) AS launches, median(time_us) AS timed_us, median(profiled_us) AS profiled_us,
                median(spread) AS spread,
@@ -55,7 +55,7 @@ _RUNS: Final = """
 #: Medians take most of the time, so they are of the last runs only: those since `recent`.
 _SERIES: Final = """
     WITH runs AS MATERIALIZED (
-        SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, run, min(date) AS date, count(*) AS launches,
+        SELECT name, size, dtype, gpu, run, min(date) AS date, count(*) AS launches,
                count(time_us) AS timed, count(profiled_us) AS profiled,
                coalesce(arg_max(verdict, coalesce(profiled_us, 0)) FILTER (verdict <> ''), '') AS verdict
         FROM launches WHERE status = 'complete' AND {chosen} GROUP BY name, size, dtype, gpu, run),
@@ -69,7 +69,7 @@ _SERIES: Final = """
         SELECT name, size, dtype, gpu, max(date) FILTER (runs.verdict <> '' AND runs.verdict <> last.verdict) AS until
         FROM runs JOIN last USING (name, size, dtype, gpu) GROUP BY name, size, dtype, gpu),
     every AS (
-        SELECT name, any_value(kernel) AS kernel, size, dtype, gpu, count(*) AS runs, max(date) AS latest, sum(launches)::BIGINT AS launches,
+        SELECT name, size, dtype, gpu, count(*) AS runs, max(date) AS latest, sum(launches)::BIGINT AS launches,
                min(date) FILTER (runs.verdict = last.verdict AND (until IS NULL OR date > until)) AS since
         FROM runs JOIN last USING (name, size, dtype, gpu) JOIN other USING (name, size, dtype, gpu)
         GROUP BY name, size, dtype, gpu),
@@ -126,7 +126,6 @@ class Series:
     `by_events` tells whether times come from CUDA events or from ncu."""
 
     name: str
-    kernel: str
     size: str
     dtype: str
     gpu: str
@@ -222,7 +221,7 @@ def _series(history: History, chosen: str, values: Sequence[object]) -> list[Ser
     rows = history.rows(_SERIES.format(chosen=chosen, spark=SPARK), values)
     return [
         Series(
-            row["name"], row["kernel"], row["size"], row["dtype"], row["gpu"], row["runs"], row["launches"], row["latest"],
+            row["name"], row["size"], row["dtype"], row["gpu"], row["runs"], row["launches"], row["latest"],
             row["by_events"], tuple(row["times"] or ()), tuple(row["spreads"] or ()), row["verdict"] or "",
             row["title"] or "", row["gain"], row["since"],
         )
@@ -233,7 +232,7 @@ def _series(history: History, chosen: str, values: Sequence[object]) -> list[Ser
 # --- answers ---------------------------------------------------------------------------------
 
 
-def of_all(found: Sequence[Series], top: int = KERNELS) -> Answer:
+def of_all(found: Sequence[Series]) -> Answer:
     """Every kernel with its last time, how it changed, and its verdict."""
     if not found:
         return Answer(
@@ -257,9 +256,9 @@ def of_all(found: Sequence[Series], top: int = KERNELS) -> Answer:
         Column("since", lambda one: f"{one.since:%Y-%m-%d}" if one.since else "", gives_way=5),
         Column("gain", lambda one: _gain(one.gain), gives_way=1),
     )
-    left = len(found) - top
+    left = len(found) - KERNELS
     rest = f"{counted(left, 'more kernel')}; --format csv lists all." if left > 0 else ""
-    shown = table("", columns, found[:top], _clock(found[:top]))
+    shown = table("", columns, found[:KERNELS], _clock(found[:KERNELS]))
     headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch', 'launches')}{span}"
     return Answer(
         headline, shown, rest, next=f"ncu-toolkit history {_short(found[0].name).partition('<')[0]}"

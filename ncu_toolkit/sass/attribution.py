@@ -317,13 +317,15 @@ def _times(row: Instruction) -> int | None:
     return 0 if row.threads == 0 else row.executed
 
 
-def consumers(profile: Profile, reason: str, wanted: Iterable[str]) -> dict[int, int]:
-    """Index -> samples of a scoreboard reason where warps wait for a result of one of the kinds:
+def consumers(profile: Profile, wanted: Iterable[str]) -> dict[int, int]:
+    """Index -> samples of the long scoreboard where warps wait for a result of one of the kinds:
     the other end of `weights_by_culprit`."""
-    kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}[reason]
     flow, chosen = flow_of(profile.instructions), set(wanted)
     return {
         i: n
-        for i, n in _sampled(profile.instructions).get(reason, ())
-        if any(kind(profile.instructions[j].opcode) in chosen for j in flow.producers(i, kinds))
+        for i, n in _sampled(profile.instructions).get("long_scoreboard", ())
+        if any(
+            kind(profile.instructions[j].opcode) in chosen
+            for j in flow.producers(i, LONG_PRODUCERS)
+        )
     }

@@ -157,7 +157,6 @@ def regions_of(function: Function, cc: tuple[int, int]) -> tuple[Region, ...]:
                     frozenset(),
                     function.instructions,
                     0,
-                    True,
                 ),
                 cc,
             ),

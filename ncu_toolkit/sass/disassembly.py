@@ -21,7 +21,6 @@ from typing import Any
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.model import matches_opcode
 from ncu_toolkit.sass.opcodes import base, flops
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
@@ -62,11 +61,6 @@ class SassInstruction:
         """Operations of one thread; 0 where the mnemonic does not say (see opcodes.flops)."""
         return flops(self.opcode, self.operands) or 0.0
 
-    def matches(self, pattern: str) -> bool:
-        """Same base opcode and every further token of the pattern among the modifiers: `LDS.128`
-        matches `LDS.U.128`; `A|B` is either."""
-        return matches_opcode(self.opcode, pattern)
-
     @property
     def sass(self) -> str:
         """As a disassembler prints it."""
@@ -79,10 +73,6 @@ class Function:
 
     name: str
     instructions: tuple[SassInstruction, ...]
-
-    def count(self, pattern: str) -> int:
-        """Instructions in the code that match; see `SassInstruction.matches`."""
-        return sum(i.matches(pattern) for i in self.instructions)
 
 
 def disassemble(cubin: Path) -> tuple[Function, ...]:

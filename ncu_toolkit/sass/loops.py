@@ -42,8 +42,7 @@ _PIPELINE_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop. `depth` is 1 for an outermost one; `innermost` says that no other loop lies
-    within."""
+    """A natural loop. `depth` is 1 for an outermost one."""
 
     header: int
     """Address of the first instruction of its header."""
@@ -51,18 +50,9 @@ class Loop:
     instructions: tuple[SassInstruction, ...]
     """Its body in address order, inner loops included."""
     depth: int
-    innermost: bool
     conditional: frozenset[int] = frozenset()
     """Addresses of the instructions that a pass can go around: their blocks do not dominate every
     branch back to the header."""
-
-    @cached_property
-    def mix(self) -> Counter[str]:
-        """Instructions of one iteration by opcode with modifiers."""
-        return Counter(i.opcode for i in self.instructions)
-
-    def count(self, pattern: str) -> int:
-        return sum(i.matches(pattern) for i in self.instructions)
 
     def bytes_of(self, opcodes: Iterable[str]) -> int:
         """Bytes one thread moves in an iteration with instructions of these base opcodes."""
@@ -166,7 +156,6 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
     loops = []
     for header, body in sorted(bodies.items()):
         depth = sum(body <= other for other in bodies.values())
-        innermost = not any(other < body for other in bodies.values())
         instructions = tuple(i for index in sorted(body) for i in code[index])
         conditional = frozenset(
             i.address for index in body if not always[header] >> index & 1 for i in code[index]
@@ -177,7 +166,6 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
                 frozenset(body),
                 instructions,
                 depth,
-                innermost,
                 conditional,
             )
         )

@@ -12,7 +12,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.agents import digest
-from ncu_toolkit.agents.digest import Digest, Mark, encoded, lay_out, tokens
+from ncu_toolkit.agents.digest import Digest, Mark, encoded, lay_out
 from ncu_toolkit.agents.reports import Report
 from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import answers
@@ -21,6 +21,11 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.explain.answer import Answer, Cell, Column, Listing, Table
 
 BUDGETS = (digest.LEAST, 800, 2000, digest.DEFAULT, digest.MOST)
+
+
+def tokens(data: bytes) -> int:
+    """Tokens of a text as budgets count them."""
+    return -(-len(data) // digest.BYTES)
 
 
 def report(*launches: LaunchResult, name: str = "a.ncu-rep") -> Report:

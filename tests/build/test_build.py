@@ -15,7 +15,8 @@ import pytest
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.rung import Rung
 
 
 def have(tool: str) -> bool:
@@ -229,19 +230,14 @@ class TestCompile:
             "-O3",
             "-DBM=8",
             "-DELEM_FLOAT32=1",
-        } <= set(cubin.flags)
+        } <= set(cubin.command)
         assert cubin.compiler == f"nvcc {toolchain.find_tool('nvcc').version}"
         assert (cubin.cached, cubin.warnings) == (False, ())
 
     def test_cache_follows_content(self, root: Path) -> None:
         first = nvcc.compile_rung(rung_in(root), "sm_80")
         again = nvcc.compile_rung(rung_in(root), "sm_80")
-        assert (again.cached, again.path, again.entries, again.flags) == (
-            True,
-            first.path,
-            first.entries,
-            first.flags,
-        )
+        assert (again.cached, again.path, again.entries) == (True, first.path, first.entries)
         assert again.command == first.command
         assert not nvcc.compile_rung(rung_in(root), "sm_80", {"BM": 5}).cached
         assert not nvcc.compile_rung(rung_in(root), "sm_86").cached
@@ -287,15 +283,18 @@ class TestCompile:
         log = Path(caught.value.remedy.removeprefix("The full log is "))
         assert "MB" in log.read_text()
 
-    def test_staging_leaves_no_private_path(self, root: Path, tmp_path: Path) -> None:
+    def test_staging_leaves_no_private_path(
+        self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         stage = tmp_path / "src"
         plain = nvcc.compile_rung(rung_in(root), "sm_80")
-        staged = nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage)
+        monkeypatch.setenv(nvcc.SOURCE_ROOT_VARIABLE, str(stage))
+        staged = nvcc.compile_rung(rung_in(root), "sm_80")
         assert b"private-name" in plain.path.read_bytes()
         assert b"private-name" not in staged.path.read_bytes()
         assert b"01_a.cu" in staged.path.read_bytes()
         assert (stage / "kernels" / "common" / "scale.cuh").is_file()
-        assert nvcc.compile_rung(rung_in(root), "sm_80", source_root=stage).cached
+        assert nvcc.compile_rung(rung_in(root), "sm_80").cached
 
     def test_build_many_keeps_order_and_goes_on_after_a_failure(self, root: Path) -> None:
         good, bad = (

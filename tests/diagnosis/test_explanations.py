@@ -128,7 +128,7 @@ def test_what_never_ran_is_not_to_blame(edge: int, share: float) -> None:
     profile = cases.build(loads(wide=1000, edge=edge))
     weights = attribution.weights_by_culprit(profile, "long_scoreboard")
     assert weights == pytest.approx({0: 500 * share} | ({1: 500 * (1 - share)} if edge else {}))
-    assert attribution.consumers(profile, "long_scoreboard", ("global",)) == {2: 500}
+    assert attribution.consumers(profile, ("global",)) == {2: 500}
     where = found("memory-latency", loads(wide=1000, edge=edge)).locations
     assert all(place.what == "the long scoreboard samples wait for it" for place in where)
     assert len(where) == (2 if edge else 1)

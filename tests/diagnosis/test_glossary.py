@@ -17,7 +17,7 @@ from ncu_toolkit.explain import verdict
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.columns import COLUMNS
-from ncu_toolkit.render.html import write_index, write_run
+from ncu_toolkit.render.html import write_run
 from ncu_toolkit.sass import attribution
 
 #: Figures whose paragraph is the registry's own: one for each opcode.
@@ -105,7 +105,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     book = open_book(run, render_fixture.diagnosis)
     write_run(run, folder / "fixture", book=book)
     write_run(run, folder / "fixture", book=book, standalone=True)
-    write_index(folder, [("fixture", run)], books=[book])
+    render_fixture.write_front(folder, {"fixture": book})
     return folder
 
 

@@ -7,11 +7,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from heldout import fit
+from heldout import fit, residuals
+from heldout.residuals import Residual
 
 from benchmarks.field import scoring
 from ncu_toolkit.diagnosis import intervals
-from ncu_toolkit.diagnosis.intervals import Band, Intervals, Residual
+from ncu_toolkit.diagnosis.intervals import Band, Intervals
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.model import Finding, codec
 
@@ -34,11 +35,11 @@ def test_intervals_cover_what_is_left_out(
     part: str, cases: int, least: float, most: float, width: float
 ) -> None:
     """Wider than kernels with one planted cause need, and still narrow for real programs."""
-    for out in (lambda each: each.source, intervals.pair):
+    for out in (lambda each: each.source, residuals.pair):
         found = [
-            each for each in intervals.left_out(CASES, part=out) if each[0].source.startswith(part)
+            each for each in residuals.left_out(CASES, part=out) if each[0].source.startswith(part)
         ]
-        covered = intervals.coverage(found)
+        covered = residuals.coverage(found)
         assert covered.cases >= cases
         assert least <= covered.inside <= most
         assert min(covered.below, covered.above) > 0.01, "both ends are needed"
@@ -49,7 +50,7 @@ def test_no_case_of_a_set_helps_to_bound_it() -> None:
     source = "heldout/two"
     changed = [replace(e, achieved=999.0) if e.source == source else e for e in CASES]
     one, other = (
-        [ends for each, ends in intervals.left_out(cases) if each.source == source]
+        [ends for each, ends in residuals.left_out(cases) if each.source == source]
         for cases in (CASES, changed)
     )
     assert one == other
@@ -81,16 +82,16 @@ def test_few_cases_are_drawn_towards_all() -> None:
     nothing."""
     others = [case("y", 1 + n / 100, f"y{n}") for n in range(-50, 51)]
     far = [case("x", 3.0, f"x{n}") for n in range(200)]
-    alone, many = (intervals.fit([*others, *far[:n]]).rules["x"] for n in (1, 200))
+    alone, many = (residuals.fit([*others, *far[:n]]).rules["x"] for n in (1, 200))
     assert alone.high < 0.5
     assert many.high == pytest.approx(1.0)
     again = replace(far[0], report="h100")
-    assert intervals.fit([*others, far[0], again]) == intervals.fit([*others, far[0]])
+    assert residuals.fit([*others, far[0], again]) == residuals.fit([*others, far[0]])
 
 
 def test_a_ladders_cases_weigh_less() -> None:
     given = [case("x", 2.0, "a"), case("x", 2.0, "b", "ladders/x")]
-    assert intervals.weighed(given) == [1.0, intervals.LADDER]
+    assert residuals.weighed(given) == [1.0, residuals.LADDER]
 
 
 def finding(**changes: object) -> Finding:
@@ -125,7 +126,7 @@ def test_a_document_without_intervals_is_read() -> None:
 
 
 def test_quantiles_weigh_their_values() -> None:
-    assert intervals._quantile([(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)], 0.5) == 2.0
-    assert intervals._quantile([(1.0, 1.0), (2.0, 8.0), (9.0, 1.0)], 0.5) == 2.0
-    assert intervals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.5) == 1.5
-    assert intervals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.99) == 2.0
+    assert residuals._quantile([(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)], 0.5) == 2.0
+    assert residuals._quantile([(1.0, 1.0), (2.0, 8.0), (9.0, 1.0)], 0.5) == 2.0
+    assert residuals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.5) == 1.5
+    assert residuals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.99) == 2.0

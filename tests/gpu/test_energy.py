@@ -63,7 +63,7 @@ class Machine:
         self.now = max(self.now, self.busy_until)
 
 
-def measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> energy.Sustained | None:
+def measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> float | None:
     monkeypatch.setattr(cuda, "synchronize", machine.wait)
     return energy.measure(
         machine.run,
@@ -82,10 +82,7 @@ def test_power_between_two_steps_times_the_time_of_a_launch(
 ) -> None:
     machine = Machine(work_us, step=step)
     found = measured(machine, monkeypatch)
-    assert found is not None
-    assert found.microseconds == pytest.approx(work_us, rel=0.02)
-    assert found.watts == pytest.approx(500, rel=0.02)
-    assert found.joules == pytest.approx(500 * work_us * 1e-6, rel=0.03)
+    assert found == pytest.approx(500 * work_us * 1e-6, rel=0.03)
 
 
 def test_launches_that_leave_the_gpu_idle_have_no_energy_of_their_own(

@@ -17,7 +17,6 @@ class Watch:
     order: list[str] = []  # noqa: RUF012 (of one test)
 
     def __init__(self, cache: str) -> None:
-        self.cache = cache
         self.idle = True
 
     def enqueue(self, run: Any) -> float:
@@ -151,9 +150,9 @@ def test_energy_is_measured_after_all_timing(
     monkeypatch.setattr(cuda, "energy_mj", lambda: 1.0)
     timed_runs = []
 
-    def measure(run: Any, work_us: float) -> energy.Sustained | None:
+    def measure(run: Any, work_us: float) -> float | None:
         timed_runs.append(len(Watch.order))
-        return energy.Sustained(0.5, work_us, 500.0) if work_us < 2000 else None
+        return 0.5 if work_us < 2000 else None
 
     monkeypatch.setattr(energy, "measure", measure)
     found = measured("naive", "cublas")

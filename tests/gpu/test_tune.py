@@ -32,8 +32,9 @@ from ncu_toolkit.gpu.tune.halving import (
     Searcher,
     Trial,
 )
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Size, problem_for
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
 from ncu_toolkit.render import tune_view
@@ -528,7 +529,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
         compiled.append(len(requests))
         entries = {"autotuned": Resources(128)}
-        cubin = nvcc.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, {}, (), "", (), "")
+        cubin = nvcc.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, "", (), "")
         return [nvcc.BuildOutcome(request, cubin) for request in requests]
 
     class Bench:

@@ -21,7 +21,7 @@ from ncu_toolkit.hardware.occupancy import (
     what_if_registers,
     what_if_shared,
 )
-from ncu_toolkit.hardware.specs import SPECS
+from ncu_toolkit.hardware.specs import REGISTERS, SPECS
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 if not CORPUS.is_dir():
@@ -128,9 +128,7 @@ def test_never_more_than_the_multiprocessor_has(
 ) -> None:
     sm, result = limits_of(cc), occupancy(cc, threads, registers, shared)
     assert 0 <= result.active_warps <= sm.warps
-    assert (
-        result.active_blocks * result.warps_per_block * result.registers_allocated <= sm.registers
-    )
+    assert result.active_blocks * result.warps_per_block * result.registers_allocated <= REGISTERS
     assert result.active_blocks * result.shared_allocated <= sm.shared
     fewer = occupancy(cc, threads, max(0, registers - 8), max(0, shared - 1024))
     assert fewer.active_blocks >= result.active_blocks
@@ -138,7 +136,7 @@ def test_never_more_than_the_multiprocessor_has(
 
 def test_what_if_and_the_nearest_step() -> None:
     base = occupancy((9, 0), 256, 80, 32768)
-    assert what_if_registers(base, [80])[80].active_blocks == 3
+    assert what_if_registers(base)[73].active_blocks == 3
     assert what_if_registers(base)[65].active_blocks == 3, (
         "allocations round up: 64 is the last that fits four"
     )
@@ -246,13 +244,13 @@ def test_what_if_tables_agree_with_every_report() -> None:
         # that whoever asks for more opts in ncu also counts the driver's part into the most a block
         # may opt in to; CUDA does not (a block may ask for all 163 KiB of an A100)
         most_shared = (sm.shared_per_block if base.shared > 49152 else 49152) - sm.shared_reserved
-        for name, tabulate, low, high, ours_is_less in (
-            ("launch__occupancy_per_register_count", what_if_registers, 1, 255, 0),
-            ("launch__occupancy_per_block_size", what_if_block, 1, 1024, 0),
+        for name, changed, low, high, ours_is_less in (
+            ("launch__occupancy_per_register_count", "registers", 1, 255, 0),
+            ("launch__occupancy_per_block_size", "block_threads", 1, 1024, 0),
             # ncu counts the driver's part of each block into the size
             (
                 "launch__occupancy_per_shared_mem_size",
-                what_if_shared,
+                "shared_static",
                 0,
                 most_shared,
                 sm.shared_reserved,
@@ -263,7 +261,8 @@ def test_what_if_tables_agree_with_every_report() -> None:
                 for k, v in table(action, name).items()
                 if low <= k - ours_is_less <= high
             }
-            ours = tabulate(base, sorted(reported), arguments["shared_config"])
+            whole = {**arguments, "shared_static": base.shared, "shared_dynamic": 0}
+            ours = {k: occupancy(**{**whole, changed: k}) for k in reported}
             wrong = {
                 k: (v, ours[k].active_warps)
                 for k, v in reported.items()

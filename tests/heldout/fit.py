@@ -21,12 +21,12 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
     sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (2, 1)]
 
 import recorded
-from heldout import score
+from heldout import residuals, score
+from heldout.residuals import Coverage, Residual
 
 from benchmarks.field import RECORDINGS, scoring
-from ncu_toolkit.diagnosis import calibrate, intervals
+from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.calibrate import Outcome
-from ncu_toolkit.diagnosis.intervals import Coverage, Residual
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.model import Diagnosis
@@ -135,7 +135,7 @@ def write(cases: Sequence[Residual]) -> None:
 
 def fitted(cases: Sequence[Residual]) -> str:
     """The file in the package."""
-    return json.dumps({"level": intervals.LEVEL, **asdict(intervals.fit(cases))}, indent=1) + "\n"
+    return json.dumps({"level": residuals.LEVEL, **asdict(residuals.fit(cases))}, indent=1) + "\n"
 
 
 KINDS: Final = {"ladders": "ladders", "heldout": "held-out sets", "field": "field benchmark"}
@@ -160,7 +160,7 @@ def line(name: str, found: Coverage) -> tuple[str, ...]:
 def alternatives(cases: Sequence[Residual]) -> list[tuple[str, ...]]:
     """How each way of grouping does on sets left out, a row of HEADINGS each."""
     return [
-        line(name, intervals.coverage(intervals.left_out(cases, group)))
+        line(name, residuals.coverage(residuals.left_out(cases, group)))
         for name, group in GROUPS.items()
     ]
 
@@ -168,7 +168,7 @@ def alternatives(cases: Sequence[Residual]) -> list[tuple[str, ...]]:
 def parts(cases: Sequence[Residual]) -> list[tuple[str, ...]]:
     """How the intervals do on parts of what is left out: held-out sets, ladders, each set, each
     confidence, and small and large gains."""
-    found = intervals.left_out(cases)
+    found = residuals.left_out(cases)
     ways: dict[str, Callable[[Residual], str]] = {
         "kind": lambda each: KINDS[each.source.partition("/")[0]],
         "set": lambda each: each.source,
@@ -179,19 +179,19 @@ def parts(cases: Sequence[Residual]) -> list[tuple[str, ...]]:
             "predicted above 2.5×",
         )[(each.predicted > 1.5) + (each.predicted > 2.5)],
     }
-    rows = [line("all", intervals.coverage(found))]
-    alone = intervals.left_out(cases, part=intervals.pair)
+    rows = [line("all", residuals.coverage(found))]
+    alone = residuals.left_out(cases, part=residuals.pair)
     rows += [
         line(
             f"{name}, pair by pair",
-            intervals.coverage([e for e in alone if e[0].source.startswith(kind)]),
+            residuals.coverage([e for e in alone if e[0].source.startswith(kind)]),
         )
         for kind, name in KINDS.items()
     ]
     for way in ways.values():
         for name in dict.fromkeys(way(each) for each, _ in found):
             chosen = [pair for pair in found if way(pair[0]) == name]
-            rows.append(line(name, intervals.coverage(chosen)))
+            rows.append(line(name, residuals.coverage(chosen)))
     return rows
 
 

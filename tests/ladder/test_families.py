@@ -11,10 +11,11 @@ import numpy
 import pytest
 
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung, load_families
+from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.problems import compare, families, problem_for
 from ncu_toolkit.ladder.problems.base import ITEMSIZE, Array, Expected, Options, Problem, Size
 from ncu_toolkit.ladder.problems.gemm_fp32 import GemmFp32
+from ncu_toolkit.ladder.rung import Rung
 
 
 def small_size(problem: Problem) -> Size:

@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from references import check_ladders
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.ladder import catalogue, header
 from ncu_toolkit.ladder.expressions import check_syntax
 from ncu_toolkit.ladder.header import CHECK_FUNCTIONS
 from ncu_toolkit.ladder.problems import families, problem_for
+from ncu_toolkit.ladder.rung import SassExpectation, Scratch
 
 HEADER = """\
 title = "A step"
@@ -70,7 +72,7 @@ def test_a_header_becomes_a_rung(tmp_path: Path) -> None:
         (8, 0),
     )
     assert rung.parameters == {"BM": 64, "TM": 4}
-    assert rung.expect.sass == catalogue.SassExpectation(("LDS.128",), (), 64)
+    assert rung.expect.sass == SassExpectation(("LDS.128",), (), 64)
     assert rung.expect.ratio_at_least == 2.0
     assert rung.code == CODE.replace("NAME", "wide")
     assert rung.label == "kernels/fam/07_wide.cu"
@@ -144,7 +146,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
     rung = catalogue.load_rung(
         write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra)
     )
-    assert rung.scratch == (catalogue.Scratch("partial", "int32", "ceil_div(M, 256)", True),)
+    assert rung.scratch == (Scratch("partial", "int32", "ceil_div(M, 256)", True),)
     assert rung.scratch_counts({"M": 1000}, {}, 1) == {"partial": 4}
     assert rung.tensor_map_boxes({"M": 1000}, {}, 1) == {"map_a": (4, 64)}
     with pytest.raises(InputProblem, match="boxes of 1 to 256"):
@@ -265,9 +267,7 @@ def test_one_broken_file_leaves_the_others_usable(tmp_path: Path) -> None:
     write(tmp_path, "02_b.cu", "kind = \n")
     assert catalogue.find_rung("a", tmp_path).name == "a"
     assert catalogue.load_families(tmp_path)["fam"].rung_names == ("a", "b")
-    assert [p.message.partition(":")[0] for p in catalogue.check_ladders(tmp_path)] == [
-        "kernels/fam/02_b.cu"
-    ]
+    assert [p.message.partition(":")[0] for p in check_ladders(tmp_path)] == ["kernels/fam/02_b.cu"]
     with pytest.raises(InputProblem):
         _ = catalogue.load_families(tmp_path)["fam"].rungs
 
@@ -309,7 +309,7 @@ def test_names_are_unique_and_well_formed(tmp_path: Path) -> None:
     with pytest.raises(InputProblem, match="already"):
         catalogue.find_rung("a", tmp_path)
     write(tmp_path, "Naive.cu", family="third")
-    assert any("NN_name.cu" in p.message for p in catalogue.check_ladders(tmp_path))
+    assert any("NN_name.cu" in p.message for p in check_ladders(tmp_path))
 
 
 def test_references_are_checked(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_references_are_checked(tmp_path: Path) -> None:
     write(tmp_path, "03_c.cu", replaced('compared_with = ""', 'compared_with = "bb"'))
     write(tmp_path, "04_d.cu", replaced('compared_with = ""', 'compared_with = "fam/e"'))
     write(tmp_path, "05_e.cu", replaced('compared_with = ""', 'compared_with = "d"'))
-    says = [str(p) for p in catalogue.check_ladders(tmp_path, lambda: {"memory-latency"})]
+    says = [str(p) for p in check_ladders(tmp_path, {"memory-latency"})]
     assert len(says) == 5
     assert (
         "02_b.cu: removes: there is no bottleneck 'memory-latencies'. Did you mean 'memory-latency'"
@@ -334,7 +334,7 @@ def test_references_are_checked(tmp_path: Path) -> None:
     assert "02_b.cu: baseline: fam has no rung 'cublas'" in says[1]
     assert "03_c.cu: compared_with: fam has no rung 'bb'" in says[2]
     assert "04_d.cu: compared_with leads in a circle: d → e → d" in says[3]
-    assert len(catalogue.check_ladders(tmp_path, {"memory-latencies"})) == 4
+    assert len(check_ladders(tmp_path, {"memory-latencies"})) == 4
     compared = catalogue.comparison_of(catalogue.find_rung("b", tmp_path))
     assert compared is not None
     assert compared.name == "a"
@@ -391,7 +391,7 @@ def test_finding_is_fast_with_a_hundred_files(tmp_path: Path) -> None:
 
 def test_shipped_ladders_are_sound() -> None:
     assert catalogue.load_families()
-    assert [str(p) for p in catalogue.check_ladders()] == []
+    assert [str(p) for p in check_ladders()] == []
 
 
 def shipped() -> list[Path]:

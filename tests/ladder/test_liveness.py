@@ -10,8 +10,9 @@ import pytest
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.ladder.catalogue import Rung, load_families
+from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import disassembly, liveness
 from ncu_toolkit.sass.disassembly import Function

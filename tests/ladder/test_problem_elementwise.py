@@ -11,6 +11,7 @@ import pytest
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("elementwise")
 GELU = {"op": "gelu"}
@@ -145,7 +146,7 @@ def test_library_kernels_write_into_the_output(
     ids=lambda r: r.name,
 )
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes])
-def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {
         name: scalar.value

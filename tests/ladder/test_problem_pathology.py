@@ -14,6 +14,7 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import ArraySpec, Expected, compare, problem_for
 from ncu_toolkit.ladder.problems.pathology import OPERATIONS
+from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("pathology")
 RUNGS = catalogue.find_family("pathology").rungs
@@ -279,7 +280,7 @@ def test_every_defect_has_its_pair_and_every_roof_its_kernel() -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
-def test_headers_fit_the_problem(rung: catalogue.Rung) -> None:
+def test_headers_fit_the_problem(rung: Rung) -> None:
     assert rung.problem["reference"] in OPERATIONS
     for (
         key,

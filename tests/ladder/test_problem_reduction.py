@@ -12,6 +12,7 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import compare, problem_for
 from ncu_toolkit.ladder.problems.reduction import rounding_bound
+from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("reduction")
 H200_SMS = 132
@@ -135,7 +136,7 @@ def test_work_and_traffic() -> None:
     ids=lambda r: r.name,
 )
 @pytest.mark.parametrize("text", ["0", "1", "127", "2^22", "16777259", "2147483647"])
-def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "int32", {}).items()}
     scratch = rung.scratch_counts(scalars, None, H200_SMS)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("scan")
 RUNGS = [rung for rung in catalogue.find_family("scan").rungs if not rung.library]
@@ -53,7 +54,7 @@ def test_another_library_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", [*PROBLEM.test_sizes, *PROBLEM.bench_sizes, "4097", "8193", "2147483647"]
 )
-def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: s.value for name, s in PROBLEM.scalars(size, "int32", {}).items()}
     scratch = rung.scratch_counts(scalars, None, 132)

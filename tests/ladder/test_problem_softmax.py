@@ -10,6 +10,7 @@ from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import compare, problem_for
 from ncu_toolkit.ladder.problems.base import Size
 from ncu_toolkit.ladder.problems.softmax import relative_bound
+from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("softmax")
 RUNGS = [rung for rung in catalogue.find_family("softmax").rungs if not rung.library]
@@ -67,7 +68,7 @@ def test_work_and_refusals() -> None:
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
-def test_every_rung_has_threads_for_every_row(rung: catalogue.Rung, text: str) -> None:
+def test_every_rung_has_threads_for_every_row(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: s.value for name, s in PROBLEM.scalars(size, "float32", {}).items()}
     (launch,) = rung.launch_geometry(scalars, None, 132)

@@ -9,6 +9,7 @@ import pytest
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("transpose")
 COPY = {"op": "copy"}
@@ -48,7 +49,7 @@ def test_refusals() -> None:
 
 @pytest.mark.parametrize("rung", catalogue.find_family("transpose").rungs, ids=lambda r: r.name)
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
-def test_every_rung_launches_at_every_size(rung: catalogue.Rung, text: str) -> None:
+def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {
         name: scalar.value

@@ -8,20 +8,18 @@ xdist they are made on all CPUs at once before the first test; with it, each wor
 from __future__ import annotations
 
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import recorded
 from sass_signature import check_register_pool, check_signature
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
-from ncu_toolkit.ladder.catalogue import Rung, load_rung, rung_files
-from ncu_toolkit.ladder.header import code_digest
+from ncu_toolkit.ladder.catalogue import load_rung, rung_files
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import matches_opcode
 from ncu_toolkit.sass.disassembly import disassemble
 
@@ -140,26 +138,3 @@ def test_signature(case: Case, prepared: dict[str, list[str] | ToolkitError]) ->
         pytest.fail(str(outcome), pytrace=False)
     if outcome:
         pytest.fail(f"{name_of(case)}: " + "; ".join(outcome), pytrace=False)
-
-
-RESTATED = [c.rung for c in CASES if c.rung and c.rung.same_code_as and c.arch == "sm_90"]
-
-
-@pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recording is not shipped")
-@pytest.mark.parametrize("rung", RESTATED, ids=lambda rung: rung.name)
-def test_a_text_named_in_same_code_as_compiles_to_the_same_code(rung: Rung) -> None:
-    """The recording holds the earlier text and, instruction by instruction, today's code."""
-    assert recorded.FP32 is not None
-    profile = recorded.profile(recorded.run_of(recorded.FP32), rung.name, "4096")
-    (text,) = (text for path, text in profile.sources.items() if path.endswith(rung.path.name))
-    assert rung.same_code_as == (code_digest(text),)
-    (function,) = disassemble(nvcc.compile_rung(rung, "sm_90").path)
-    today = [_comparable(row.sass) for row in function.instructions]
-    was = [_comparable(row.sass) for row in profile.instructions]
-    assert today == was[: len(today)]
-
-
-def _comparable(sass: str) -> str:
-    """An instruction without jump targets, labels here and addresses there, and without .reuse,
-    which reports leave out."""
-    return " ".join(re.sub(r"`\(.*?\)|\b0x[0-9a-f]{9,}|\.reuse\b", "", sass).split())

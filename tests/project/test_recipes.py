@@ -98,10 +98,10 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
     python(
         copy,
         """
-        import generate
+        import generate, references
         from ncu_toolkit.gpu import selection
         from ncu_toolkit.ladder import catalogue as ladder
-        assert not ladder.check_ladders(), ladder.check_ladders()
+        assert not references.check_ladders(), references.check_ladders()
         rung = ladder.find_rung("recipe_kernel")
         (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
         assert launch.grid == (2, 4, 1), launch
@@ -329,12 +329,12 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
     python(
         copy,
         """
-        import numpy
+        import numpy, references
         from ncu_toolkit.gpu import selection
         from ncu_toolkit.ladder import catalogue as ladder
         from ncu_toolkit.ladder.problems import compare, families, problem_for
         assert "scale" in families() and "scale" in ladder.load_families()
-        assert not ladder.check_ladders()
+        assert not references.check_ladders()
         cases = selection.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
         assert {case.size for case in cases} == {"1024"}
         problem = problem_for("scale")

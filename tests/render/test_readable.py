@@ -20,7 +20,7 @@ from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.columns import COLUMNS, gain_cell
 from ncu_toolkit.render.family_view import _cached, family_view
 from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, kind_of
-from ncu_toolkit.render.html import write_index, write_run
+from ncu_toolkit.render.html import write_run
 from ncu_toolkit.render.memory_view import memory_view
 from ncu_toolkit.render.page_tables import _all_fit, _what_if, occupancy_section, traffic_table
 from ncu_toolkit.render.page_view import _bounds, evidence_table
@@ -301,7 +301,7 @@ def test_every_ladder_has_a_card_that_links_its_page(tmp_path: Path) -> None:
         profiles=(),
     )
     books = [open_book(run, render_fixture.diagnosis), open_book(other, render_fixture.diagnosis)]
-    text = write_index(tmp_path, [("a", run), ("b", other)], books=books).read_text(
+    text = render_fixture.write_front(tmp_path, dict(zip("ab", books, strict=True))).read_text(
         encoding="utf-8"
     )
     assert text.count('<article class="ladder') == 2

@@ -20,7 +20,7 @@ from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.render import html
 from ncu_toolkit.render.analysis_run import write_standalone
 from ncu_toolkit.render.book import open_book
-from ncu_toolkit.render.html import write_index, write_run
+from ncu_toolkit.render.html import write_run
 
 pytestmark = pytest.mark.browser
 
@@ -43,7 +43,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     book = open_book(run, render_fixture.diagnosis)
     write_run(run, folder / "fixture", book=book)
     write_run(run, folder / "fixture", book=book, standalone=True)
-    write_index(folder, [("fixture", run)], books=[book])
+    render_fixture.write_front(folder, {"fixture": book})
     return folder
 
 
@@ -366,7 +366,7 @@ def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
     book = open_book(run, hostile_diagnosis, {})
     write_run(run, tmp_path / "run", book=book)
     write_run(run, tmp_path / "run", book=book, standalone=True)
-    write_index(tmp_path, [("run", run)], books=[book])
+    render_fixture.write_front(tmp_path, {"run": book})
     paths = sorted(tmp_path.rglob("*.html"))
     assert len(paths) == 8
     for path in paths:
@@ -469,11 +469,13 @@ def _write_recorded_pages(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     report.write_bytes(recorded.first_launches(1))
     write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
-    runs = [(source.name, recorded.run_of(source)) for source in recorded.FOLDERS]
-    books = [open_book(run, recorded.diagnosed) for _, run in runs]
-    for (name, run), book in zip(runs, books, strict=True):
-        write_run(run, folder / name, book=book)
-    write_index(folder, runs, books=books)
+    books = {
+        source.name: open_book(recorded.run_of(source), recorded.diagnosed)
+        for source in recorded.FOLDERS
+    }
+    for name, book in books.items():
+        write_run(book.run, folder / name, book=book)
+    render_fixture.write_front(folder, books)
 
 
 @pytest.mark.parametrize("name", ["alone.html", *(folder.name for folder in recorded.FOLDERS)])

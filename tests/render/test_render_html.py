@@ -19,7 +19,7 @@ from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.book import open_book
-from ncu_toolkit.render.html import write_index, write_run
+from ncu_toolkit.render.html import write_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
@@ -74,7 +74,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "fixture").mkdir()
     (folder / "fixture" / "gemm_fp32.ncu-rep.xz").write_bytes(b"")
     write_run(run, folder / "fixture", book=book)
-    write_index(folder, [("fixture", run)], books=[book])
+    render_fixture.write_front(folder, {"fixture": book})
     return folder
 
 
@@ -218,7 +218,7 @@ def test_the_front_page_prefers_the_whole_ladder(tmp_path: Path) -> None:
         timings=whole.timings[:1],
     )
     books = [open_book(run, render_fixture.diagnosis) for run in (single, whole)]
-    path = write_index(tmp_path, [("later", single), ("whole", whole)], books=books)
+    path = render_fixture.write_front(tmp_path, dict(zip(("later", "whole"), books, strict=True)))
     text = path.read_text()
     assert '<a href="./whole/index.html">FP32 matrix product</a>' in text
     assert "Also in" in text
@@ -226,7 +226,7 @@ def test_the_front_page_prefers_the_whole_ladder(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_gets_a_page_that_says_what_to_do(tmp_path: Path) -> None:
-    text = write_index(tmp_path, []).read_text()
+    text = render_fixture.write_front(tmp_path, {}).read_text()
     assert "No runs yet" in text
     assert "ncu-toolkit report" in text
 
@@ -238,7 +238,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     book = open_book(run, hostile_diagnosis, {})
     write_run(run, folder / "run", book=book)
     write_run(run, folder / "run", book=book, standalone=True)
-    write_index(folder, [("run", run)], books=[book])
+    render_fixture.write_front(folder, {"run": book})
     return folder, run
 
 

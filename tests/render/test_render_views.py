@@ -417,7 +417,6 @@ def test_incomplete_launches_are_named() -> None:
             replace(render_fixture.run(), profiles=(broken,), timings=()), render_fixture.diagnosis
         )
     )
-    assert view.pages[0].status == "incomplete: it crashed"
     assert view.skipped is not None
     assert any("incomplete: it crashed" in row[1].text for row in view.skipped.rows)
     assert view.answer is not None

@@ -442,11 +442,18 @@ def test_contradictions_of_a_file_with_several_ranges_are_said_of_all_launches()
 # ---- checksums
 
 
+def beside(path: Path) -> Path:
+    """Write a report's checksum beside it, as `sha256sum` does."""
+    side = path.with_name(path.name + checksums.SUFFIX)
+    side.write_bytes(f"{checksums.digest(path)}  ".encode() + os.fsencode(path.name) + b"\n")
+    return side
+
+
 def test_side_files(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "r.ncu-rep"
     shutil.copyfile(small, path)
     assert checksums.verify(path) == checksums.Verdict()
-    side = checksums.write(path)
+    side = beside(path)
     assert checksums.verify(path).source == "r.ncu-rep.sha256"
     assert reader.load_report(path).checksum == "r.ncu-rep.sha256"
     if shutil.which("sha256sum"):
@@ -522,7 +529,7 @@ def test_sums_are_read_from_files_alone(small: Path, tmp_path: Path, name: str) 
 def test_a_sum_beside_a_name_that_is_no_text(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "na\udcffme.ncu-rep"
     shutil.copyfile(small, path)
-    checksums.write(path)
+    beside(path)
     assert checksums.verify(path).source == "na\udcffme.ncu-rep.sha256"
 
 

@@ -13,7 +13,7 @@ import recorded
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Presence, Profile, RuleMessage
-from ncu_toolkit.report import framing, ncu_action, ncu_rules, ncu_source, reader
+from ncu_toolkit.report import framing, ncu_action, ncu_source, reader
 from ncu_toolkit.runs import store
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
@@ -159,7 +159,7 @@ def test_links_of_the_gui_become_plain_words() -> None:
                 {"rule_identifier": "bare"},
             ]
 
-    full, bare = ncu_rules.messages_of(Action())
+    full, bare = ncu_action.messages_of(Action())
     assert (full.kind, full.speedup, full.scope) == ("optimization", 12.5, "global")
     assert full.text == "See the Occupancy section, the guide, 0x7f5e and m."
     assert (bare.kind, bare.speedup, bare.title) == ("none", None, "")

@@ -17,7 +17,7 @@ import recorded
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.report import ncu_action, ncu_module, ncu_rules
+from ncu_toolkit.report import ncu_action, ncu_module
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recording is not shipped")
@@ -113,7 +113,7 @@ def action(report: Any) -> Any:
 
 def test_rule_says_what_the_profiler_asks_of_it(rules: ModuleType) -> None:
     rule = load()
-    assert rule.get_identifier().startswith(ncu_rules.OWN_RULES)
+    assert rule.get_identifier().startswith(ncu_action.OWN_RULES)
     assert rule.get_name()
     assert rule.get_description()
     sections = {path.stem for path in (recorded.ROOT / "sections").glob("*.section")}
@@ -267,7 +267,6 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
     for module in (
         "report/ncu_action",
         "report/ncu_source",
-        "report/ncu_rules",
         "diagnosis/engine",
         "sass/attribution",
         "sass/dataflow",

@@ -345,7 +345,7 @@ def test_same_rung_at_two_sizes_is_told_apart() -> None:
 
 
 def test_profiles_and_rules_come_back(tmp_path: Path) -> None:
-    message = RuleMessage("R", "T", "text", "optimization", 12.0, "global", "S")
+    message = RuleMessage("R", "T", "text", "optimization", 12.0, "global")
     tied = store.tie([replace(launch(0, 5.0), rules=(message,)), launch(1, 1.0, "other")], [CASE])
     store.save_profiles(tmp_path, tied)
     data = json.loads(gzip.decompress((tmp_path / store.PROFILES).read_bytes()))

@@ -164,12 +164,12 @@ def grid(facts: KernelFacts) -> tuple[Evidence, ...]:
     )
 
 
-def locations(rows: Sequence[SassInstruction], what: str, count: int = 3) -> tuple[Location, ...]:
-    """The source lines that hold most of `rows`, each by its first instruction."""
+def locations(rows: Sequence[SassInstruction], what: str) -> tuple[Location, ...]:
+    """The three source lines that hold most of `rows`, each by its first instruction."""
     lines: dict[tuple[str, int], list[SassInstruction]] = {}
     for row in rows:
         lines.setdefault((row.file, row.line), []).append(row)
-    heaviest = sorted(lines.values(), key=lambda group: -len(group))[:count]
+    heaviest = sorted(lines.values(), key=lambda group: -len(group))[:3]
     return tuple(
         Location(
             g[0].file.replace("\\", "/").rsplit("/", 1)[-1],

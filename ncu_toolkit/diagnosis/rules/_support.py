@@ -103,13 +103,13 @@ def facts(*found: Evidence | None) -> tuple[Evidence, ...]:
 
 
 def stall_fact(
-    profile: Profile, reason: str, threshold: Threshold | None = None, meaning: str = ""
+    profile: Profile, reason: str, threshold: Threshold | None = None
 ) -> Evidence | None:
-    return fact(profile, f"stall_share:{reason}", meaning, threshold, ">=")
+    return fact(profile, f"stall_share:{reason}", "", threshold, ">=")
 
 
-def largest_stalls(profile: Profile, count: int = 3) -> tuple[Evidence, ...]:
-    """The stall reasons that take most of a warp's time, apart from issuing."""
+def largest_stalls(profile: Profile) -> tuple[Evidence, ...]:
+    """The three stall reasons that take most of a warp's time, apart from issuing."""
     shares = sorted(
         (
             (share, reason)
@@ -118,9 +118,7 @@ def largest_stalls(profile: Profile, count: int = 3) -> tuple[Evidence, ...]:
         ),
         reverse=True,
     )
-    return facts(
-        *(stall_fact(profile, reason) for share, reason in shares[:count] if share >= 0.05)
-    )
+    return facts(*(stall_fact(profile, reason) for share, reason in shares[:3] if share >= 0.05))
 
 
 def missing(profile: Profile, names: Iterable[str]) -> tuple[str, ...]:
@@ -263,8 +261,8 @@ def pipe_part(profile: Profile, kind: str, unknown: float) -> float:
     return mine / total if mine is not None and total else unknown
 
 
-def at(locations: Sequence[Location], count: int = 2) -> str:
-    """Where the first different places are, to end a sentence: ` at gather.cu:12 and gather.cu:19`,
+def at(locations: Sequence[Location]) -> str:
+    """Where the first two different places are, to end a sentence: ` at gather.cu:12 and gather.cu:19`,
     or the instruction where the report holds no source lines. Empty without locations."""
     names = dict.fromkeys(
         f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
@@ -272,7 +270,7 @@ def at(locations: Sequence[Location], count: int = 2) -> str:
         else f"+0x{place.address:x} ({_short(place.sass)})"
         for place in locations
     )
-    return f" at {' and '.join([*names][:count])}" if names else ""
+    return f" at {' and '.join([*names][:2])}" if names else ""
 
 
 def _short(sass: str) -> str:
@@ -280,16 +278,14 @@ def _short(sass: str) -> str:
     return " ".join(word for word in sass.partition(",")[0].split() if not word.startswith("@"))
 
 
-def locate_stall(
-    profile: Profile, reason: str, kinds: Sequence[str] = (), count: int = 3
-) -> tuple[Location, ...]:
+def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = ()) -> tuple[Location, ...]:
     """The instructions that cause a stall reason, restricted to `kinds` where given."""
     weights = {
         i: w
         for i, w in attribution.weights_by_culprit(profile, reason).items()
         if not kinds or attribution.kind(profile.instructions[i].opcode) in kinds
     }
-    return _locations(profile, weights, _what(reason), count)
+    return _locations(profile, weights, _what(reason))
 
 
 def _what(reason: str) -> str:
@@ -302,7 +298,7 @@ def _what(reason: str) -> str:
 
 
 def _locations(
-    profile: Profile, weights: Mapping[int, float], what: str, count: int
+    profile: Profile, weights: Mapping[int, float], what: str, count: int = 3
 ) -> tuple[Location, ...]:
     total = sum(weights.values())
     if total <= 0:
@@ -405,3 +401,8 @@ LANES: Final = Threshold(24.0, "Nsight Compute's ThreadDivergence rule: below 24
 def capital(words: str) -> str:
     """Words as the beginning of a sentence."""
     return words[:1].upper() + words[1:]
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence of their own; empty where there are none."""
+    return f"{capital(words).rstrip('.')}." if words else ""

@@ -181,7 +181,7 @@ def _advice(profile: Profile) -> tuple[str, ...]:
 
 def _unpipelined(profile: Profile) -> bool:
     """Whether at the wait with most samples every copy is issued right before it."""
-    waits = attribution.consumers(profile, "long_scoreboard", ("copy",))
+    waits = attribution.consumers(profile, ("copy",))
     if not waits:
         return False
     flow = attribution.flow_of(profile.instructions)
@@ -192,10 +192,7 @@ def _locations(profile: Profile) -> tuple[Location, ...]:
     """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait),
     and the copies."""
     rows, near = profile.instructions, after_copy_wait(profile)
-    at = {
-        id(rows[i]): n
-        for i, n in attribution.consumers(profile, "long_scoreboard", ("copy",)).items()
-    }
+    at = {id(rows[i]): n for i, n in attribution.consumers(profile, ("copy",)).items()}
     for i in near:
         at[id(rows[i])] = at.get(id(rows[i]), 0) + rows[i].samples.get("barrier", 0)
     waited = locate(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
@@ -16,12 +16,13 @@ from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitEr
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.gpu.cluster import HERE, Executor, check_source
 from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
-from ncu_toolkit.gpu.session import Reporter
+from ncu_toolkit.gpu.session import Reporter, cache_of
 from ncu_toolkit.gpu.timing import Stopwatch
 from ncu_toolkit.gpu.tune import halving, tables
 from ncu_toolkit.gpu.tune.halving import Parameters, Round, Search, Searcher, Task, Trial
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung, find_rung
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
 
@@ -325,7 +326,7 @@ class _Bench:
         rung = request.rung
         self._rung, self._deadline = rung, deadline
         self._space = Workspace(problem, request.size, dtype, rung.problem)
-        cache: Literal["warm", "flushed"] = "warm" if problem.rate == "flop" else "flushed"
+        cache: Any = cache_of(problem, None)
         self._watch = Stopwatch(cache)
         self._baseline = _baseline(rung, problem, self._space)
         self._verified: set[str] = set()

@@ -17,13 +17,13 @@ from typing import Final, Literal, Protocol
 
 from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.core import files
-from ncu_toolkit.core.cache import cache_folder, replace_file
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
+from ncu_toolkit.core.cache import cache_folder, keep
+from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu.cluster import HERE
 from ncu_toolkit.gpu.tune.tables import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
-from ncu_toolkit.ladder.catalogue import LaunchGeometry, Rung
+from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import encoded, from_plain, open_document
 
 KIND: Final = "tune"
@@ -157,6 +157,15 @@ class Measure(Protocol):
         """
 
 
+def check(rung: Rung) -> None:
+    """Raises UsageProblem where a rung has no parameters to search."""
+    if not rung.search:
+        raise UsageProblem(
+            f"{rung.name} has no parameters to search",
+            "Kernels with a [search] table in their header can be tuned: kernels/README.md",
+        )
+
+
 def settings(
     rung: Rung, most: int | None = None, seed: int = 1
 ) -> tuple[list[dict[str, int]], int]:
@@ -171,11 +180,7 @@ def settings(
     Raises:
         UsageProblem: nothing to search.
     """
-    if not rung.search:
-        raise UsageProblem(
-            f"{rung.name} has no parameters to search",
-            "Kernels with a [search] table in their header can be tuned: kernels/README.md",
-        )
+    check(rung)
     own = rung.with_parameters()
     allowed, forbidden = [], 0
     for values in itertools.product(*rung.search.values()):
@@ -380,13 +385,7 @@ def save(search: Search) -> None:
     Raises:
         EnvironmentProblem: the folder cannot be written.
     """
-    try:
-        replace_file(search.path, encoded(KIND, search))
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{search.path}' cannot be written: {error.strerror}",
-            "Free some space, or set NCU_TOOLKIT_CACHE",
-        ) from error
+    keep(search.path, encoded(KIND, search))
 
 
 def resume(fresh: Search) -> Search:
@@ -432,16 +431,10 @@ def mark(search: Search, parameters: Parameters, running: bool) -> None:
     path, line = marker(search), json.dumps(dict(parameters))
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     lines = [*lines, line] if running else [each for each in lines if each != line]
-    try:
-        if lines:
-            replace_file(path, ("\n".join(lines) + "\n").encode())
-        else:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{path}' cannot be written: {error.strerror}",
-            "Free some space, or set NCU_TOOLKIT_CACHE",
-        ) from error
+    if lines:
+        keep(path, ("\n".join(lines) + "\n").encode())
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _struck(search: Search) -> Search:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from ncu_toolkit.build.nvcc import source_digest
 from ncu_toolkit.core import files
-from ncu_toolkit.core.cache import cache_folder, replace_file
+from ncu_toolkit.core.cache import cache_folder, keep
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder.catalogue import Rung
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model.codec import document, from_plain, open_document
 
 KIND: Final = "tuned"
@@ -200,14 +200,7 @@ def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -
     table = read_table(path) or TunedTable(gpu)
     merged = {entry.key: entry for entry in (*table.entries, *entries)}
     table = replace(table, entries=tuple(merged[key] for key in sorted(merged)))
-    try:
-        replace_file(
-            path, (json.dumps(document(KIND, table), indent=1, ensure_ascii=False) + "\n").encode()
-        )
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{path}' cannot be written: {error.strerror}", "Free some space"
-        ) from error
+    keep(path, (json.dumps(document(KIND, table), indent=1, ensure_ascii=False) + "\n").encode())
     return path
 
 
@@ -229,14 +222,7 @@ def store_search(
         return
     store(gpu, [entry], folder)
     path = (folder or own_folder()) / landscape_name(gpu, *entry.key)
-    try:
-        replace_file(
-            path, (json.dumps(landscape, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
-        )
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{path}' cannot be written: {error.strerror}", "Free some space"
-        ) from error
+    keep(path, (json.dumps(landscape, separators=(",", ":"), ensure_ascii=False) + "\n").encode())
 
 
 def landscape_name(gpu: str, family: str, rung: str, size: str, dtype: str) -> Path:

@@ -80,10 +80,8 @@ class Attention(Problem):
         "4096x64xcausal",
         "4096x128",
     )
-
-    @property
-    def largest_extent(self) -> int:
-        return 2**20  # tokens: an element's index is one of 2^31 at most
+    #: Tokens: an element's index is one of 2^31 at most.
+    largest_extent = 2**20
 
     def parse_size(self, text: str) -> Size:
         """`4096x64`, `4096x64xcausal`; without a head size it is 128.

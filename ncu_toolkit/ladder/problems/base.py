@@ -138,6 +138,7 @@ class Problem(ABC):
     #: for most families.
     curve_sizes: ClassVar[tuple[str, ...]] = ()
     minimum_extent: ClassVar[int] = 1
+    largest_extent: ClassVar[int] = MAX_DIMENSION
 
     def parse_size(self, text: str) -> Size:
         """`1024` (all dimensions alike) or `1024x512x2048` (in the order of `dimensions`); an
@@ -184,10 +185,6 @@ class Problem(ABC):
                 )
         return Size(tuple(zip(self.dimensions, extents, strict=True)))
 
-    @property
-    def largest_extent(self) -> int:
-        return MAX_DIMENSION
-
     def dtype(self, name: str | None) -> str:
         """The dtype to use; raises UsageProblem for one the family does not have."""
         if name is None:
@@ -207,10 +204,10 @@ class Problem(ABC):
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         """Every array a rung of this family may name; only those named are allocated."""
 
-    @abstractmethod
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        """Scalar arguments by name; dimensions among them are also visible to header
-        expressions."""
+        """Scalar arguments by name, the dimensions unless the family says otherwise; they are also
+        visible to header expressions."""
+        return {name: Scalar(extent) for name, extent in size.dims}
 
     @abstractmethod
     def make_inputs(

@@ -16,7 +16,6 @@ from ncu_toolkit.ladder.problems.base import (
     Expected,
     Options,
     Problem,
-    Scalar,
     Size,
 )
 
@@ -53,11 +52,8 @@ class GemmFp32(Problem):
     further_sizes: ClassVar = {
         "register_blocked": ("96x200x1000", "1537x1411x1001", "2304x1920x520")
     }
-
-    @property
-    def largest_extent(self) -> int:
-        """Kernels count along a dimension in int32 and reach up to one tile past its end."""
-        return MAX_DIMENSION - 65535
+    #: Kernels count along a dimension in int32 and reach up to one tile past its end.
+    largest_extent = MAX_DIMENSION - 65535
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         m, n, k = size["M"], size["N"], size["K"]
@@ -67,9 +63,6 @@ class GemmFp32(Problem):
             "B_col": ArraySpec((n, k), dtype, "derived"),
             "C": ArraySpec((m, n), dtype, "output"),
         }
-
-    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        return {name: Scalar(extent) for name, extent in size.dims}
 
     def make_inputs(
         self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]

@@ -20,7 +20,6 @@ from ncu_toolkit.ladder.problems.base import (
     Expected,
     Options,
     Problem,
-    Scalar,
     Size,
 )
 
@@ -82,12 +81,8 @@ class GemmTensor(Problem):
     # Several rounds of tiles on a GPU of 132 SMs, with rows off the 16-byte grid; in the second all
     # clusters run, so that they start in the order of its GPCs.
     further_sizes: ClassVar = {"wgmma_fitted": ("3000x3001x1157", "5377x3001x72")}
-
-    @property
-    def largest_extent(self) -> int:
-        return (
-            MAX_DIMENSION - 2**16
-        )  # kernels round an extent up to whole tiles, and copy a few tiles ahead, in int32
+    #: Kernels round an extent up to whole tiles, and copy a few tiles ahead, in int32.
+    largest_extent = MAX_DIMENSION - 2**16
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         m, n, k = size["M"], size["N"], size["K"]
@@ -99,9 +94,6 @@ class GemmTensor(Problem):
             "B_t": ArraySpec((n, pitch), dtype, "derived"),
             "C": ArraySpec((m, n), dtype, "output"),
         }
-
-    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        return {name: Scalar(size[name]) for name in self.dimensions}
 
     def make_inputs(
         self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]

@@ -53,11 +53,8 @@ class Pathology(Problem):
     bench_sizes = ("16777216",)
     record_sizes = ("16777216",)
     test_sizes = ("1", "1000", "65537", "16777216")
-
-    @property
-    def largest_extent(self) -> int:
-        """2^26: kernels index with int32, and an operation may take eight times n elements."""
-        return 2**26
+    #: Kernels index with int32, and an operation may take eight times n elements.
+    largest_extent = 2**26
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         return _operation(options).arrays(size["n"], options)

@@ -14,7 +14,6 @@ from ncu_toolkit.ladder.problems.base import (
     Expected,
     Options,
     Problem,
-    Scalar,
     Size,
 )
 
@@ -46,17 +45,11 @@ class Softmax(Problem):
     test_sizes = (
         "1", "7x3", "127x129", "1000", "1023x517", "1x4097", "4097x1", "9x8192", "5x8196", "3x32768", "2x40001", "1024x1024",
     )  # fmt: skip
-
-    @property
-    def largest_extent(self) -> int:
-        return 2**30
+    largest_extent = 2**30
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         shape = (size["rows"], size["cols"])
         return {"x": ArraySpec(shape, dtype), "y": ArraySpec(shape, dtype, "output")}
-
-    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        return {"rows": Scalar(size["rows"]), "cols": Scalar(size["cols"])}
 
     def make_inputs(
         self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]

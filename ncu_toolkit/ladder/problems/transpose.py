@@ -44,10 +44,7 @@ class Transpose(Problem):
     bench_sizes = ("1024", "4096", "16384")
     record_sizes = ("1024", "16384")
     test_sizes = ("1", "7x3", "127x129", "1000", "1023x517", "1x4097", "4097x1", "68x132", "1024")
-
-    @property
-    def largest_extent(self) -> int:
-        return 2**30
+    largest_extent = 2**30
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         rows, cols = size["rows"], size["cols"]
@@ -58,11 +55,8 @@ class Transpose(Problem):
 
     def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
         """rows and cols, and `count` = rows * cols."""
-        return {
-            "rows": Scalar(size["rows"]),
-            "cols": Scalar(size["cols"]),
-            "count": Scalar(size["rows"] * size["cols"], "int64"),
-        }
+        count = Scalar(size["rows"] * size["cols"], "int64")
+        return {**super().scalars(size, dtype, options), "count": count}
 
     def make_inputs(
         self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
