@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.explain.answer import Answer, Trend
 from ncu_toolkit.explain.card import whole_percent, whole_percents
 from ncu_toolkit.render.assets_out import inlined
@@ -42,7 +42,7 @@ def write_page(
     Raises:
         EnvironmentProblem: the file cannot be written.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     write_atomic(target, page(shown, title, crumbs).encode("utf-8", "backslashreplace"))
     return target
 
