@@ -160,7 +160,10 @@ def remarks(analysis: Analysis) -> Iterable[str]:
         if file.error is not None:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
         elif file.damage:
-            yield f"unreadable in part: {visible(file.path)}: {file.read} of at least {file.declared} launches could be read: {visible(file.damage)}"
+            read = f"{file.read or 'no'} launch{'es' if file.read > 1 else ''}"
+            if file.read < file.declared:
+                read += f" of at least {file.declared}"
+            yield f"unreadable in part: {visible(file.path)}: {read} could be read: {visible(file.damage)}"
         if file.missing:
             yield f"incomplete: {visible(file.path)}: {visible(file.missing)}. {COPY_AGAIN}"
     for group in (group for group in analysis.groups if not group.median.complete):

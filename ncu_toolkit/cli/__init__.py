@@ -61,6 +61,8 @@ _LONGEST: Final = 8000
 _DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
+#: Commands that keep what they finished before they were interrupted.
+_KEEPING: Final = ("bench", "build", "profile", "record", "tune", "watch")
 #: Options that take a file to write.
 _OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
@@ -74,6 +76,14 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         keep(_inputs(args))
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.invoked_subcommand in _KEEPING:
+                raise KeyboardInterrupt("what was finished is kept") from None
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS]  # not list(): the command module of that name lies in this package
@@ -277,8 +287,9 @@ def _main(arguments: list[str] | None) -> Any:
             message = f"{message}{stop} See `{error.ctx.command_path} --help`"
         _complain(message)
         sys.exit(EXIT_USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted; what was finished is kept")
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        kept = str(stopped.__cause__ or stopped)  # click makes an Abort of it
+        _complain(f"interrupted; {kept}" if kept else "interrupted")
         sys.exit(130)
     except (OSError, MemoryError) as error:
         _log.logger.debug("ended by:", exc_info=True)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Device, Launch, Origin, Presence, Profile, Reading, StallStack
 from ncu_toolkit.report import integrity, ncu_rules, ncu_source
 from ncu_toolkit.report.ncu_source import CodeTexts
+
+#: What a launch is called that has no name, as a range, a graph or one that is damaged.
+UNNAMED: Final = "unnamed"
 
 
 def kernel_name(action: Any) -> str:
@@ -152,9 +155,10 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         grid = (number("grid_size"), 1, 1)
     if not any(block):
         block = (number("block_size"), 1, 1)
-    function = str(action.name(action.NameBase_FUNCTION) or "")
+    kernel = kernel_name(action)
+    function = str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED
     return Launch(
-        kernel=kernel_name(action),
+        kernel=kernel,
         function=function,
         grid=grid,
         block=block,
@@ -177,9 +181,7 @@ def _status(
     grid: tuple[int, int, int],
 ) -> str:
     if not names:
-        return (
-            "incomplete: the report has no metrics for this launch, because profiling was stopped"
-        )
+        return "incomplete: the report has no metrics for this launch, since it is damaged or profiling was stopped"
     whole = _workload(action)
     if whole:
         return (

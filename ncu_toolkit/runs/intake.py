@@ -226,8 +226,16 @@ def _rows_among(
             broken.append(file.error)
             continue
         if file.lacking:
-            broken.append(InputProblem(f"'{file.path}' is incomplete: {file.lacking}"))
+            broken.append(file.incomplete)
             continue
+        broken += [
+            InputProblem(
+                f"launch {launch.key} of '{file.path}' was left out, because it has no name ({launch.status})",
+                "Copy or record the report again",
+            )
+            for launch in file.launches
+            if not launch.kernel
+        ]
         path = Path(file.path)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
         digest = checksums.digest(path)
@@ -235,5 +243,5 @@ def _rows_among(
         yield [
             _row(launch.profile, launch.diagnosis, digest, run, Here())
             for launch in file.launches
-            if launch.profile is not None
+            if launch.profile is not None and launch.kernel
         ]

@@ -207,7 +207,23 @@ def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
     code, out, _ = run("analyze", str(folder / "broken" / "cut.ncu-rep"), "--allow-partial")
     assert code == 0
     assert "unreadable in part:" in out
-    assert "1 of at least 1 launches" in " ".join(out.split())
+    assert "cut.ncu-rep: 1 launch could be read: at offset" in " ".join(out.split())
+    empty = folder / "broken" / "empty.cut"
+    empty.write_bytes(report_files.first_launches(1)[:40])
+    code, out, _ = run("analyze", str(empty), "--allow-partial")
+    assert (code, "no launch could be read" in " ".join(out.split())) == (EXIT_INPUT, True)
+    empty.unlink()
+
+
+def test_a_launch_without_a_name_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "r.ncu-rep"
+    path.write_bytes(report_files.nameless_launch())
+    code, out, err = run("analyze", str(path), "--format", "markdown")
+    assert code == EXIT_INPUT
+    said = "is incomplete: the report has no metrics for this launch, since it is damaged or"
+    assert f"launch 0.0 of '{path}' (unnamed) {said}" in err
+    assert f"`ncu-toolkit analyze {path} --allow-partial` shows what is left of it" in err
+    assert ": unnamed (launch 0.0 of" in out
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "brief", "markdown"])

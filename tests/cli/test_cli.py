@@ -447,8 +447,7 @@ def test_an_interrupt_is_one_line_too(
 
     monkeypatch.setattr(session, "build_all", interrupt)
     ended = run("bench", "--kernel", "naive", "--size", "8")
-    assert ended.code == 130
-    assert "interrupted" in ended.error
+    assert (ended.code, ended.error) == (130, "error: interrupted; what was finished is kept")
 
 
 def test_control_characters_do_not_reach_the_terminal(run: Run) -> None:
@@ -565,7 +564,7 @@ def test_sigterm_ends_a_command_in_order() -> None:
     )
     ended = child("-c", code)
     assert ended.returncode == 130
-    assert ended.stderr.strip() == "error: interrupted; what was finished is kept"
+    assert ended.stderr.strip() == "error: interrupted"
 
 
 def in_shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -614,7 +613,7 @@ def test_an_interrupt_while_modules_load_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
     ended = child("-m", "ncu_toolkit", "list", PYTHONPATH=f"{tmp_path}:{recorded.ROOT}")
     assert ended.returncode == 130
-    assert ended.stderr == "error: interrupted; what was finished is kept\n"
+    assert ended.stderr == "error: interrupted\n"
 
 
 def test_a_defect_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
