@@ -15,7 +15,7 @@ from markupsafe import Markup
 from ncu_toolkit.core import units
 from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.explain.answer import Answer, Trend
-from ncu_toolkit.explain.card import whole_percent, whole_percents
+from ncu_toolkit.explain.card import whole_percent
 from ncu_toolkit.render.assets_out import inlined
 
 NARROW_NO_BREAK = "\u202f"
@@ -113,7 +113,7 @@ def trend(shown: Trend, titled: bool = True) -> Markup:
 
 
 #: What the macros call.
-GLOBALS = {"whole_percent": whole_percent, "whole_percents": whole_percents, "trend": trend}
+GLOBALS = {"whole_percent": whole_percent, "trend": trend}
 
 
 @cache

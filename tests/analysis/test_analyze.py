@@ -215,6 +215,21 @@ def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
     empty.unlink()
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "brief"])
+def test_several_files_are_named_by_what_they_differ_in(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run_folder in ("old", "new"):
+        (tmp_path / run_folder).mkdir()
+        (tmp_path / run_folder / "r.ncu-rep").write_bytes(report_files.first_launches(1))
+    _, out, _ = run("analyze", ".", "--format", form)
+    assert (out.count("· new/r.ncu-rep"), out.count("· old/r.ncu-rep")) == (1, 1)
+    _, out, _ = run("analyze", "old", "--format", form)
+    assert "· r.ncu-rep" not in out
+    assert "· old/r.ncu-rep" not in out
+
+
 def test_a_launch_without_a_name_is_called_so(tmp_path: Path) -> None:
     path = tmp_path / "r.ncu-rep"
     path.write_bytes(report_files.nameless_launch())
@@ -496,7 +511,7 @@ def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
             assert row["kernel"][:6] in line
             assert width < 60 or row["time"] in line, "the time, with its unit"
             assert "…" not in line or width < 80, line
-        assert ("left out at this width: " in sink.getvalue()) == (width <= 100)
+        assert ("left out at this width: " in sink.getvalue()) == (width < 100)
         assert all(heading in table[0] for heading in (("file", "share") if width >= 140 else ()))
 
 

@@ -72,6 +72,22 @@ def test_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert second.split()[0] == "other"
 
 
+def test_kernels_are_shown_by_the_name_of_their_function(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    space = "cub::CUB_200301_520_NS::DeviceMergeSort"
+    for at, name in enumerate(("BlockSort", "Merge", "Partition")):
+        full = f"void {space}{name}Kernel<(bool)0, {space}Policy<int>::Policy600>(bool, T3 *)"
+        history.add([replace(day(at + 1), name=full, kernel=full)])
+    history.add([replace(day(9), name="(anonymous namespace)::k<4>(int)")])
+    code, out, _ = run(capsys)
+    assert code == EXIT_OK
+    assert [line.split()[0] for line in out.splitlines()[3:7]] == [
+        "k", "DeviceMergeSortPartitionKernel", "DeviceMergeSortMergeKernel",
+        "DeviceMergeSortBlockSortKernel",
+    ]  # fmt: skip
+
+
 @pytest.mark.usefixtures("kept")
 def test_one_kernel_marks_where_its_verdict_changed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "naive")
