@@ -224,6 +224,14 @@ def test_each_report_that_cannot_be_imported_is_named(
     assert "'c.ncu-rep' is damaged" in cut
     assert "`ncu-toolkit analyze c.ncu-rep --allow-partial` shows what is left" in cut
     assert "launch 0.0 of 'd.ncu-rep' was left out, because it has no name (incomplete" in nameless
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "profile.ncu-rep").write_bytes(held["d"])
+    made = store.Run("one", "one", "2026-11-01T10:00:00Z", report_files=("profile.ncu-rep",))
+    store.save(folder, made)
+    code, out, err = run(capsys, "import", "run")
+    assert (code, out) == (EXIT_INPUT, "Added 0 launches.\n")
+    assert "launch 0.0 of 'run' was left out" in err
     with history.opened() as found:
         assert [row["name"] for row in found.rows("FROM launches")] == ["naive"]
 
