@@ -14,7 +14,7 @@ def run() -> None:
         main()
     except KeyboardInterrupt:
         if sys.stderr is not None:
-            sys.stderr.write("error: interrupted; what was finished is kept\n")
+            sys.stderr.write("error: interrupted\n")
         sys.exit(130)
 
 

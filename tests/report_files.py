@@ -55,6 +55,16 @@ def without(message: bytes, drop: Callable[[int, int | bytes], bool]) -> bytes:
     return b"".join(raw for number, raw, value in raw_fields(message) if not drop(number, value))
 
 
+def nameless_launch() -> bytes:
+    """A report of one launch that NVIDIA's module reads as empty, for a byte in the middle of its
+    message is changed."""
+    data = bytearray(first_launches(1))
+    block = next(block for block in framing.parse(bytes(data)).blocks if block.results)
+    ((offset, length),) = block.results
+    data[offset + length // 2] ^= 0xFF
+    return bytes(data)
+
+
 def many_launches(count: int, kinds: int = 1) -> bytes:
     """A whole report of `count` launches: the recording's first one without its per-instruction
     tables, again and again under new call numbers.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.core import patterns, shares, workers
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, partly
 from ncu_toolkit.model import Diagnosis, Origin, Presence, Profile
 from ncu_toolkit.report import missed, ncu_module
 
@@ -112,6 +112,14 @@ class FileResult:
     def lacking(self) -> str:
         """What is missing of a file that was read in part."""
         return "; ".join(filter(None, (self.damage, self.missing)))
+
+    @property
+    def incomplete(self) -> InputProblem:
+        """What a command says that refuses a file that was read in part."""
+        return InputProblem(
+            f"'{self.path}' is incomplete: {self.lacking}",
+            f"Copy or record it again; {partly(self.path)}",
+        )
 
     @property
     def state(self) -> str:

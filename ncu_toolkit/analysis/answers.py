@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ntpath
+import os
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,7 +28,7 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
-from ncu_toolkit.explain.card import NAME, factor_text, kernel_name
+from ncu_toolkit.explain.card import NAME, Card, factor_text, kernel_name
 from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ def of_analysis(
     """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
     the latter."""
     groups = [group for group in analysis.groups if group.median.complete]
+    names = told_apart([file.path for file in analysis.files])
     kinds = [
         Kind(
-            group.median.card,
+            replace(group.median.card, file=names.get(group.median.file, "")),
             len(group.launches),
             group.total_us if group.times_us else None,
             group.agreeing,
-            group.median.file,
         )
         for group in groups
     ]
@@ -79,6 +80,17 @@ def of_analysis(
     if nothing := unmatched(analysis):
         return replace(shown, headline=nothing)
     return replace(shown, points=tuple(_chained(analysis))[:CARDS])
+
+
+def told_apart(paths: Sequence[str]) -> dict[str, str]:
+    """What each of several files is called, safe to show: its path below the folder that holds them
+    all. Nothing for a single one."""
+    places = {path: os.path.abspath(path) for path in paths}
+    above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])
+    return {
+        path: visible(os.path.relpath(place, above)) if len(places) > 1 else ""
+        for path, place in places.items()
+    }
 
 
 def unmatched(analysis: Analysis, which: str = "") -> str:
@@ -160,7 +172,10 @@ def remarks(analysis: Analysis) -> Iterable[str]:
         if file.error is not None:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
         elif file.damage:
-            yield f"unreadable in part: {visible(file.path)}: {file.read} of at least {file.declared} launches could be read: {visible(file.damage)}"
+            read = f"{file.read or 'no'} launch{'es' if file.read > 1 else ''}"
+            if file.read < file.declared:
+                read += f" of at least {file.declared}"
+            yield f"unreadable in part: {visible(file.path)}: {read} could be read: {visible(file.damage)}"
         if file.missing:
             yield f"incomplete: {visible(file.path)}: {visible(file.missing)}. {COPY_AGAIN}"
     for group in (group for group in analysis.groups if not group.median.complete):
@@ -227,13 +242,15 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     if shown is None:
         return found
     before, after = shown.old.representative, shown.new.representative
-    cards = (shown.old.card, shown.new.card)
     assert before is not None
     assert after is not None
-    assert cards[0] is not None
-    assert cards[1] is not None
+    assert shown.old.card is not None
+    assert shown.new.card is not None
+    cards = (shown.old.card, shown.new.card)
     changed = differences.between(before, after, differences.SHORT if short else None)
-    name = pair_name(shown)
+    assert shown.time is not None
+    times = (shown.time.old, shown.time.new)
+    of_pair = differences.headline(pair_name(shown), *times)
     came = prediction(shown)
     said = differences.told(came, cards[0], cards[1]) if came else ()
     if short:
@@ -245,7 +262,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
             for pair in pairs
             if pair.time and not pair.profiled
         ]
-        of_pair = differences.headline(name, before, after) + spread
+        of_pair += spread
         return Answer(
             headline or of_pair,
             points=(
@@ -260,14 +277,20 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
         )
     return replace(
         found,
-        headline=headline or differences.headline(name, before, after),
+        headline=headline or of_pair,
         # the command of the old card would compare it with the very report beside it
         cards=(replace(cards[0], next=""), cards[1]),
         labels=("old", "new"),
-        points=(*said, *changed.points),
+        points=(*_between(times, cards), *said, *changed.points),
         tables=changed.tables,
         code=changed.code,
     )
+
+
+def _between(times: Iterable[float], cards: Iterable[Card]) -> Iterable[str]:
+    """Why a card's time is not the median above it, where that shows."""
+    if list(map(units.duration, times)) != [card.time for card in cards]:
+        yield "Of an even number of launches, a card shows the one just below the median."
 
 
 def _first_line(comparison: Comparison) -> str:
@@ -302,7 +325,12 @@ def prediction(pair: Pair) -> Outcome | None:
     if pair.gpus or pair.old.card is None or pair.new.card is None or pair.time is None:
         return None
     return (
-        differences.outcome(pair.old.card, pair.new.card) if pair.time.certain_change < 0 else None
+        differences.outcome(
+            replace(pair.old.card, time_us=pair.time.old),
+            replace(pair.new.card, time_us=pair.time.new),
+        )
+        if pair.time.certain_change < 0
+        else None
     )
 
 
@@ -369,7 +397,7 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
     many = any(len(side.times_us) > 1 for side, _ in alone) or any(
         len(side.times_us) > 1 for pair in comparison.pairs for side in (pair.old, pair.new)
     )
-    notes = ["Times are of the median launch."] if many else []
+    notes = ["Times are medians."] if many else []
     notes += [f"{note}."] if note else []
     made = _pairs(comparison.ordered, rows, launches=many)
     return replace(made, note=" ".join(notes)), rest

@@ -7,7 +7,9 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -24,6 +26,7 @@ from ncu_toolkit.core.errors import (
     of_system,
     out_of_memory,
 )
+from ncu_toolkit.core.files import keep
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -58,6 +61,10 @@ _LONGEST: Final = 8000
 _DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
+#: Commands that keep what they finished before they were interrupted.
+_KEEPING: Final = ("bench", "build", "profile", "record", "tune", "watch")
+#: Options that take a file to write.
+_OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
 #: help.
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -65,6 +72,18 @@ _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 class Commands(click.Group):
     """A group that imports a command's module only when that command runs or asks for help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        keep(_inputs(args))
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.invoked_subcommand in _KEEPING:
+                raise KeyboardInterrupt("what was finished is kept") from None
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS]  # not list(): the command module of that name lies in this package
@@ -120,6 +139,12 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _inputs(words: list[str]) -> list[str]:
+    """The words of a command line that may name a file to read: all but those after an option that
+    names one to write."""
+    return [word for before, word in pairwise(("", *words)) if not _OUTPUT.fullmatch(before)]
+
+
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked:
         return
@@ -168,6 +193,7 @@ def main(arguments: list[str] | None = None) -> Any:
         raise
     finally:
         _log.reset()
+        keep(())
 
 
 class _Closed(io.TextIOBase):
@@ -261,8 +287,9 @@ def _main(arguments: list[str] | None) -> Any:
             message = f"{message}{stop} See `{error.ctx.command_path} --help`"
         _complain(message)
         sys.exit(EXIT_USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted; what was finished is kept")
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        kept = str(stopped.__cause__ or stopped)  # click makes an Abort of it
+        _complain(f"interrupted; {kept}" if kept else "interrupted")
         sys.exit(130)
     except (OSError, MemoryError) as error:
         _log.logger.debug("ended by:", exc_info=True)

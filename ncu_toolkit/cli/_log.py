@@ -15,6 +15,7 @@ import click
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.files import refuse_loss
 
 logger = logging.getLogger("ncu_toolkit")
 
@@ -90,6 +91,7 @@ def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is None or ctx.resilient_parsing or Verbosity.file is not None:
         return
+    refuse_loss(path)
     try:
         handler = logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -25,6 +25,7 @@ from ncu_toolkit.core.errors import (
     EXIT_INPUT,
     EnvironmentProblem,
     UsageProblem,
+    partly,
 )
 from ncu_toolkit.core.safe import visible
 
@@ -190,14 +191,14 @@ def _lacking(analysis: Analysis) -> list[str]:
     if analysis.options.allow_partial:
         return lines
     lines += [
-        f"incomplete: '{file.path}': {file.missing}. Copy or record it again, or accept it with --allow-partial"
+        f"incomplete: '{file.path}': {file.missing}. Copy or record it again; {partly(file.path)}"
         for file in analysis.partial
     ]
     lost = analysis.incomplete
     if lost:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         lines.append(
-            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again, or accept it with --allow-partial"
+            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again; {partly(first.file)}"
         )
     return lines
 

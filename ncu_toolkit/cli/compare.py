@@ -126,17 +126,17 @@ def command(
             "Kernels are paired by name. Name two with --pair OLD=NEW, or check --kernel",
         )
     if not found.comparable:
-        reason = (
-            next((pair.problem for pair in found.pairs if pair.problem), None) or found.undecided[0]
-        )
+        problem = next((pair.problem for pair in found.pairs if pair.problem), "")
         what = (
             f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
             if found.compared < len(found.pairs)
             else "not every --fail-on could be decided"
         )
         raise InputProblem(
-            f"{what}: {reason}",
-            "Compare reports of the same GPU and sections; --kernel leaves launches out",
+            f"{what}: {problem or found.undecided[0]}",
+            "Record it again, or leave it out with --kernel"
+            if problem
+            else "Compare reports of the same GPU and sections",
         )
 
 

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ncu_toolkit.cli._common import WIDTH, PathName, emit, format_option, shown_as
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INPUT,
+    EXIT_OK,
+    EnvironmentProblem,
+    InputProblem,
+    ToolkitError,
+    UsageProblem,
+)
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.explain.answer import Answer
 from ncu_toolkit.runs import history
@@ -40,7 +49,7 @@ _ADD_SECONDS: Final = 60.0
 @click.option(
     "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
 )
-def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | None) -> None:
+def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | None) -> int:
     """Show how times and verdicts of kernels changed from run to run.
 
     Without KERNEL: a table of all kernels with the last time, its change, the verdict, and the date
@@ -61,8 +70,7 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
     if words[:1] == ("import",):
         if sql is not None:
             raise UsageProblem("--sql does not go with import", "Run them one after the other")
-        _import(words[1:])
-        return
+        return _import(words[1:])
     if len(words) > 1 or (words and sql is not None):
         raise UsageProblem(
             f"'{words[-1]}' is one name too many",
@@ -76,10 +84,10 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
 
         with history.opened(trends.RUN_COLUMNS if words else trends.COLUMNS) as found:
             _write_kernels(found, words[0] if words else "", form, output)
-    _complain(found.broken)
+    return _complain(found.broken)
 
 
-def _import(texts: tuple[str, ...]) -> None:
+def _import(texts: tuple[str, ...]) -> int:
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.runs import intake
 
@@ -94,15 +102,16 @@ def _import(texts: tuple[str, ...]) -> None:
     done = intake.take_in(paths, diagnose)
     known = f"; {done.known} were in the history already" if done.known else ""
     click.echo(f"Added {counted(done.added, 'launch', 'launches')}{known}.")
-    _complain(done.broken)
+    return _complain(done.broken)
 
 
-def _complain(broken: tuple[ToolkitError, ...]) -> None:
-    """Raise the first of what could not be read, with how many there are."""
-    if not broken:
-        return
-    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-    raise InputProblem(f"{broken[0].message}{more}", broken[0].remedy)
+def _complain(broken: tuple[ToolkitError, ...]) -> int:
+    """Name each of what could not be read; returns the exit code."""
+    for error in broken:
+        click.echo(f"error: {visible(' '.join(str(error).split()))}", err=True)
+    if any(isinstance(error, EnvironmentProblem) for error in broken):
+        return EXIT_ENVIRONMENT
+    return EXIT_INPUT if broken else EXIT_OK
 
 
 def _write_kernels(found: history.History, kernel: str, form: str, output: Path | None) -> None:

@@ -23,6 +23,7 @@ from ncu_toolkit.cli._common import (
     tuned_option,
 )
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.gpu import cuda, ladder_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.gpu.cluster import HERE, Executor
@@ -175,7 +176,7 @@ def command(
         cases, lines = selection.settled(_merged(cases, library), tuned, device)
         timed = _merged(selection.runnable_here(timed, device)[0], library)
         timed = selection.settled(timed, tuned, device)[0]
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target)
         progress = stack.enter_context(Progress())
         if begun:
             session = _begun(target, (*cases, *timed), progress, executor)

@@ -8,6 +8,7 @@ import click
 
 from ncu_toolkit.cli._common import Progress, console, output_option
 from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.gpu import cuda
@@ -23,7 +24,7 @@ def command(reports: Path) -> None:
     Needs no GPU. Open index.html in the folder of reports afterwards. Exits with 4 when a run could
     not be read; all others are shown.
     """
-    reports.mkdir(parents=True, exist_ok=True)
+    make_folder(reports)
     with Progress() as progress, without_collector(last=True):
         progress.stage("Report", len(recordings()) + 1)
         runs = publish_recordings(reports, progress.step)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from ncu_toolkit.core.safe import shell_word
+
 EXIT_OK = 0
 EXIT_GATE = 1
 EXIT_USAGE = 2
@@ -68,6 +70,11 @@ class KernelProblem(ToolkitError):
     exit_code = EXIT_KERNEL
 
 
+def partly(path: Path | str) -> str:
+    """The command that reads what is left of a report, for a remedy that any command may give."""
+    return f"`ncu-toolkit analyze {shell_word(str(path))} --allow-partial` shows what is left of it"
+
+
 def of_system(error: OSError) -> EnvironmentProblem:
     """What the operating system refused, as an error for the user."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -81,5 +88,5 @@ def out_of_memory() -> EnvironmentProblem:
     """There is not enough memory, as an error for the user."""
     return EnvironmentProblem(
         "this machine ran out of memory",
-        "End other programs, read fewer files at once (--jobs 1), or choose a smaller --size",
+        "End other programs, or ask for less: fewer reports at once, or a smaller size",
     )

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -31,6 +31,10 @@ _XZ_MEMORY: Final = 1 << 30
 _CHUNK: Final = 1 << 20
 #: Bytes of a file's start that `check` gets.
 _HEAD: Final = 64
+#: First bytes of a `.ncu-rep`, unpacked.
+REPORT: Final = b"NVR\0"
+#: Device and inode of each file that is read and not to be written over (`keep`).
+_kept: Final[set[tuple[int, int]]] = set()
 
 
 def limit() -> int:
@@ -196,6 +200,45 @@ def read_json(path: Path) -> Any:
     return parse_json(read_bytes(path, json_limit()), path)
 
 
+def keep(paths: Iterable[Path | str]) -> None:
+    """Let `refuse_loss` refuse these files, the inputs of a command, and no others. What is no file
+    is left out."""
+    _kept.clear()
+    found = filter(None, map(_stat, paths))
+    _kept.update((each.st_dev, each.st_ino) for each in found if stat.S_ISREG(each.st_mode))
+
+
+def _stat(path: Path | str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):
+        return None
+
+
+def refuse_loss(path: Path, data: bytes = b"") -> None:
+    """Raise UsageProblem where writing `data` to `path` would cost an input of the command, or a
+    report that `data` is no new version of."""
+    there = _stat(path)
+    if there is None or not stat.S_ISREG(there.st_mode):
+        return
+    remedy = "Name another file: inputs and reports are not overwritten"
+    if (there.st_dev, there.st_ino) in _kept:
+        raise UsageProblem(f"'{path}' is an input of this command", remedy)
+    with contextlib.suppress(OSError, InputProblem), opened(path) as stream:
+        if _is_report(stream.read(1 << 16)) and not _is_report(data):
+            raise UsageProblem(f"'{path}' is an ncu report", remedy)
+
+
+def _is_report(data: bytes) -> bool:
+    """Whether a file that starts so is a report, xz or not."""
+    if data.startswith(_XZ_MAGIC):
+        import lzma
+
+        with contextlib.suppress(lzma.LZMAError):
+            data = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY).decompress(data, len(REPORT))
+    return data.startswith(REPORT)
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half.
 
@@ -205,7 +248,9 @@ def write_atomic(path: Path, data: bytes) -> None:
 
     Raises:
         EnvironmentProblem: the disk is full or the folder cannot be written.
+        UsageProblem: as `refuse_loss`.
     """
+    refuse_loss(path, data)
     try:
         try:
             there = os.stat(path)
@@ -221,13 +266,39 @@ def write_atomic(path: Path, data: bytes) -> None:
     except BrokenPipeError:
         pass  # as after `| head`
     except OSError as error:
+        if error.errno == errno.ENOENT and not path.parent.exists():
+            raise EnvironmentProblem(
+                f"'{path}' cannot be written: there is no folder '{path.parent}'",
+                "Make it first, or name another",
+            ) from None
         folder = error.errno == errno.EISDIR
         raise EnvironmentProblem(
             f"'{path}' cannot be written: {error.strerror}",
-            "Name a file with --output"
-            if folder
-            else "Free space, or name another folder with --output",
+            "Name a file" if folder else _elsewhere(error),
         ) from None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder with those above it, where it is not there yet.
+
+    Raises:
+        EnvironmentProblem: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise EnvironmentProblem(
+            f"'{path}' exists and is not a folder", "Name another folder with --output"
+        ) from None
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"'{path}' cannot be made: {error.strerror}", f"{_elsewhere(error)} with --output"
+        ) from None
+
+
+def _elsewhere(error: OSError) -> str:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{'Free space, or name' if full else 'Name'} another folder"
 
 
 def _our_output(there: os.stat_result | None) -> int | None:

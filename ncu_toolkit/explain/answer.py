@@ -3,14 +3,13 @@ what was found beside them, notes. Its text is safe to show; writers escape for 
 
 from __future__ import annotations
 
-import ntpath
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.explain.card import Card, State, kernel_name, short_gain
+from ncu_toolkit.explain.card import Card, State, in_the_middle, kernel_name, short_gain
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -29,7 +28,8 @@ class Column(Generic[Item]):
     """A column of a table: its heading, and the text of an item's cell.
 
     `gives_way` is its place in the order in which columns are left out on a narrow terminal (0 for
-    never); a text may be cut to `shortest` characters (0 for not at all) once none can be left out.
+    never); a text may be cut to `shortest` characters (0 for not at all) once none can be left out,
+    and one that gives way before that.
     """
 
     label: str
@@ -112,7 +112,6 @@ class Kind:
     total_us: float | None = None
     agreeing: int = 1
     """Launches with the same verdict as the card's."""
-    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -193,8 +192,6 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
 
 
 def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
-    several = len({kind.file for kind in kinds}) > 1
-
     def share(kind: Kind) -> str:
         known = kind.total_us is not None and total
         return units.percent((kind.total_us or 0.0) / total, 2) if known else units.NOT_AVAILABLE
@@ -204,17 +201,17 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
         return kind.card.title + agree
 
     def file(kind: Kind) -> str:
-        return visible(ntpath.basename(kind.file), _FILE) if several else ""
+        return in_the_middle(kind.card.file.removesuffix(".ncu-rep"), _FILE)
 
     columns: tuple[Column[Kind], ...] = (
         Column("kernel", lambda kind: kernel_name(kind.card.kernel), numeric=False, code=True),
+        Column("file", file, numeric=False, code=True, gives_way=6, shortest=16),
         Column("launches", lambda kind: str(kind.launches), gives_way=2),
         Column("time", lambda kind: duration(kind.total_us), gives_way=5),
         Column("share", share, gives_way=3),
         Column("verdict", verdict, False, lambda kind: TONES[kind.card.state], shortest=16),
         Column("gain", lambda kind: short_gain(kind.card), tone=lambda _: "strong"),
         Column("hottest line", _hottest, numeric=False, code=True, gives_way=4),
-        Column("file", file, numeric=False, gives_way=1),
     )
     return table("", columns, kinds[:top])
 

@@ -115,6 +115,8 @@ class Card:
     interval: tuple[float, float] | None = None
     """Factors between which the gain lay in 80% of the cases on record; None without a figure and at
     a roof."""
+    file: str = ""
+    """Its report, where several are shown."""
 
     @property
     def time(self) -> str:
@@ -122,9 +124,9 @@ class Card:
 
     @property
     def head(self) -> tuple[str, ...]:
-        """Kernel, time, GPU and shape; what is not known is left out."""
+        """Kernel, time, GPU, shape and file; what is not known is left out."""
         time = "" if self.time_us is None else self.time
-        return tuple(filter(None, (self.kernel, time, self.gpu, self.shape)))
+        return tuple(filter(None, (self.kernel, time, self.gpu, self.shape, self.file)))
 
     @property
     def point(self) -> str:
@@ -149,8 +151,7 @@ class Card:
     @property
     def waiting(self) -> str:
         """The waits in words."""
-        shares = zip(self.waits, whole_percents(self.waits), strict=True)
-        return ", ".join(f"{wait.label} {shown}" for wait, shown in shares)
+        return ", ".join(f"{wait.label} {whole_percent(wait.share)}" for wait in self.waits)
 
     @property
     def room(self) -> str:
@@ -165,10 +166,11 @@ class Card:
 def kernel_name(name: str, longest: int = NAME) -> str:
     """A kernel's name, safe to show: short (`short_name`), and with an ellipsis for its middle where
     it has more than `longest` characters, since names of variants differ at their ends."""
-    return _in_the_middle(visible(_in_the_middle(short_name(name), longest)), longest)
+    return in_the_middle(visible(in_the_middle(short_name(name), longest)), longest)
 
 
-def _in_the_middle(text: str, longest: int) -> str:
+def in_the_middle(text: str, longest: int) -> str:
+    """`text` with an ellipsis for its middle where it has more than `longest` characters."""
     tail = longest // 3
     return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
 
@@ -223,13 +225,3 @@ def whole_percent(share: float) -> str:
     if 0 < share < 0.005:
         return f"<{units.THIN_SPACE}1{units.THIN_SPACE}%"
     return f"{round(share * 100)}{units.THIN_SPACE}%"
-
-
-def whole_percents(waits: tuple[Wait, ...]) -> tuple[str, ...]:
-    """The shares in whole percent that add up to 100, by largest remainder."""
-    parts = [wait.share * 100 for wait in waits]
-    shown = [int(part) for part in parts]
-    order = sorted(range(len(parts)), key=lambda at: shown[at] - parts[at])
-    for at in order[: max(0, round(sum(parts)) - sum(shown))]:
-        shown[at] += 1
-    return tuple(f"{number}{units.THIN_SPACE}%" for number in shown)

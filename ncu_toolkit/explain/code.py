@@ -172,7 +172,7 @@ def _resources(kernel: KernelAnalysis, of: str) -> Table:
         ("code", f"{units.count(kernel.instructions)} instructions, {units.counted(kernel.loops, 'loop')}"),
         ("theoretical occupancy", _occupancy(kernel)),
         ("waves", units.significant(kernel.waves) if kernel.waves is not None else ""),
-        ("loads in flight", f"{units.count(flight)} bytes an SM, in the first loop" if flight else ""),
+        ("loads in flight", f"{units.count(flight)} bytes an SM{', in the first loop' if kernel.loops else ''}" if flight else ""),
     ]  # fmt: skip
     rows += [
         (

@@ -58,9 +58,8 @@ class Differences:
     code: tuple[Listing, ...]
 
 
-def headline(name: str, before: Profile, after: Profile) -> str:
+def headline(name: str, old: float | None, new: float | None) -> str:
     """The two times in one line: `matmul: 3.1× faster (51.9 ms → 16.7 ms)`."""
-    old, new = before.duration_us, after.duration_us
     if not old or not new:
         return f"{name}: a time is missing"
     if _alike(old, new):

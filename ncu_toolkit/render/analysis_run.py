@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ncu_toolkit import __version__
 from ncu_toolkit.analysis.analyze import Analysis
+from ncu_toolkit.core import files
+from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Device, Instruction, Profile
 from ncu_toolkit.model.run import Run, Skipped
@@ -81,8 +83,8 @@ def write_standalone(analysis: Analysis, target: Path, *, redacted: bool = False
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         folder = Path(scratch) / "run"
         page = write_run(run, folder, standalone=True, book=as_book(analysis, run))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        store.write_atomic(target, page.read_bytes())
+        files.make_folder(target.parent)
+        files.write_atomic(target, page.read_bytes())
     return target
 
 
@@ -114,7 +116,7 @@ def _lost(analysis: Analysis, redacted: bool) -> Iterable[Skipped]:
         elif file.lacking:
             yield Skipped(
                 name,
-                f"{file.read} launches could be read; {file.lacking.replace(file.path, name) if redacted else file.lacking}",
+                f"{counted(file.read, 'launch', 'launches')} could be read; {file.lacking.replace(file.path, name) if redacted else file.lacking}",
             )
 
 

@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.explain.answer import Answer, Trend
-from ncu_toolkit.explain.card import whole_percent, whole_percents
+from ncu_toolkit.explain.card import whole_percent
 from ncu_toolkit.render.assets_out import inlined
 
 NARROW_NO_BREAK = "\u202f"
@@ -42,7 +42,7 @@ def write_page(
     Raises:
         EnvironmentProblem: the file cannot be written.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     write_atomic(target, page(shown, title, crumbs).encode("utf-8", "backslashreplace"))
     return target
 
@@ -113,7 +113,7 @@ def trend(shown: Trend, titled: bool = True) -> Markup:
 
 
 #: What the macros call.
-GLOBALS = {"whole_percent": whole_percent, "whole_percents": whole_percents, "trend": trend}
+GLOBALS = {"whole_percent": whole_percent, "trend": trend}
 
 
 @cache

@@ -14,7 +14,7 @@ import msgspec
 from jinja2 import Environment
 from markupsafe import Markup
 
-from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.core.workers import default_jobs, forked, without_collector
 from ncu_toolkit.model import Profile
@@ -137,7 +137,7 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
     Raises:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
-    reports.mkdir(parents=True, exist_ok=True)
+    make_folder(reports)
     write_assets(reports)
     view = index_view(parts)
     write_atomic(reports / "runs.csv", table_csv(view.runs).encode())

@@ -248,7 +248,9 @@ def _location(place: Location) -> dict[str, Any]:
 
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
-    return {**asdict(shown), "headroom_text": shown.room}
+    plain = {**asdict(shown), "headroom_text": shown.room}
+    del plain["file"]  # that of the launch
+    return plain
 
 
 def probe_document(trace: Trace, verdicts: Sequence[Verdict], shown: Answer) -> str:

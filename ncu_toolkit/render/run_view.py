@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.explain.answer import Answer, Kind, answer
@@ -144,6 +145,7 @@ def others(book: Book) -> Answer | None:
         return None
     notes = []
     kinds = []
+    names = told_apart(list(dict.fromkeys(members[0].origin.file for members in groups)))
     for members in groups:
         first = members[0]
         if not first.launch.complete:
@@ -154,9 +156,8 @@ def others(book: Book) -> Answer | None:
         verdict = book.diagnosis(first)
         same = verdict.primary.bottleneck
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
-        shown = book.card(first)
-        file = first.origin.file
-        kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing, file))
+        shown = replace(book.card(first), file=names[first.origin.file])
+        kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
     return answer(kinds, notes)
 
 

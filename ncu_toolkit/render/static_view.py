@@ -59,7 +59,9 @@ def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
         facts.main.bytes_in_flight * facts.warps * WARP_SIZE if facts.warps is not None else None
     )
     no_limits = "the limits of this architecture are not known"
-    in_flight = "bytes of global loads that an SM can have in flight in the first loop"
+    in_flight = "bytes of global loads that an SM can have in flight"
+    if loops:
+        in_flight += " in the first loop"
     size = f"{units.count(len(facts.function.instructions))} instructions, {loops} loop{'' if loops == 1 else 's'}"
     return [
         Fact(

@@ -27,7 +27,7 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
-from ncu_toolkit.explain.card import Bar, Card, Line, Wait, whole_percent, whole_percents
+from ncu_toolkit.explain.card import Bar, Card, Line, Wait, in_the_middle, whole_percent
 
 if TYPE_CHECKING:
     from ncu_toolkit.model import Profile
@@ -206,7 +206,21 @@ class Fitted:
             key=lambda i: self._columns[i].gives_way,
         )
         least = min(wide[0], self._columns[0].shortest or SHORTEST)
-        while sum(shown.values()) - shown[0] + least + _GAP * (len(shown) - 1) > width and going:
+
+        def needed() -> int:
+            """The width once all is cut that is cut before the next column is left out."""
+            last = self._columns[going[0]].shortest if going else 0
+            cut = [
+                least
+                if i == 0
+                else min(size, self._columns[i].shortest or size)
+                if last or self._columns[i].gives_way
+                else size
+                for i, size in shown.items()
+            ]
+            return sum(cut) + _GAP * (len(shown) - 1)
+
+        while going and needed() > width:
             del shown[going.pop(0)]
         over = sum(shown.values()) + _GAP * (len(shown) - 1) - width
         for i, shortest in ((0, least), *((i, self._columns[i].shortest) for i in shown)):
@@ -236,6 +250,8 @@ class Fitted:
         line = Text(no_wrap=True)
         for at, (i, wide) in enumerate(shown.items()):
             cell = row[i].copy()
+            if self._columns[i].code and " " not in cell.plain:  # names differ at their ends
+                cell.plain = in_the_middle(cell.plain, wide)
             cell.truncate(wide, overflow="ellipsis")
             space = Text(" " * (wide - cell.cell_len))
             line += Text(" " * _GAP if at else "")
@@ -278,16 +294,19 @@ def card_lines(
 
 
 def _head(card: Card, width: int) -> Iterator[Text]:
-    """Kernel, time, GPU and shape on one line, or two; the name gives way first."""
+    """Kernel, time, GPU, shape and file on one line, or two; the name gives way first."""
     name, *rest = card.head
+    second = [part for part in (card.shape, card.file) if part]
     whole = " · ".join(rest)
     if len(name) + 3 + len(whole) > width:
-        whole = " · ".join(part for part in rest if part != card.shape)
+        whole = " · ".join(part for part in rest if part not in second)
+    else:
+        second = []
     kept = Text.assemble((name, "bold"))
     kept.truncate(max(12, width - len(whole) - 3), overflow="ellipsis")
     yield from _wrapped(kept + Text(f" · {whole}" if whole else "", style=""), width)
-    if card.shape and card.shape not in whole:
-        yield from _wrapped(Text(card.shape, style="dim"), width)
+    if second:
+        yield from _wrapped(Text(" · ".join(second), style="dim"), width)
 
 
 def _verdict(card: Card, width: int) -> Iterator[Text]:
@@ -355,9 +374,10 @@ def _waits(waits: tuple[Wait, ...]) -> list[Text]:
     label = max((len(wait.label) for wait in waits), default=0)
     return [
         Text.assemble(
-            ("waiting  " if at == 0 else " " * 9, "dim"), f"{wait.label:{label}} {shown:>5}"
+            ("waiting  " if at == 0 else " " * 9, "dim"),
+            f"{wait.label:{label}} {whole_percent(wait.share):>5}",
         )
-        for at, (wait, shown) in enumerate(zip(waits, whole_percents(waits), strict=True))
+        for at, wait in enumerate(waits)
     ]
 
 

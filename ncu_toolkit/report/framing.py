@@ -17,7 +17,7 @@ from pathlib import Path
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
 
-MAGIC = b"NVR\0"
+MAGIC = files.REPORT
 _LFS = b"version https://git-lfs"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZIP = b"PK\x03\x04"

@@ -37,6 +37,8 @@ _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]
     4: "error",
 }
 _SCOPES = {0: "", 1: "local", 2: "global"}
+#: What a launch is called that has no name, as a range, a graph or one that is damaged.
+UNNAMED: Final = "unnamed"
 
 
 def kernel_name(action: Any) -> str:
@@ -172,9 +174,10 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         grid = (number("grid_size"), 1, 1)
     if not any(block):
         block = (number("block_size"), 1, 1)
-    function = str(action.name(action.NameBase_FUNCTION) or "")
+    kernel = kernel_name(action)
+    function = str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED
     return Launch(
-        kernel=kernel_name(action),
+        kernel=kernel,
         function=function,
         grid=grid,
         block=block,
@@ -196,9 +199,7 @@ def _status(
     grid: tuple[int, int, int],
 ) -> str:
     if not names:
-        return (
-            "incomplete: the report has no metrics for this launch, because profiling was stopped"
-        )
+        return "incomplete: the report has no metrics for this launch, since it is damaged or profiling was stopped"
     whole = _workload(action)
     if whole:
         return (

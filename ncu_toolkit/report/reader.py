@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import cache, units, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, partly
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.model import Origin, Profile
 from ncu_toolkit.report import (
@@ -32,6 +32,7 @@ from ncu_toolkit.report.ncu_source import CodeTexts
 
 #: Time limit for a report that a worker reads: ten thousand launches take minutes.
 TIMEOUT: Final = 3600.0
+_AGAIN: Final = "Copy or record it again"
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 
@@ -223,14 +224,14 @@ def examine(
     if found.problem and not allow_partial:
         raise InputProblem(
             f"'{path}' {found.problem}",
-            "Copy or record it again, or analyse it as it is with --allow-partial",
+            f"{_AGAIN}; {partly(path)}",
         )
     if frame.problem and not allow_partial:
-        intact, again = frame.declared_launches, "Copy or record it again"
+        intact = frame.declared_launches
         raise InputProblem(
             f"'{path}' is damaged {frame.problem}; {units.counted(intact, 'launch', 'launches') if intact else 'no launch'} before that "
             f"{'is' if intact < 2 else 'are'} intact",
-            f"{again}, or analyse the intact part with --allow-partial" if intact else again,
+            f"{_AGAIN}; {partly(path)}" if intact else _AGAIN,
         )
     if not frame.declared_launches and not frame.problem and not allow_partial:
         raise InputProblem(
@@ -242,7 +243,7 @@ def examine(
     if inside.damage and not allow_partial:
         raise InputProblem(
             f"'{path}' is damaged {inside.damage}",
-            "Copy or record it again, or analyse what can be read with --allow-partial",
+            f"{_AGAIN}; {partly(path)}",
         )
     damage = "; ".join(filter(None, (found.problem, frame.problem, inside.damage)))
     return LoadedReport(

@@ -57,16 +57,11 @@ def read(
         InputProblem: a report is incomplete, unless `allow_incomplete`.
     """
     found = analyze.analyze(paths, options, timeout=timeout)
-    remedy = (
-        "Copy or record it again; `ncu-toolkit analyze --allow-partial` shows what is left of it"
-    )
     for file in found.unreadable:
         if file.error is not None:
-            if "--allow-partial" in file.error.remedy:  # Which part of a report is no help here.
-                raise type(file.error)(file.error.message, remedy)
             raise file.error
     for file in found.partial if not allow_incomplete else ():
-        raise InputProblem(f"'{file.path}' is incomplete: {file.lacking}", remedy)
+        raise file.incomplete
     return found
 
 
@@ -87,7 +82,7 @@ def save(
     if lost and not allow_incomplete:
         more = f", and {len(lost) - 1} more are incomplete" if len(lost) > 1 else ""
         raise InputProblem(
-            f"launch {lost[0].key} of '{lost[0].file}' ({lost[0].kernel}) is {lost[0].status}{more}",
+            f"launch {lost[0].key} of '{lost[0].file}' ({lost[0].function}) is {lost[0].status}{more}",
             "Nothing can be compared with that: profile it again, or keep it all the same with --allow-incomplete",
         )
     reports, _ = analyze.find_reports(paths)

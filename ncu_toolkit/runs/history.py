@@ -273,6 +273,7 @@ class History:
 
         Raises:
             UsageProblem: it is not one SELECT, is refused, or is wrong SQL.
+            EnvironmentProblem: it takes more memory than there is.
         """
         duckdb = _duckdb()
         remedy = "One SELECT over the table launches is allowed"
@@ -286,6 +287,11 @@ class History:
                 raise UsageProblem(f"--sql is not one SELECT but {found}", remedy)
             done = self.base.execute(statements[0])
             return tuple(column[0] for column in done.description), done.fetchall()
+        except (MemoryError, duckdb.OutOfMemoryException):
+            raise EnvironmentProblem(
+                "--sql takes more memory than this machine has",
+                "Select fewer rows or columns, for example with LIMIT, or end other programs",
+            ) from None
         except duckdb.Error as error:
             if not isinstance(error, duckdb.PermissionException):
                 remedy = "See the columns with --sql 'select * from launches limit 1' --format csv"

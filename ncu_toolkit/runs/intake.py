@@ -19,6 +19,7 @@ from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing, finite
 from ncu_toolkit.model.run import Run, RunCase
 from ncu_toolkit.report import checksums
+from ncu_toolkit.report.ncu_action import UNNAMED
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.history import Row, add, opened
 
@@ -209,11 +210,11 @@ def _rows_among(
     for folder in folders:
         try:
             run = store.load_run(folder, live=True)
-            rows = rows_of_run(run, folder, diagnose)
+            rows: Sequence[Row] = rows_of_run(run, folder, diagnose)
         except ToolkitError as error:
             broken.append(error)
             continue
-        yield rows
+        yield _named(rows, folder, broken)
     reports, empty = analyze.find_reports(paths)
     if not folders:
         broken += [file.error for file in empty if file.error]
@@ -226,14 +227,28 @@ def _rows_among(
             broken.append(file.error)
             continue
         if file.lacking:
-            broken.append(InputProblem(f"'{file.path}' is incomplete: {file.lacking}"))
+            broken.append(file.incomplete)
             continue
         path = Path(file.path)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
         digest = checksums.digest(path)
         run = Run(f"{path.name.partition('.')[0]}-{digest[:8]}", path.name, stamp)
-        yield [
+        rows = [
             _row(launch.profile, launch.diagnosis, digest, run, Here())
             for launch in file.launches
             if launch.profile is not None
         ]
+        yield _named(rows, file.path, broken)
+
+
+def _named(rows: Sequence[Row], where: object, broken: list[ToolkitError]) -> Sequence[Row]:
+    """The rows that have a name; the others go to `broken`."""
+    broken += [
+        InputProblem(
+            f"launch {row.launch} of '{where}' was left out, because it has no name ({row.status})",
+            "Copy or record the report again",
+        )
+        for row in rows
+        if row.name == UNNAMED
+    ]
+    return [row for row in rows if row.name != UNNAMED]

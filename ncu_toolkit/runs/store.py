@@ -104,16 +104,11 @@ def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     for attempt in range(100):
         folder = reports / f"{stamp}-{slug(what)}{f'-{attempt + 1}' if attempt else ''}"
+        files.make_folder(reports)
         try:
-            reports.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
             return folder
         except FileExistsError:
-            if not reports.is_dir():
-                raise EnvironmentProblem(
-                    f"'{reports}' exists and is not a folder",
-                    "Name another folder with --output",
-                ) from None
             continue
         except OSError as error:
             raise EnvironmentProblem(

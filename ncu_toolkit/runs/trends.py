@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,8 @@ from ncu_toolkit.runs.history import History
 
 #: Runs that a sparkline shows.
 SPARK: Final = 24
+#: Namespaces without a name, as the demangler writes them.
+_ANONYMOUS: Final = re.compile(r"(?:\(anonymous namespace\)|<unnamed>)::")
 #: Kernels in a table of all, histories of one name, and runs in a table of one where text is
 #: written; JSON and CSV hold all.
 KERNELS: Final = 40
@@ -244,7 +247,7 @@ def of_all(found: Sequence[Series]) -> Answer:
     span = f", last run on {last:%Y-%m-%d}" if first.date() == last.date() else f", last runs from {first:%Y-%m-%d} to {last:%Y-%m-%d}"  # fmt: skip
     gpus = {each.gpu for each in found}
     columns: tuple[Column[Series], ...] = (
-        Column("kernel", lambda one: _short(one.name), numeric=False, code=True),
+        Column("kernel", lambda one: _short(one.name), numeric=False, code=True, shortest=24),
         Column("size", lambda one: one.size, gives_way=4),
         Column("dtype", lambda one: one.dtype, numeric=False, gives_way=2),
         Column("GPU", lambda one: one.gpu if len(gpus) > 1 else "", numeric=False, gives_way=3),
@@ -350,8 +353,12 @@ def _value(value: Any) -> str:
 
 
 def _short(name: str) -> str:
-    """A demangled name without its arguments and with its template parameters elided."""
-    return kernel_name(short_name(name).partition("(")[0].removeprefix("void ").strip() or name)
+    """The function's own name in a demangled one: without what it returns, its namespaces, its
+    template parameters and its arguments."""
+    plain = _ANONYMOUS.sub("", short_name(name)).partition("(")[0]
+    return kernel_name(
+        plain.rpartition("::")[2].removeprefix("void ").partition("<")[0].strip() or name
+    )
 
 
 def _time(microseconds: float | None) -> str:

@@ -87,6 +87,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     evil = report_files.with_texts(report_files.first_launches(1), lambda _: EVIL)
     (folder / "evil.ncu-rep").write_bytes(evil)
     (folder / "torn.ncu-rep").write_bytes(report_files.first_launches(1)[:5000])
+    (folder / "cut.ncu-rep").write_bytes(report_files.first_launches(2)[:-1])
     (folder / "text.ncu-rep").write_text("no report")
     (folder.parent / "secret.ncu-rep").write_bytes(report_files.first_launches(1))
     (folder / "out.ncu-rep").symlink_to("../secret.ncu-rep")
@@ -203,6 +204,11 @@ def test_hostile_names_stay_data(served: Served) -> None:
         ("analyze", {"report": "below"}, "is a folder"),
         ("analyze", {"report": "text.ncu-rep"}, "'text.ncu-rep' is text"),
         ("analyze", {"report": "torn.ncu-rep"}, "'torn.ncu-rep'"),
+        (
+            "analyze",
+            {"report": "cut.ncu-rep"},
+            "`ncu-toolkit analyze cut.ncu-rep --allow-partial` shows what is left",
+        ),
         ("analyze", {"report": "two.ncu-rep", "colour": "red"}, "unknown field `colour`"),
         ("analyze", {}, "missing required field `report`"),
         ("analyze", {"report": 7}, "Expected `str`"),

@@ -206,7 +206,38 @@ def test_partial_files_say_how_much_is_missing(folder: Path) -> None:
     code, out, _ = run("analyze", str(folder / "broken" / "cut.ncu-rep"), "--allow-partial")
     assert code == 0
     assert "unreadable in part:" in out
-    assert "1 of at least 1 launches" in " ".join(out.split())
+    assert "cut.ncu-rep: 1 launch could be read: at offset" in " ".join(out.split())
+    empty = folder / "broken" / "empty.cut"
+    empty.write_bytes(report_files.first_launches(1)[:40])
+    code, out, _ = run("analyze", str(empty), "--allow-partial")
+    assert (code, "no launch could be read" in " ".join(out.split())) == (EXIT_INPUT, True)
+    empty.unlink()
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "brief"])
+def test_several_files_are_named_by_what_they_differ_in(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run_folder in ("old", "new"):
+        (tmp_path / run_folder).mkdir()
+        (tmp_path / run_folder / "r.ncu-rep").write_bytes(report_files.first_launches(1))
+    _, out, _ = run("analyze", ".", "--format", form)
+    assert (out.count("· new/r.ncu-rep"), out.count("· old/r.ncu-rep")) == (1, 1)
+    _, out, _ = run("analyze", "old", "--format", form)
+    assert "· r.ncu-rep" not in out
+    assert "· old/r.ncu-rep" not in out
+
+
+def test_a_launch_without_a_name_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "r.ncu-rep"
+    path.write_bytes(report_files.nameless_launch())
+    code, out, err = run("analyze", str(path), "--format", "markdown")
+    assert code == EXIT_INPUT
+    said = "is incomplete: the report has no metrics for this launch, since it is damaged or"
+    assert f"launch 0.0 of '{path}' (unnamed) {said}" in err
+    assert f"`ncu-toolkit analyze {path} --allow-partial` shows what is left of it" in err
+    assert ": unnamed (launch 0.0 of" in out
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "brief", "markdown"])
@@ -479,7 +510,7 @@ def test_narrow_terminals_lose_columns_and_no_digits(whole: Analysis) -> None:
             assert row["kernel"][:6] in line
             assert width < 60 or row["time"] in line, "the time, with its unit"
             assert "…" not in line or width < 80, line
-        assert ("left out at this width: " in sink.getvalue()) == (width <= 100)
+        assert ("left out at this width: " in sink.getvalue()) == (width < 100)
         assert all(heading in table[0] for heading in (("file", "share") if width >= 140 else ()))
 
 

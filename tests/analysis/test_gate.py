@@ -493,8 +493,19 @@ def test_a_damaged_report_is_refused_without_an_option_that_is_not_there(
     cut.write_bytes(reports[0].read_bytes()[:-10])
     code, _, err = run("compare", str(reports[0]), str(cut))
     assert code == EXIT_INPUT
-    assert "`ncu-toolkit analyze --allow-partial`" in err
+    assert f"`ncu-toolkit analyze {cut} --allow-partial`" in err
     assert err.count("--allow-partial") == 1
+
+
+def test_an_incomplete_launch_is_no_matter_of_the_gpu(
+    reports: tuple[Path, Path], tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty.ncu-rep"
+    empty.write_bytes(report_files.nameless_launch())
+    code, out, err = run("compare", str(empty), str(empty))
+    assert code == EXIT_INPUT
+    assert "not comparable: unnamed: the old launch is incomplete" in " ".join(out.split())
+    assert err.endswith("Record it again, or leave it out with --kernel\n")
 
 
 def test_the_table_fits_narrow_terminals_with_its_figures(

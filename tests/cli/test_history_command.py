@@ -59,7 +59,6 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         main(["history", *words])
     told = capsys.readouterr()
     assert "Traceback" not in told.err
-    assert told.err.count("\n") <= 1, "one line"
     return int(ended.value.code or 0), told.out.replace(units.THIN_SPACE, " "), told.err
 
 
@@ -73,6 +72,22 @@ def test_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
         "naive 1024 float32 3 45.0 µs -50 % █▇▁ Missing data reuse 2026-11-03 1.5×"
     )
     assert second.split()[0] == "other"
+
+
+def test_kernels_are_shown_by_the_name_of_their_function(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    space = "cub::CUB_200301_520_NS::DeviceMergeSort"
+    for at, name in enumerate(("BlockSort", "Merge", "Partition")):
+        full = f"void {space}{name}Kernel<(bool)0, {space}Policy<int>::Policy600>(bool, T3 *)"
+        history.add([replace(day(at + 1), name=full, kernel=full)])
+    history.add([replace(day(9), name="(anonymous namespace)::k<4>(int)")])
+    code, out, _ = run(capsys)
+    assert code == EXIT_OK
+    assert [line.split()[0] for line in out.splitlines()[3:7]] == [
+        "k", "DeviceMergeSortPartitionKernel", "DeviceMergeSortMergeKernel",
+        "DeviceMergeSortBlockSortKernel",
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("kept")
@@ -168,7 +183,7 @@ def test_what_is_refused(
 ) -> None:
     given = (words,) if isinstance(words, str) else words
     ended, out, err = run(capsys, *given)
-    assert (ended, out) == (code, "")
+    assert (ended, out, err.count("\n")) == (code, "", 1)
     assert err.startswith("error: ")
     assert expected in err
 
@@ -209,6 +224,53 @@ def test_import_and_import_again(capsys: pytest.CaptureFixture[str], tmp_path: P
     (tmp_path / "app.ncu-rep").write_bytes(report_files.first_launches(1))
     assert run(capsys, "import", "app.ncu-rep")[1] == "Added 1 launch.\n"
     assert run(capsys, "import", ".")[1] == "Added 0 launches; 1 were in the history already.\n"
+
+
+def test_each_report_that_cannot_be_imported_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    whole = report_files.first_launches(2)
+    held = {
+        "a": b"", "b": b"just text in here", "c": whole[:-1], "d": report_files.nameless_launch(),
+        "e": report_files.first_launches(1),
+    }  # fmt: skip
+    for name, data in held.items():
+        (tmp_path / f"{name}.ncu-rep").write_bytes(data)
+    code, out, err = run(capsys, "import", ".")
+    assert (code, out) == (EXIT_INPUT, "Added 1 launch.\n")
+    empty, text, cut, nameless = err.splitlines()
+    assert "'a.ncu-rep' is empty" in empty
+    assert "'b.ncu-rep' is text" in text
+    assert "'c.ncu-rep' is damaged" in cut
+    assert "`ncu-toolkit analyze c.ncu-rep --allow-partial` shows what is left" in cut
+    assert "launch 0.0 of 'd.ncu-rep' was left out, because it has no name (incomplete" in nameless
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "profile.ncu-rep").write_bytes(held["d"])
+    made = store.Run("one", "one", "2026-11-01T10:00:00Z", report_files=("profile.ncu-rep",))
+    store.save(folder, made)
+    code, out, err = run(capsys, "import", "run")
+    assert (code, out) == (EXIT_INPUT, "Added 0 launches.\n")
+    assert "launch 0.0 of 'run' was left out" in err
+    with history.opened() as found:
+        assert [row["name"] for row in found.rows("FROM launches")] == ["naive"]
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_query_that_takes_too_much_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = history._memory
+
+    def little() -> object:
+        made = memory()
+        made.execute("SET memory_limit = '20MB'")
+        return made
+
+    monkeypatch.setattr(history, "_memory", little)
+    code, _, err = run(capsys, "--sql", "select list(range) from range(100000000)")
+    assert (code, err.count("\n")) == (EXIT_ENVIRONMENT, 1)
+    assert "Select fewer rows or columns" in err
 
 
 def test_without_duckdb(

@@ -23,7 +23,7 @@ import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import Kind, answer
-from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name, whole_percents
+from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
     Diagnosis,
@@ -107,8 +107,16 @@ def test_waits_add_up_to_the_whole_time() -> None:
     value = shown()
     assert sum(wait.share for wait in value.waits) == pytest.approx(1)
     assert "issuing" in [wait.label for wait in value.waits]
-    thirds = tuple(Wait(name, 1 / 3) for name in "abc")
-    assert sorted(int(text[:2]) for text in whole_percents(thirds)) == [33, 33, 34]
+
+
+def test_each_wait_is_rounded_by_itself() -> None:
+    """The tables of a comparison show the same shares one by one."""
+    waits = (Wait("a", 0.333), Wait("b", 0.333), Wait("c", 0.3094), Wait("issuing", 0.0246))
+    value = replace(shown(), waits=waits)
+    for text in every_writer(value):
+        if "waiting" in text:
+            flat = re.sub(r"<[^>]*>|\s+", " ", text)
+            assert re.search(r"issuing +2 %", flat), text
 
 
 def test_the_hottest_line_stands_with_its_text() -> None:
@@ -434,7 +442,7 @@ def test_long_sentences_are_parted() -> None:
 
 def test_several_kernels_are_a_table_and_the_cards_of_three() -> None:
     kinds = [
-        Kind(replace(shown(), kernel=f"kernel_{at}"), at, 100.0 * at, 1, f"/f/{at}.ncu-rep")
+        Kind(replace(shown(), kernel=f"kernel_{at}", file=f"f/{at}.ncu-rep"), at, 100.0 * at, 1)
         for at in range(9, 0, -1)
     ]
     found = answer(kinds, top=5)
@@ -449,6 +457,29 @@ def test_several_kernels_are_a_table_and_the_cards_of_three() -> None:
         assert all(len(line) <= width for line in lines[start : start + 6])
     assert answer([]).line == "No launch to diagnose."
     assert answer(kinds[-1:]).line == f"kernel_1, {shown().time}"
+
+
+def test_several_files_are_told_apart() -> None:
+    """The column of the file goes last, after its middle and all others that give way."""
+    files = [f"{'long_' * 6}{which}.ncu-rep" for which in ("before", "after")]
+    kinds = [Kind(replace(shown(), file=file), 3, 100.0) for file in files]
+    found = answer(kinds)
+    for width in (60, 80, 100, 140):
+        lines = plain_text(found, width).splitlines()
+        start = next(at for at, line in enumerate(lines) if line.startswith("kernel "))
+        table = lines[start : start + 3]
+        assert table[0].split()[:2] == ["kernel", "file"], width
+        assert "before" in table[1] or width < 100
+        assert table[1].split()[1] != table[2].split()[1]
+        assert all(len(line) <= width for line in table)
+    for writer in (plain_text, markdown.markdown, markdown.brief, card_html.fragment):
+        text = writer(found)
+        for file in files:
+            plain = text.replace("\\", "")
+            assert file in plain, f"in its card: {writer.__name__}"
+    alone = answer([Kind(shown(), 3, 100.0)] * 2)
+    assert alone.kernels
+    assert "file" not in [column.label for column in alone.kernels.columns]
 
 
 def own_words(value: Card) -> list[str]:

@@ -68,6 +68,17 @@ def test_the_card_the_loops_and_the_code_are_on_every_output(source: Path) -> No
         assert len(line) <= 60 or line.startswith("next"), line
 
 
+def test_code_without_a_loop_has_no_first_one(tmp_path: Path) -> None:
+    path = tmp_path / "copy.cu"
+    path.write_text(
+        "__global__ void copy(const float4* a, float4* b) { b[threadIdx.x] = a[threadIdx.x]; }"
+    )
+    text = plain_text(of_code(analyse_source(path, "sm_90", block=128)))
+    assert "0 loops" in text
+    assert "bytes an SM" in text
+    assert "first loop" not in text
+
+
 def test_the_page_is_written_and_its_source_is_text(source: Path, tmp_path: Path) -> None:
     page = tmp_path / "dots.html"
     words = ["static", str(source), "--arch", "sm_90", "--block", "128"]

@@ -133,6 +133,20 @@ def test_a_small_rest_leaves_the_headline_to_the_pair(launches: tuple[Profile, P
     assert gate.compare({**old, (3,): lost}, new).total is None
 
 
+def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Profile]) -> None:
+    """The median of an even number of launches is the time of none of them."""
+    four = replace(side(launches[0]), times_us=(70.5, 72.64, 72.704, 74.6))
+    card_of_one = replace(four.card, time_us=72.64) if four.card else None
+    found = gate.compare(
+        {(1,): replace(four, card=card_of_one)}, {(1,): replace(four, card=card_of_one)}
+    )
+    shown = answers.of_comparison(found)
+    assert shown.headline.endswith("no difference (72.7\u2009µs)")
+    assert shown.kernels
+    assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7\u2009µs"] * 2
+    assert "a card shows the one just below the median" in shown.points[0]
+
+
 def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, Profile]) -> None:
     cards = [side(launch).card for launch in launches]
     assert cards[0]
