@@ -394,7 +394,15 @@ def table(data: Mapping[str, Any]) -> str:
             lines.append(f"| {command} | {spread(series)} | {peak} |")
         lines.append("")
     if data.get("left_out"):
-        lines += [f"Left out for want of time: {', '.join(data['left_out'])}.", ""]
+        missing: dict[str, list[str]] = {}
+        for left in data["left_out"]:
+            name, _, repeat = left.partition(", repeat ")
+            missing.setdefault(name, []).append(repeat)
+        told = (
+            f"{name} (repeat{'s' * (len(of) > 1)} {' and '.join(of)})"
+            for name, of in missing.items()
+        )
+        lines += [f"Not run for lack of time: {', '.join(told)}.", ""]
     lines.append(provenance(data))
     return "\n".join(lines) + "\n"
 

@@ -21,6 +21,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules.reference import Page, page
 from ncu_toolkit.ladder.catalogue import find_family
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Timing
 
@@ -91,7 +92,10 @@ def markdown(
 
 def _names(names: Sequence[str]) -> str:
     words = {"opcodes": "executed instructions by opcode", "stalls": "stall reasons"}
-    told = [words.get(name) or f"{figures.describe(name)[1].lower()} (`{name}`)" for name in names]
+    told = [
+        words.get(name) or f"{figures.small(figures.describe(name)[1])} (`{name}`)"
+        for name in names
+    ]
     return ", ".join(told) or "nothing in particular"
 
 
@@ -124,10 +128,17 @@ def _before_and_after(
     if first and then and first.size == then.size and "after_file" not in excerpt:
         gain = units.ratio(first.median_us / then.median_us)
         told += (
-            f" Measured on one {device}, size {first.size}: {units.duration(first.median_us)} before,"
+            f" Measured on one {device}, size {size_of(before, first)}: {units.duration(first.median_us)} before,"
             f" {units.duration(then.median_us)} after, {gain} faster."
         )
     return [*_section(*shown, same), f"{told}\n"]
+
+
+def size_of(rung: Rung, timing: Timing) -> str:
+    """The size of a timing, with what the rung works on where the size does not say it."""
+    problem = problem_for(rung.family)
+    worked_on = problem.worked_on(problem.parse_size(timing.size), rung.problem)
+    return f"{timing.size} ({worked_on})" if worked_on else timing.size
 
 
 def _section(before: str, after: str, same: bool = False) -> list[str]:

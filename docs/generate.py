@@ -18,12 +18,15 @@ import html
 import importlib.util
 import json
 import math
+import os
 import pickle
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +60,7 @@ from ncu_toolkit.render.html import write_front
 from ncu_toolkit.render.index_view import index_part
 from ncu_toolkit.render.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.render.text import plain_text
-from ncu_toolkit.runs import store
+from ncu_toolkit.runs import history, store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -134,7 +137,12 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     readme = ROOT / "README.md"
     results = DOCS / "results.md"
     text = results.read_text(encoding="utf-8")
-    tables = {"ladder": ladder_table, "families": families_table, "goals": goals_table}
+    tables = {
+        "sessions": sessions_sentence,
+        "ladder": ladder_table,
+        "families": families_table,
+        "goals": goals_table,
+    }
     for name, table in {
         **{name: made(runs) for name, made in tables.items()},
         "cost": measured("cost"),
@@ -143,14 +151,14 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     tutorial = DOCS / "tutorials" / "slow-kernel.md"
     lesson = tutorial.read_text(encoding="utf-8")
     for rung in EXAMPLES:
-        lesson = between(lesson, rung, example_card(runs, rung))
+        lesson = between(lesson, rung, example_card(runs, rung, "before.ncu-rep.xz"))
     calibrated = DOCS / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
     changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
     counted = calibration_tables(runs)
-    for name in ("summary", "cases", "intervals", "coverage"):
+    for name in ("summary", "cases", "intervals", "coverage", "limits"):
         held = between(held, name, counted[name])
-    agents = DOCS / "agents.md"
+    agents, kept = DOCS / "agents.md", DOCS / "history.md"
     figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
     return {
         **{
@@ -158,6 +166,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
             for page, name in figures.items()
         },
         agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
+        kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
@@ -167,7 +176,11 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
         readme: between(
-            between(readme.read_text(encoding="utf-8"), "card", example_card(runs, EXAMPLES[0])),
+            between(
+                readme.read_text(encoding="utf-8"),
+                "card",
+                example_card(runs, EXAMPLES[0], "my-report.ncu-rep"),
+            ),
             "figures",
             figures_sentence(runs),
         ),
@@ -204,13 +217,31 @@ def calibration_tables(runs: list[Run]) -> dict[str, str]:
         ("led to a change", calibrate.score(changed)),
         ("smaller sizes, not judged", calibrate.score(smaller)),
     ]
+    parts = fit.parts(fit.read())
     return {
         "summary": views.markdown(views.SUMMARY, views.summary(views.scores(found))),
         "halves": views.markdown(views.SUMMARY, views.summary(halves)),
         "cases": views.markdown(views.HEADINGS, views.rows(found.outcomes), 5),
         "intervals": views.markdown(fit.HEADINGS, fit.alternatives(fit.read())),
-        "coverage": views.markdown(fit.HEADINGS, fit.parts(fit.read())),
+        "coverage": views.markdown(fit.HEADINGS, parts),
+        "limits": interval_limits(parts),
     }
+
+
+def interval_limits(parts: Sequence[Sequence[str]]) -> str:
+    """What the rows of `fit.parts` say of real programs and of planted causes."""
+    rows = {row[0]: dict(zip(fit.HEADINGS, row, strict=True)) for row in parts}
+    real, planted = (rows[f"{fit.KINDS[kind]}, pair by pair"] for kind in ("field", "heldout"))
+    by_inside = sorted(rows, key=lambda name: int(rows[name]["inside"].rstrip("%")))
+    worst = next(name for name in by_inside if name.startswith("field/"))
+    sets = [rows[name]["inside"] for name in by_inside if name.startswith("heldout/")]
+    return (
+        f"- **They are made for real programs.** Of the [field benchmark](field.md)'s {real['cases']} gains of development and formerly sealed pairs"
+        f" {real['inside']} lie in the interval when their pair is left out, {real['below']} below it and {real['above']} above, at a mean width of"
+        f" {real['mean width']}. `{worst}` fares worst ({rows[worst]['inside']}). For kernels with one planted cause the intervals are too wide:"
+        f" {planted['inside']} of the held-out sets ([decisions/15](decisions/15-gains.md)).\n"
+        f"- Sets differ more than cases within one: held-out sets alone range from {sets[0]} to {sets[-1]}.\n"
+    )
 
 
 def between(text: str, name: str, content: str) -> str:
@@ -325,7 +356,7 @@ def rung_tables() -> str:
                 if rung.arch_specific
                 else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
             )
-            kind = "" if rung.kind == "step" else f" ({rung.kind})"
+            kind = "" if rung.kind == "step" or rung.kind in rung.title else f" ({rung.kind})"
             lines.append(
                 f"| {rung.order:02d} | `{rung.name}` | {_cell(rung.title)}{kind} | {_code(rung.compared_with)} | {_code(rung.removes)} | {needs} |"
             )
@@ -333,15 +364,15 @@ def rung_tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-def example_card(runs: list[Run], rung: str) -> str:
-    """The card that `ncu-toolkit analyze` prints for a rung of the FP32 ladder at 4096."""
+def example_card(runs: list[Run], rung: str, file: str) -> str:
+    """The card that `ncu-toolkit analyze FILE` prints for a rung of the FP32 ladder at 4096."""
     (launch,) = [
         profile
         for profile in _holding(runs, "gemm_fp32").profiles
         if profile.context is not None
         and (profile.context.rung, profile.context.size) == (rung, _SIZES[-1])
     ]
-    shown = plain_text(verdict.card(launch, diagnose(launch), "before.ncu-rep"))
+    shown = plain_text(verdict.card(launch, diagnose(launch), file))
     return f"```text\n{shown.strip()}\n```\n"
 
 
@@ -372,6 +403,25 @@ def ladder_table(runs: list[Run]) -> str:
             f"| `{rung.name}` | {_described(rung)} | {shown} | {rate} | {against} | {_verdict(run, rung)} |"
         )
     return "\n".join([*lines, "", _provenance(run, "gemm_fp32"), ""])
+
+
+#: Recordings that started within this of each other belong to one session.
+_SESSION = timedelta(hours=1)
+
+
+def sessions_sentence(runs: list[Run]) -> str:
+    """When the ladders were recorded, from what the recordings say."""
+    sessions: list[list[tuple[datetime, str]]] = []
+    for run in sorted(runs, key=lambda run: run.created):
+        at = datetime.fromisoformat(run.created)
+        if not sessions or at - sessions[-1][-1][0] > _SESSION:
+            sessions.append([])
+        sessions[-1].append((at, ", ".join(sorted({timing.family for timing in run.timings}))))
+    told = [
+        f"on {each[0][0]:%Y-%m-%d} from {each[0][0]:%H:%M} to {each[-1][0]:%H:%M} UTC ({', '.join(name for _, name in each)})"
+        for each in sessions
+    ]
+    return f"The recordings were started {' and '.join(told)}.\n"
 
 
 def families_table(runs: list[Run]) -> str:
@@ -590,7 +640,8 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
         if before and before.size == timing.size
         else ""
     )
-    return f"{told} {timing.size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
+    size = bottleneck_pages.size_of(rung, timing)
+    return f"{told} {size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
 
 
 def _rate(timing: Timing, kind: str) -> str:
@@ -689,6 +740,25 @@ def figures_sentence(runs: list[Run]) -> str:
             f"{units.percent(best.baseline_us / best.median_us)} of `{problem.baseline}`"
         )
     return f"On the recorded {runs[0].device.name}, {'; '.join(told)}.\n"
+
+
+def history_example() -> str:
+    """What `history` shows of a recording, in a history of its own."""
+    commands = (
+        f"history import {(recorded.FOLDERS[0].parent / 'h200-transpose').relative_to(ROOT)}",
+        "history transpose_smem",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        known = {**os.environ, history.VARIABLE: folder, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        told = [
+            f"$ ncu-toolkit {words}\n"
+            + subprocess.run(
+                [sys.executable, "-m", "ncu_toolkit", *words.split()],
+                cwd=ROOT, env=known, check=True, capture_output=True, text=True,
+            ).stdout
+            for words in commands
+        ]  # fmt: skip
+    return f"```text\n{chr(10).join(told)}```\n"
 
 
 #: The picture of the README, and the words of the front page that it shows.

@@ -127,7 +127,7 @@ def _focus(frontend, message, finding, action):
 def _words(card):
     """The card in one paragraph: the gain, why, where, and what to do."""
     parts = [
-        f"{card.gain[:1].upper()}{card.gain[1:]} ({card.confidence} confidence).",
+        f"{card.gain[:1].upper()}{card.gain[1:]} ({card.sureness}).",
         card.summary,
     ]
     parts.extend(

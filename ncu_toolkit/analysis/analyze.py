@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 import os
 import pickle
-import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ncu_toolkit.core import shares, workers
+from ncu_toolkit.core import patterns, shares, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model import Diagnosis, Origin, Presence, Profile
 from ncu_toolkit.report import missed, ncu_module
 
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
-#: Seconds for finding --kernel in one name, which takes microseconds unless it is made not to.
-SEARCH_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -348,7 +343,7 @@ def analyze(
         UsageProblem: the kernel filter is no regular expression, or takes too long.
     """
     options = options or Options()
-    pattern(options.kernel)
+    patterns.compiled(options.kernel, "--kernel")
     files, results = find_reports(paths)
     ordered: list[FileResult | None] = [None] * len(files)
     jobs = jobs or workers.default_jobs()
@@ -389,21 +384,6 @@ def _unpacked(packed: Packed) -> FileResult:
         launches = [launch for part in packed.parts for launch in pickle.loads(part)]
     launches.sort(key=lambda launch: tuple(map(int, launch.key.split("."))))
     return replace(packed.file, launches=tuple(launches))
-
-
-def pattern(text: str) -> re.Pattern[str] | None:
-    """The kernel filter, compiled; None where there is none. Raises UsageProblem for text that is
-    no regular expression."""
-    if not text:
-        return None
-    try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageProblem(
-            f"--kernel '{visible(text, 200)}' is not a regular expression: {error}",
-            "Quote special characters with a backslash",
-        ) from None
 
 
 def read_file(
@@ -544,19 +524,9 @@ def _judge_into(
 
 
 def _wanted(options: Options) -> Callable[[str], bool] | None:
-    expression = pattern(options.kernel)
-    if expression is None:
+    if not options.kernel:
         return None
-    late = UsageProblem(
-        f"--kernel '{visible(options.kernel, 200)}' takes more than {SEARCH_SECONDS:g} s for one name",
-        "Write it without repeats inside repeats, such as (a+)+",
-    )
-
-    def wanted(name: str) -> bool:
-        with workers.time_limit(SEARCH_SECONDS, late):
-            return expression.search(name) is not None
-
-    return wanted
+    return lambda name: patterns.found(options.kernel, name, "--kernel")
 
 
 def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> FileResult:

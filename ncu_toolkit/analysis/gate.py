@@ -187,7 +187,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Failure:
-    """A gate that a pair fails, with the differences it names."""
+    """A gate that a pair fails, with the differences it names, where both sides have the figure."""
 
     gate: str
     pair: Pair
@@ -559,7 +559,7 @@ def parse_gate(text: str) -> Gate:
     return Gate(text, expression, frozenset(names))
 
 
-class _Missing(Exception):
+class _Missing(expressions.Unknown):
     """A pair lacks a figure that a gate names; the argument is its name."""
 
 
@@ -629,13 +629,8 @@ def compare(
                 continue
             try:
                 if fails(gate, pair):
-                    failures.append(
-                        Failure(
-                            gate.text,
-                            pair,
-                            tuple(_difference(pair, name) for name in sorted(gate.names)),
-                        )
-                    )
+                    differences = map(pair.difference, sorted(gate.names))
+                    failures.append(Failure(gate.text, pair, tuple(filter(None, differences))))
             except _Missing as missing:
                 undecided.append(f"'{gate.text}' for {pair.name}: a side has no {missing}")
             except InputProblem as error:

@@ -80,21 +80,22 @@ def command(
         if executor.boards:
             stack.enter_context(ladder_run.locked(folder))
         progress = stack.enter_context(Progress())
-        if begun is not None:
-            session = ladder_run.resume(folder, progress, executor, ladder=False)
-        else:
-            session = stages.start(folder, f"Timing of {what}", executor=executor)
-            session.update(skipped=skipped)
-        if executor.boards:  # What was asked for, to find the run by.
-            session.record(*session.current(cases))
-        for line in lines:
-            progress.note(line)
+        session = (
+            None if begun is None else ladder_run.resume(begun, progress, executor, ladder=False)
+        )
         try:
+            if session is None:
+                session = stages.start(folder, f"Timing of {what}", executor=executor)
+                session.update(skipped=skipped)
+            if executor.boards:  # What was asked for, to find the run by.
+                session.record(*session.current(cases))
+            for line in lines:
+                progress.note(line)
             stages.build_all(session, cases, progress, executor)
             stages.time_all(session, cases, progress, cache, executor=executor)
             stages.measure_ceilings(session, progress, executor)
         except (ToolkitError, KeyboardInterrupt) as error:
-            if not session.measured:
+            if session is None or not session.measured:
                 store.discard(folder)
                 raise
             if isinstance(error, ToolkitError):
@@ -122,21 +123,6 @@ def _timed_so(folder: Path, cache: str | None) -> bool:
     return all(
         timing.cache == stages.cache_of(problem_for(timing.family), cache)
         for timing in store.load_timings(folder)
-    )
-
-
-def _energy_words(millijoules: float | None) -> str:
-    """Energy of a run as text; "not available" where the GPU does not count it or the runs are too
-    short."""
-    if millijoules is None:
-        return "not available"
-    joules = millijoules * 1e-3
-    return (
-        units.si(joules, "J")
-        if joules >= 1
-        else units.si(millijoules, "mJ")
-        if millijoules >= 1
-        else units.si(millijoules * 1e3, "µJ")
     )
 
 
@@ -179,7 +165,7 @@ def _show(run: Run, folder: Path) -> None:
                 else units.NOT_AVAILABLE
             )
             table.add_row(
-                timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, _energy_words(timing.energy_mj),
+                timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, units.quantity(timing.energy_mj, "mJ"),
                 units.significant(work) if work is not None else units.NOT_AVAILABLE, clock, str(len(timing.times_us)),
             )  # fmt: skip
         screen.print(table)

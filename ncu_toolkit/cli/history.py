@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,7 +56,7 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
       ncu-toolkit history
       ncu-toolkit history smem_tiled --format html
       ncu-toolkit history import reports .ncu-toolkit/baselines old.ncu-rep
-      ncu-toolkit history --sql "select name, min(time_us) from launches group by name"
+      ncu-toolkit history --sql "select name, min(coalesce(time_us, profiled_us)) as us from launches group by name"
     """
     if words[:1] == ("import",):
         if sql is not None:
@@ -86,9 +87,9 @@ def _import(texts: tuple[str, ...]) -> None:
         raise UsageProblem(
             "nothing to import", "Name run folders or reports: ncu-toolkit history import reports"
         )
-    paths = [Path(text) for text in texts]
+    paths = [PathName().convert(text, None, None) for text in texts]
     for path in paths:
-        if not str(path) or not path.exists():
+        if not path.exists():
             raise InputProblem(f"there is no report or folder '{path}'")
     done = intake.take_in(paths, diagnose)
     known = f"; {done.known} were in the history already" if done.known else ""
@@ -111,13 +112,13 @@ def _write_kernels(found: history.History, kernel: str, form: str, output: Path 
     if kernel:
         runs = trends.series_of(found, kernel)
         if data:
-            _write_data("runs", trends.plain_runs(runs), form, output)
+            _write_dicts("runs", trends.plain_runs(runs), form, output)
         else:
             _write(trends.of_kernels(runs), form, output)
         return
     series = trends.all_series(found)
     if data:
-        _write_data("kernels", trends.plain_series(series), form, output)
+        _write_dicts("kernels", trends.plain_series(series), form, output)
     else:
         _write(trends.of_all(series), form, output)
 
@@ -128,8 +129,7 @@ def _write_rows(
     from ncu_toolkit.runs import trends
 
     if form in ("json", "csv"):
-        plain = [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
-        _write_data("rows", plain, form, output, names)
+        _write_data("rows", names, [tuple(map(_plain, row)) for row in rows], form, output)
     else:
         _write(trends.of_rows(names, rows), form, output)
 
@@ -147,23 +147,44 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
+def _write_dicts(what: str, rows: list[dict[str, Any]], form: str, output: Path | None) -> None:
+    names = tuple(rows[0] if rows else ())
+    _write_data(what, names, [tuple(row.values()) for row in rows], form, output)
+
+
 def _write_data(
     what: str,
-    rows: list[dict[str, Any]],
+    names: tuple[str, ...],
+    rows: list[tuple[Any, ...]],
     form: str,
     output: Path | None,
-    names: tuple[str, ...] = (),
 ) -> None:
     if form == "csv":
         from ncu_toolkit.core.safe import csv_rows
 
-        headings = names or tuple(rows[0] if rows else ())
-        emit(csv_rows([headings, *(row.values() for row in rows)]), output)
+        emit(csv_rows([names, *rows]), output)
         return
     from ncu_toolkit.render import json
 
-    plain = {"schema": history.SCHEMA, "version": history.VERSION, what: rows}
+    keys = _numbered(names)
+    plain = {
+        "schema": history.SCHEMA,
+        "version": history.VERSION,
+        what: [dict(zip(keys, row, strict=True)) for row in rows],
+    }
     emit(json.written(plain), output)
+
+
+def _numbered(names: tuple[str, ...]) -> list[str]:
+    """The names with equal ones told apart, as DuckDB does in a subquery: a, a_1, a_2."""
+    found: list[str] = []
+    for name in names:
+        number = itertools.count(1)
+        one = name
+        while one in found or (one != name and one in names):
+            one = f"{name}_{next(number)}"
+        found.append(one)
+    return found
 
 
 def _write(shown: Answer, form: str, output: Path | None) -> None:

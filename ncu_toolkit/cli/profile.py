@@ -219,6 +219,7 @@ def profile_rungs(
     if executor.boards and (begun := ladder_run.unfinished_like(reports, cases, asked)):
         return _go_on(begun, timeout, executor, done)
     folder = store.new_run_folder(reports, title_of(names, cases))
+    session = None
     try:
         session = stages.start(folder, title_of(names, cases), asked, executor)
         session.update(environment={**session.run.environment, "ncu": version}, cases=cases)
@@ -237,7 +238,8 @@ def profile_rungs(
                         session.failures.append(error)
             done(session)
     except (ToolkitError, KeyboardInterrupt) as error:
-        if not session.measured and str(folder) not in str(error):  # No log there is named.
+        measured = session is not None and session.measured
+        if not measured and str(folder) not in str(error):  # No log there is named.
             store.discard(folder)
         raise
     return session
@@ -378,8 +380,11 @@ def _profile_program(
     if probed:
         from ncu_toolkit.cli.probe import confirmations
 
-        for line in confirmations(run.profiles, request.command):
-            screen.print(line, markup=False)
+        try:
+            for line in confirmations(run.profiles, request.command):
+                screen.print(line, markup=False)
+        except ToolkitError as error:
+            session.failures.append(error)
     for note in session.notes:
         screen.print(f"note: {note}", markup=False)
     screen.print(f"Report: {folder / 'index.html'}", markup=False)

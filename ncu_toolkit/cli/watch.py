@@ -25,7 +25,7 @@ from ncu_toolkit.analysis.analyze import (
 )
 from ncu_toolkit.cli._common import PathName, console, output_option, timeout_option
 from ncu_toolkit.cli.history import keep_read
-from ncu_toolkit.core import workers
+from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import collect, cuda, program_run, selection
@@ -206,10 +206,7 @@ def _of_program(
     time."""
     if not build:  # else it may be there only after the first build
         program_run.check(program, "")
-    try:
-        re.compile(kernel)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageProblem(f"--kernel '{kernel}' is not a regular expression: {error}") from None
+    patterns.compiled(kernel, "--kernel")
     request = collect.Request(command=program, launch_skip=launch_skip, launch_count=launch_count)
 
     def profile() -> Path:

@@ -249,6 +249,13 @@ def _write_into(descriptor: int, data: bytes) -> None:
         sink.write(data)
 
 
+def permitted(mode: int) -> int:
+    """`mode` less the umask, as open() and mkdir() give it; temporary files and folders have less."""
+    umask = os.umask(0o077)  # it cannot be read alone; other threads create private files meanwhile
+    os.umask(umask)
+    return mode & ~umask
+
+
 def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> None:
     """Move a file to `there`, with the mode and owner of the file that it replaces. Raises
     OSError."""
@@ -258,7 +265,7 @@ def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> Non
         if there is not None and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
             with contextlib.suppress(OSError):  # only root may give a file away
                 os.chown(temporary, there.st_uid, there.st_gid)
-        os.chmod(temporary, 0o644 if there is None else stat.S_IMODE(there.st_mode))
+        os.chmod(temporary, permitted(0o666) if there is None else stat.S_IMODE(there.st_mode))
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -42,6 +42,7 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
+from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"
@@ -155,7 +156,10 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
 
 
 def _bounded(finding: Finding, model: TimeModel) -> Finding:
-    """A finding with the interval of its gain, which ends near the next roof."""
+    """A finding with the interval of its gain, which ends near the next roof. A gain that rounds to
+    nothing is one that is not known, but at a roof with useful work."""
+    if not finding.good and finding.speedup is not None and finding.speedup < LEAST_GAIN:
+        finding = replace(finding, speedup=None)
     room = _headroom(finding, model)
     return replace(finding, interval=intervals.around(finding, room.factor if room else None))
 
@@ -275,7 +279,9 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
         )
         notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
     if not model.stalls and profile.samples:
-        notes.append(f"Only {sum(profile.samples.values())} samples, too few for stall shares.")
+        notes.append(
+            f"Only {units.counted(sum(profile.samples.values()), 'sample')}, too few for stall shares."
+        )
     return notes
 
 

@@ -114,6 +114,11 @@ def describe(name: str) -> tuple[str, str, str]:
     raise KeyError(name)
 
 
+def small(label: str) -> str:
+    """A label within a sentence: abbreviations keep their capitals."""
+    return label if label[1:2].isupper() or label[1:2].isdigit() else label[:1].lower() + label[1:]
+
+
 def inputs(name: str) -> tuple[str, ...]:
     """What a name is computed from: itself for a registry metric."""
     if name in DERIVED:

@@ -16,6 +16,7 @@ from typing import Final
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules._support import capital
 from ncu_toolkit.diagnosis.rules.reference import page
 from ncu_toolkit.metrics import registry
 
@@ -29,6 +30,10 @@ GROUPS: Final[Mapping[str, str]] = {
     "kind": "Kinds of instructions",
     "unit": "Units",
 }
+
+
+#: Parts of the names of stall reasons and of kinds of instructions that are no words.
+_ABBREVIATION: Final = re.compile(r"\b(?:gmma|imc|lg|mio|tex|fp\d\d)\b")
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,9 @@ def _all() -> Iterator[Term]:
     for reason, meaning in registry.STALL_REASONS.items():
         name = reason.replace("_", " ")
         yield Term(
-            _key("stall", reason), "stall", name.capitalize(), _joined(meaning, STALLS.get(reason)),
+            _key("stall", reason), "stall", _title(name), _joined(meaning, STALLS.get(reason)),
             "Nsight Compute documentation, Warp Stall Reasons",
-            (name, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {name}"),
+            (name, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {name}", figures.reason_name(reason)),
             "cycles/inst",
         )  # fmt: skip
     for name, metric in registry.REGISTRY.items():
@@ -113,13 +118,18 @@ def _all() -> Iterator[Term]:
         yield Term(
             _key("kind", name),
             "kind",
-            f"{name.capitalize()} instructions",
+            f"{_title(name)} instructions",
             text,
             "",
             (f"kind_share:{name}", f"Instructions: {name}"),
         )
     for unit, (title, text) in UNITS.items():
         yield Term(_key("unit", title), "unit", title, text, "", (unit,) if unit else ())
+
+
+def _title(words: str) -> str:
+    """Words as a title: `MIO throttle`, `FP64`."""
+    return capital(_ABBREVIATION.sub(lambda found: found[0].upper(), words))
 
 
 def _joined(meaning: str, reading: str | None) -> str:

@@ -26,7 +26,8 @@ from ncu_toolkit.model import Finding
 #: falls from 2.18 to 1.89; 1.25 and 1.75 score 1.94 and 1.85.
 STRETCH: Final = 1.5
 #: How far beyond the next roof an interval may end: the roof is that of the work as it is, and a fix
-#: may remove some of that too. Nine in ten of the field benchmark's pairs end below 1.22 times it.
+#: may remove some of that too. 23 of the field benchmark's 100 pairs gain more than the headroom. Each
+#: left out in turn, intervals hold 82% of their gains with this, 72% with 1 and 83% with 1.5.
 BEYOND_ROOF: Final = 1.25
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ncu_toolkit.core import units
+from ncu_toolkit.core import patterns, units
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
@@ -38,8 +38,9 @@ class Needs:
     kernel: str = ""
 
     def covers(self, kernel: str) -> bool:
-        """Whether they are of a kernel with this demangled name."""
-        return re.search(self.kernel, kernel) is not None
+        """Whether they are of a kernel with this demangled name; UsageProblem where the search takes
+        too long."""
+        return not self.kernel or patterns.found(self.kernel, kernel, "--needs")
 
     def __str__(self) -> str:
         """As --needs takes it."""
@@ -71,13 +72,7 @@ def parse(text: str) -> Needs:
             raise UsageProblem(f"--needs '{text}' gives {name} twice", "Leave one of them out")
         given[name] = _figure(name, expression)
     kernel = found["kernel"] or ""
-    try:
-        re.compile(kernel)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageProblem(
-            f"--needs '{text}': '{kernel}' is not a regular expression: {error}",
-            "Quote special characters with a backslash",
-        ) from None
+    patterns.compiled(kernel, "--needs")
     return Needs(given.get("bytes"), given.get("flops"), kernel)
 
 

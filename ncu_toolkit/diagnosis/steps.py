@@ -16,7 +16,6 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import OPCODES, Change, Launches, attribute, changes, of_all
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import small
 from ncu_toolkit.diagnosis.time_model import ACCURACY, NOISE
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 
@@ -95,7 +94,7 @@ class _Sentences:
         self.removes, self.kind, self.predicted, self.rank = removes, kind, predicted, rank
         rule = load_rules().get(removes)
         self.roof = rule.ROOF if rule else None
-        self.titles = {name: small(rule.TITLE) for name, rule in load_rules().items()}
+        self.titles = {name: figures.small(rule.TITLE) for name, rule in load_rules().items()}
         self.clock: Literal["timed", "profiled", ""] = ""
         self.times: tuple[float, float] | None = None
         if before.timed_us and after.timed_us:
@@ -335,7 +334,7 @@ class _Sentences:
             )
         if moved:
             lines.append(
-                f"The step also changed {_listed([small(label) for label in moved])}, which the prediction leaves out."
+                f"The step also changed {_listed([figures.small(label) for label in moved])}, which the prediction leaves out."
             )
         return lines or [f"The prediction is {_points(more)} too low."]
 

@@ -12,14 +12,13 @@ from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.model.finding import LEAST_GAIN
 
 State = Literal["slow", "roof", "unknown", "incomplete"]
 #: Longest kernel name shown.
 NAME: Final = 60
 #: Marks of the ABI in a name: Numba puts a hash of its compiler's flags there.
 _ABI: Final = re.compile(r"\[abi:[^\[\]]*\]")
-#: A gain of less rounds to 1.00×.
-LEAST_GAIN: Final = 1.005
 #: A cause's confidence in words.
 _CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
 #: A gain or a headroom above this is no figure that anybody could plan with.

@@ -7,9 +7,9 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
-from ncu_toolkit.diagnosis.rules._support import small
 from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
 from ncu_toolkit.explain.answer import Answer, Column, Listing, Table, table
 from ncu_toolkit.explain.card import NAME, Card, Line, kernel_name

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.rules._code import StaticFinding
-from ncu_toolkit.diagnosis.rules._support import small
 from ncu_toolkit.diagnosis.static import KernelAnalysis
 from ncu_toolkit.explain.answer import Answer, Column, Kind, Table, answer, table
 from ncu_toolkit.explain.card import Card, kernel_name, whole_percent

@@ -19,7 +19,6 @@ from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import by_cause, command, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
 from ncu_toolkit.explain.card import (
-    LEAST_GAIN,
     NAME,
     Bar,
     Card,
@@ -32,6 +31,7 @@ from ncu_toolkit.explain.card import (
     whole_percent,
 )
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
+from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY
@@ -157,13 +157,15 @@ def _on_condition(factor: float | None) -> bool:
 
 
 def _also(diagnosis: Diagnosis) -> str:
-    """The next cause that would gain SUBSTANCE or more. A roof is none: it says which unit is busy,
-    not with what."""
+    """The next cause that would gain SUBSTANCE or more, or without a figure may. A roof is none: it
+    says which unit is busy, not with what."""
     rules = load_rules()
     for other in diagnosis.findings[1:]:
-        factor, rule = finite(other.speedup) or 1.0, rules.get(other.bottleneck)
-        if factor >= SUBSTANCE and not (rule and rule.ROOF):
-            return f"{_title('slow', other)}, {about(factor)} faster"
+        factor, rule = finite(other.speedup), rules.get(other.bottleneck)
+        if (rule and rule.ROOF) or max(other.saved, other.weight) < 1 - 1 / SUBSTANCE:
+            continue
+        gain = f"{about(factor)} faster" if factor else "gain not known"
+        return f"{_title('slow', other)}, {gain}"
     return ""
 
 

@@ -668,7 +668,7 @@ class Dask:
             self._begin(address)
         for address in found:
             self._learn(address, _INTRODUCTION_SECONDS)
-        known = [board for board in self._all.values() if board is not None]
+        known = [board for board in list(self._all.values()) if board is not None]
         if not known:
             raise EnvironmentProblem("no board of the cluster can be used", "See the notes above")
         kinds = Counter(map(_kind, known))
@@ -736,7 +736,7 @@ class Dask:
             self._note(f"the worker at {address} is left out: {error.message}")
             return
         if found is None:
-            self._all.pop(address)
+            self._all.pop(address, None)
             return
         board: Board | None = found.value
         if board is None:
@@ -777,7 +777,8 @@ class Dask:
         self._send_cubins([address])
 
     def _known(self) -> list[Board]:
-        return [board for board in self._all.values() if board and not self._unfit(board)]
+        # A thread of `_restart` may take one out meanwhile.
+        return [board for board in list(self._all.values()) if board and not self._unfit(board)]
 
     def _unfit(self, board: Board) -> str:
         assert self._model is not None

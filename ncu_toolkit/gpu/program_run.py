@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit import __version__
+from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect
@@ -70,13 +71,7 @@ def check(command: Sequence[str], kernel_filter: str) -> None:
     if shutil.which(command[0]) is None:
         hint = "Write ./name for a program in this folder, `python name.py` for a script, --kernel for a kernel of a ladder"
         raise UsageProblem(f"there is no program '{command[0]}'", hint)
-    if kernel_filter:
-        try:
-            re.compile(kernel_filter)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise UsageProblem(
-                f"--kernel-filter '{kernel_filter}' is not a regular expression: {error}"
-            ) from None
+    patterns.compiled(kernel_filter, "--kernel-filter")
 
 
 def profile(

@@ -38,7 +38,7 @@ _PROBLEMS: Final = (
     (
         "No module named '(cupti|cuda)",
         "the program's Python has no cupti-python",
-        "Run `pip install 'ncu-toolkit[probe]'` with that Python",
+        "Run `pip install 'cupti-python==13.0.*'` with that Python",
     ),
     ("libcuda|driver is not found", "there is no CUDA driver here", "Check `nvidia-smi`"),
     (

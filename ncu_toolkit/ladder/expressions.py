@@ -27,6 +27,11 @@ MAX_LENGTH = 2000
 MAX_BITS = 256
 
 
+class Unknown(Exception):
+    """Raised by a name or a function that has no value here. `or` and `and` go by their other parts
+    where those decide."""
+
+
 def ceil_div(a: int, b: int) -> int:
     """a / b rounded up, for integers."""
     return -(-a // b)
@@ -60,8 +65,8 @@ def evaluate(
     """The value of an expression.
 
     `/` between integers that divide evenly gives an integer, else a float. An exception that a
-    function raises on purpose (one that is no ArithmeticError, TypeError or ValueError) passes
-    through, so that a check can abstain.
+    function raises on purpose (one that is no ArithmeticError, TypeError or ValueError, such as
+    `Unknown`) passes through, so that a check can abstain.
 
     Args:
         expression: the text, at most MAX_LENGTH characters.
@@ -292,10 +297,17 @@ class _Evaluator:
             case ast.BoolOp(op=boolean, values=values):
                 stop = isinstance(boolean, ast.Or)
                 result: Value = not stop
+                unknown: Unknown | None = None
                 for part in values:
-                    result = self.value(part)
+                    try:
+                        result = self.value(part)
+                    except Unknown as missing:
+                        unknown = unknown or missing
+                        continue
                     if bool(result) is stop:
-                        break
+                        return result
+                if unknown is not None:
+                    raise unknown
                 return result
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.value(body) if self.value(test) else self.value(orelse)

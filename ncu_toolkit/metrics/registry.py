@@ -173,7 +173,7 @@ _PIPES: Final[tuple[Metric, ...]] = (
     _pct("hmma_pipe_active", "sm__pipe_tensor_op_hmma_cycles_active" + _ACTIVE, "Tensor pipe active (16-bit float)", "Cycles in which the tensor cores worked on 16-bit floating-point matrices.", (7, 0), (9, 0)),
     _pct("fp16_pipe_active", "sm__inst_executed_pipe_fp16" + _ACTIVE, "FP16 pipe active", "Half-precision instructions outside the tensor cores.", (7, 0), (8, 0)),
     _pct("tex_pipe_active", "sm__inst_executed_pipe_tex" + _ACTIVE, "Texture pipe active", "Texture instructions as a fraction of the pipe's issue rate."),
-    _pct("adu_pipe_active", "sm__inst_executed_pipe_adu" + _ACTIVE, "ADU pipe active", "Instructions on divergent addresses (barriers, indirect branches and constants) as a fraction of the pipe's issue rate."),
+    _pct("adu_pipe_active", "sm__inst_executed_pipe_adu" + _ACTIVE, "ADU pipe active", "Instructions of the address divergence unit as a fraction of the pipe's issue rate."),
     _pct("mio_active", "sm__mio_inst_issued.avg.pct_of_peak_sustained_active", "MIO issue", "Instructions issued to the memory input/output unit, of its peak."),
     _pct("constant_cache_active", "idc__request_cycles_active" + _ELAPSED, "Constant cache busy", "Cycles in which the indexed constant cache served requests."),
 )  # fmt: skip

@@ -12,6 +12,8 @@ Comparison = Literal[">", ">=", "<", "<=", "==", ""]
 _COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
 }  # fmt: skip
+#: A gain of less rounds to 1.00×: only a roof with useful work may have it.
+LEAST_GAIN: Final = 1.005
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ class Finding:
     """One bottleneck found in one profile.
 
     `speedup` is the predicted factor if this cause alone were removed (>= 1, a bound), with
-    `arithmetic` showing how; None where the report holds too little for a figure, so that only the
-    direction is known. `saved` = 1 - 1/speedup is the fraction of time that would go, 0 without a
-    figure. `good` marks a roof reached with useful work."""
+    `arithmetic` showing how; None where only the direction is known: the report holds too little for
+    a figure, or a unit is the limit and nothing tells how much less work it could have. `saved` =
+    1 - 1/speedup is the fraction of time that would go, 0 without a figure. `good` marks a roof
+    reached with useful work."""
 
     bottleneck: str
     summary: str

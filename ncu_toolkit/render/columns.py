@@ -15,10 +15,10 @@ from ncu_toolkit.diagnosis.compare import Launches, of_all
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.explain.card import LEAST_GAIN
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
+from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.render import palette
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.views import (

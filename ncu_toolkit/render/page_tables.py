@@ -188,7 +188,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         "local_sectors",
     )
     facts = "; ".join(
-        f"{figures.describe(name)[1].lower()} {units.quantity(value, figures.describe(name)[0])}"
+        f"{figures.small(figures.describe(name)[1])} {units.quantity(value, figures.describe(name)[0])}"
         for name in extra
         if (value := figures.value(profile, name)) is not None
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.explain.card import Card
@@ -188,9 +190,14 @@ def _which(entry: Entry, profile: Profile) -> str:
 def _kicker(profile: Profile, entry: Entry | None) -> str:
     if entry is None:
         return f"Launch {profile.origin.key} of {visible(profile.origin.file.rsplit('/', 1)[-1])}"
-    problem = problem_of(entry.family)
+    problem, size = problem_of(entry.family), shown_size(entry.variant.size)
+    if problem and entry.info:
+        with contextlib.suppress(ToolkitError):  # a size that no rung of this version has
+            parsed = problem.parse_size(entry.variant.size)
+            worked_on = problem.worked_on(parsed, entry.info.problem)
+            size += f" ({worked_on})" if worked_on else ""
     return visible(
-        f"{problem.title if problem else entry.family} · size {shown_size(entry.variant.size)} · {entry.variant.dtype}"
+        f"{problem.title if problem else entry.family} · size {size} · {entry.variant.dtype}"
     )
 
 

@@ -183,7 +183,7 @@ def _key(folder: Path, manifest: Run) -> str:
     """What a part rests on: the run's own documents, its raw reports by size and time of change,
     and the code that judges and shows them."""
     state = hashlib.sha256(f"{_code()} {folder.name}".encode())
-    for name in (store.MANIFEST, store.TIMINGS, store.RULES):
+    for name in (store.MANIFEST, store.TIMINGS, store.RULES, store.CURVE):
         path = folder / name
         state.update(path.read_bytes() if path.is_file() else b"-")
     for name in manifest.report_files:

@@ -106,9 +106,11 @@ def _facts(
     facts.append(Fact(aim, cause_cell(removes)))
     if step is None or step.expected is None:
         why = (
-            f"the profile of {before.label} does not show {cause(removes)}"
-            if step
-            else "one of the two rungs was not profiled at this size"
+            "one of the two rungs was not profiled at this size"
+            if step is None
+            else f"the profile of {before.label} does not show how much {cause(removes)} costs"
+            if step.rank
+            else f"the profile of {before.label} does not show {cause(removes)}"
         )
         return (*facts, Fact("Predicted speedup", missing(why)))
     how = f"from the profile of {visible(before.label)}, if only this is fixed; the finding has rank {step.rank}"

@@ -107,6 +107,7 @@ def save(
             for file in reports:
                 shutil.copyfile(file, scratch / file.name)
             store.save(scratch, run)
+            scratch.chmod(files.permitted(0o777))
             _put(scratch, target, replace)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)

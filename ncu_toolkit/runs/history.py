@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.report import checksums
 
@@ -181,7 +182,7 @@ def _publish(base: Any) -> Path:
                 )
             except _duckdb().Error as error:
                 raise _unwritable(folder, _first_line(error)) from None
-            os.fchmod(handle, 0o644)
+            os.fchmod(handle, files.permitted(0o666))
             os.fsync(handle)
             target = folder / f"{checksums.digest(temporary)}{_SUFFIX}"
             os.replace(temporary, target)
@@ -431,7 +432,7 @@ def _known(base: Any, paths: Sequence[Path]) -> dict[Path, int]:
         if int(version) > VERSION:
             raise InputProblem(
                 f"'{path}' is of version {version} of the history; this ncu-toolkit knows version {VERSION}",
-                f"Upgrade ncu-toolkit (pip install --upgrade ncu-toolkit), or set {VARIABLE} to another folder",
+                f"Upgrade ncu-toolkit, or set {VARIABLE} to another folder",
             )
     return versions
 

@@ -409,12 +409,12 @@ def _with_needs(
 ) -> tuple[Profile, ...]:
     try:
         given = tuple(map(needs.parse, texts))
+        return tuple(needs.apply(profile, given) for profile in profiles)
     except UsageProblem as error:
         raise InputProblem(
             f"'{folder / MANIFEST}': {error.message}",
             "The manifest was edited. Make the run again",
         ) from None
-    return tuple(needs.apply(profile, given) for profile in profiles)
 
 
 def recordings_root() -> Path:

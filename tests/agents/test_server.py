@@ -235,6 +235,7 @@ def test_an_unforeseen_error_shows_its_kind_alone(
 def test_terms_pages_and_checks_are_told(served: Served) -> None:
     assert served.call("glossary", term="long_scoreboard")["title"] == "Long scoreboard"
     assert served.call("glossary", term="tail-effect")["see"].endswith("/tail-effect")
+    assert served.call("glossary", term="L2 to SM")["title"] == "Link from L2 to the SMs"
     assert served.call("doctor")["works"]["analyze"] is True
 
     async def read(client: Client) -> Any:

@@ -40,6 +40,7 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
 )
 from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.explain.answer import Table
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding
@@ -748,11 +749,25 @@ def test_a_folder_without_permission_is_named(
     assert "'inner' cannot be read: Permission denied" in str(lost[0].error)
 
 
-def test_an_expression_that_never_ends_is_a_wrong_request(tmp_path: Path) -> None:
+ENDLESS = "(a+)+b"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [Options(kernel=ENDLESS), Options(needs=(Needs(bytes=5.0, kernel=ENDLESS),))],
+    ids=["--kernel", "--needs"],
+)
+def test_an_expression_that_never_ends_is_a_wrong_request(
+    options: Options, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     path = tmp_path / "long.ncu-rep"
     path.write_bytes(report_files.with_texts(report_files.first_launches(1), lambda _: b"a" * 60))
-    with pytest.raises(UsageProblem, match="takes more than 2 s for one name"):
-        analyze.analyze([path], Options(kernel="(a+)+b"))
+    option = request.node.callspec.id
+    with (
+        workers.time_limit(30, InputProblem("it never ends")),
+        pytest.raises(UsageProblem, match=rf"{option} .* takes more than 2 s for one name"),
+    ):
+        analyze.analyze([path], options)
 
 
 def test_what_the_machine_lacks_has_its_own_exit_code(whole: Analysis) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import random
 import shutil
 import statistics
@@ -167,6 +168,25 @@ def test_figures_of_every_kind_can_be_named() -> None:
     assert {"time", "duration", "registers_per_thread", "dram_read_bytes"} <= names
     for name in sorted(names):
         assert gate.parse_gate(f"{name}>5%").names == {name}
+
+
+@pytest.mark.parametrize(
+    ("text", "new", "fails", "decided"),
+    [
+        ("time>5% or dram_bytes>10%", 110, True, True), ("dram_bytes>10% or time>5%", 110, True, True),
+        ("time>5% and dram_bytes>10%", 100, False, True), ("dram_bytes>10% and time>5%", 100, False, True),
+        ("dram_bytes>10% or time>5%", 100, False, False), ("dram_bytes>10% and time>5%", 110, False, False),
+        ("not (dram_bytes>10% or time>5%)", 100, False, False),
+    ],
+)  # fmt: skip
+def test_a_figure_that_is_missing_matters_only_where_it_decides(
+    text: str, new: float, fails: bool, decided: bool
+) -> None:
+    found = compared(side("k", 100), side("k", new), text)
+    assert [[each.figure for each in failure.differences] for failure in found.failures] == (
+        [["time"]] if fails else []
+    )
+    assert (found.undecided == ()) is decided
 
 
 def test_what_cannot_be_compared() -> None:
@@ -657,6 +677,19 @@ def test_both_sides_are_read_at_once_and_a_file_of_both_once(
     code, out, _ = run("compare", str(both), str(old))
     assert (code, asked) == (0, [["both", "old"]])
     assert "no difference" in out
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o077, 0o700)])
+def test_others_may_read_a_baseline_where_the_umask_lets_them(
+    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, mode: int
+) -> None:  # fmt: skip
+    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
+    before = os.umask(umask)
+    try:
+        baselines.save("main", [reports[0]])
+    finally:
+        os.umask(before)
+    assert (tmp_path / "kept" / "main").stat().st_mode & 0o777 == mode
 
 
 def test_a_baseline_stays_until_the_new_one_is_there(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from ncu_toolkit.core.errors import (
     EXIT_KERNEL,
     EXIT_OK,
     EXIT_USAGE,
+    EnvironmentProblem,
 )
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.selection import Cases
@@ -170,8 +172,21 @@ BAD: list[tuple[str, str, int]] = [
     (f"profile --kernel naive --size {'9' * 5000}", "is too large for gemm_fp32", EXIT_USAGE),
     ("analyze x.ncu-rep -k a{99999999999999}", "is not a regular expression", EXIT_USAGE),
     (f"analyze x.ncu-rep -k {'(' * 5000}{')' * 5000}", "is not a regular expression", EXIT_USAGE),
+    ("profile --kernel-filter ( -- true", "--kernel-filter '(' is not a regular", EXIT_USAGE),
     ("compare a b --fail-on change('nope')>1", "there is no function 'change'", EXIT_USAGE),
 ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["analyze x -k [[a]", "analyze x --needs [[a]:bytes=5", "profile --kernel-filter [[a] -- true", "watch -k [[a] -- true"],
+)  # fmt: skip
+def test_an_odd_expression_is_taken_without_a_warning_of_python(
+    run: Run, line: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    re.purge()
+    run(*line.split())
+    assert FutureWarning not in {each.category for each in recwarn}
 
 
 @pytest.mark.parametrize(("line", "says", "code"), BAD, ids=[line[:60] for line, _, _ in BAD])
@@ -836,6 +851,58 @@ def test_a_refused_bench_leaves_no_folder(
     cupy.free = 1000
     assert run("bench", "--kernel", "naive", "--size", "64").code == EXIT_ENVIRONMENT
     assert list(Path("reports").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [EnvironmentProblem("the driver is gone"), KeyboardInterrupt()])
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_a_run_that_cannot_begin_leaves_no_folder(
+    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, command: str, error: BaseException
+) -> None:
+    from ncu_toolkit.gpu import session
+
+    def start(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(collect, "find_ncu", lambda: SimpleNamespace(version="2025.3.1"))
+    ended = run(command, "--kernel", "naive", "--size", "64")
+    assert (str(error) or "interrupted") in ended.error
+    assert list(Path("reports").iterdir()) == []
+
+
+def test_bench_gives_energies_as_every_other_command(
+    one_recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ncu_toolkit.cli import bench
+
+    loaded = store.load_run(one_recording, live=True)
+    timings = [replace(each, energy_mj=energy) for each, energy in zip(loaded.timings, (999.7, None), strict=False)]  # fmt: skip
+    bench._show(replace(loaded, timings=tuple(timings)), one_recording)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "kmJ" not in shown
+    assert "1.00 J" in shown
+
+
+def test_what_probe_lacks_costs_the_profile_nothing(
+    run: Run, one_recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ncu_toolkit.cli import profile
+    from ncu_toolkit.gpu import program_run
+    from ncu_toolkit.gpu.session import Session
+
+    def refuse(*_: object) -> None:
+        raise EnvironmentProblem("cupti-python is not installed")
+
+    made = Session(store.load_run(one_recording, live=True), one_recording, notes=["none after 20"])
+    monkeypatch.setattr("ncu_toolkit.cli.probe.confirmations", refuse)
+    monkeypatch.setattr(program_run, "gpu_uuid", lambda: "")
+    monkeypatch.setattr(program_run, "profile", lambda *_, **__: made)
+    monkeypatch.setattr(profile, "keep", lambda *_: None)
+    ended = run("profile", "--probe", "--", "true")
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "cupti-python is not installed" in ended.error
+    assert "note: none after 20" in ended.out
+    assert "Report: " in ended.out
 
 
 def test_one_file_without_permission_hides_no_other(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,13 +14,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 import report_files
 from history_rows import PLAIN, day
 from rich.console import Console
 
 from ncu_toolkit.cli import main
-from ncu_toolkit.cli.history import keep
+from ncu_toolkit.cli.history import command, keep
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.render.text import AnswerText
@@ -128,9 +130,27 @@ def test_sql(capsys: pytest.CaptureFixture[str], form: str, expected: list[str])
     assert [line for line in out.splitlines() if line in expected] == expected
 
 
+def test_columns_of_one_name_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
+    query = "select 1 as a, 2 as a, 3 as a_1, 4 as a, 5 as b"
+    assert run(capsys, "--sql", query, "--format", "csv")[1] == "a,a,a_1,a,b\n1,2,3,4,5\n"
+    rows = json.loads(run(capsys, "--sql", query, "--format", "json")[1])["rows"]
+    assert rows == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "b": 5}]
+
+
+def test_the_example_of_the_help_counts_imported_launches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A report has a duration under ncu and no other time."""
+    history.add([day(1, time_us=None, profiled_us=7.5)])
+    (query,) = re.findall(r'history --sql "(.*)"', command.get_help(click.Context(command)))
+    code, out, _ = run(capsys, "--sql", query)
+    assert (code, out.split()[-1]) == (EXIT_OK, "7.5")
+
+
 @pytest.mark.parametrize(
     ("words", "expected", "code"),
     [
+        (("import", ""), "the path is empty", EXIT_USAGE),
         (("--sql", "select * from read_csv('/etc/passwd')"), "file system operations are disabled", EXIT_USAGE),
         (("--sql", "copy launches to 'out.csv'"), "--sql is not one SELECT but COPY", EXIT_USAGE),
         (("--sql", "attach 'x.db'"), "--sql is not one SELECT but ATTACH", EXIT_USAGE),

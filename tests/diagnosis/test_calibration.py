@@ -4,6 +4,7 @@ alarms at roofs, the command and its gate."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache, partial
 
@@ -35,6 +36,16 @@ def test_reach_is_held() -> None:
     found = calibration().ours
     assert found.cases >= 30
     assert Reach().shortfalls(found) == []
+
+
+def test_every_error_above_ten_points_is_explained() -> None:
+    """docs/calibration.md names the slow kernel of each."""
+    text = (recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    _, _, listed = text.partition("Errors above ten points")
+    heads = [line.partition(":")[0] for line in listed.splitlines() if line.startswith("- ")]
+    told = [name for head in heads for name in re.findall(r"`(\w+)`", head.partition(" before")[0])]
+    off = {o.pair.before for o in calibration().outcomes if o.counts and o.error(o.ours) > 10}
+    assert sorted(told) == sorted(off)
 
 
 def test_every_ladder_by_itself_is_diagnosed() -> None:

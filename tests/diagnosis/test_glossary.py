@@ -13,6 +13,7 @@ import render_fixture
 from ncu_toolkit.diagnosis import figures, glossary, glossary_terms, time_model
 from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
+from ncu_toolkit.explain import verdict
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.columns import COLUMNS
@@ -47,6 +48,26 @@ def test_every_term_of_the_renderer_has_an_entry() -> None:
     assert [words for words in shown if not glossary.find(words)] == []
     for words in shown:
         assert glossary.find(words) in glossary.terms()
+
+
+def test_every_label_of_a_card_has_an_entry() -> None:
+    """Bars, waits, the headroom and the queue that summaries name, as a reader would look them
+    up."""
+    labels = [*map(verdict.resource_name, time_model.RESOURCES), "headroom", "MIO queue", "other"]
+    labels += [figures.reason_name(reason) for reason in registry.STALL_REASONS]
+    assert [label for label in labels if not glossary.find(label)] == []
+
+
+def test_titles_keep_the_capitals_of_abbreviations() -> None:
+    titles = {term.title for term in glossary.terms().values()}
+    assert {"MIO throttle", "LG throttle", "IMC miss", "FP64 instructions"} <= titles
+    assert not [title for title in titles if re.match(r"(?:Mio|Lg|Imc|Tex|Gmma|Fp\d\d)\b", title)]
+
+
+def test_no_entry_says_a_sentence_twice() -> None:
+    for term in glossary.terms().values():
+        said = re.split(r"(?<=[.!?]) ", term.text)
+        assert len(said) == len(set(said)), term.key
 
 
 def test_headings_open_entries_that_there_are() -> None:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from ncu_toolkit import api
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.cli import cli
+from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import EXIT_USAGE, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures, needs
 from ncu_toolkit.diagnosis.engine import diagnose
@@ -260,6 +261,20 @@ def test_a_run_keeps_what_its_program_needs(report: Path) -> None:
     store.save(report.parent, replace(manifest, needs=("bytes=(",)))
     with pytest.raises(InputProblem, match=r"run\.json"):
         store.load_run(report.parent, live=True)
+
+
+def test_an_expression_in_a_manifest_that_never_ends(
+    tmp_path: Path,
+) -> None:
+    report = tmp_path / "long.ncu-rep"
+    report.write_bytes(report_files.with_texts(report_files.first_launches(1), lambda _: b"a" * 60))
+    slow = ("(a+)+b:bytes=5e8",)
+    store.save(tmp_path, Run("id", "t", "", report_files=(report.name,), needs=slow))
+    with (
+        workers.time_limit(20, UsageProblem("it never ends")),
+        pytest.raises(InputProblem, match=r"run\.json.*takes more than 2 s"),
+    ):
+        store.load_run(tmp_path, live=True)
 
 
 def test_needs_reach_every_worker(report: Path) -> None:

@@ -16,7 +16,13 @@ import pytest
 
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose, outcome_of
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, reference
+from ncu_toolkit.diagnosis.rules import (
+    bottleneck_ids,
+    instruction_cache,
+    load_rules,
+    reference,
+)
+from ncu_toolkit.hardware import specs
 from ncu_toolkit.model import Finding, NoFinding
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,6 +141,25 @@ def test_words_stand_beside_the_logic(name: str) -> None:
         elif ast.unparse(call.func) in ("ruled_out", "finding", "roof", "StaticFinding"):
             sentences = [a for a in call.args[1:] if isinstance(a, ast.Constant | ast.JoinedStr)]
             assert not [a for a in sentences if len(ast.unparse(a)) > 40], f"{name}: into Words"
+
+
+@pytest.mark.parametrize(
+    ("name", "figures_of_the_code"),
+    [
+        ("instruction-cache", [instruction_cache.L0_BYTES // instruction_cache.INSTRUCTION_BYTES]),
+        (
+            "tensor-core-unused",
+            [
+                sm.tensor // 2 // sm.fp32
+                for sm in specs.SPECS.values()
+                if sm.tensor and sm.fp32 and sm.sheet
+            ],
+        ),
+    ],
+)
+def test_a_page_has_the_figures_of_the_code(name: str, figures_of_the_code: list[int]) -> None:
+    told = re.findall(r"\d+", reference.page(name).sections["What it is"])
+    assert {str(figure) for figure in figures_of_the_code} <= set(told)
 
 
 def test_ids_without_importing_the_rules() -> None:

@@ -247,3 +247,37 @@ def test_a_direction_is_told_without_a_number() -> None:
     cell = gain_cell(found.primary)
     assert cell.missing
     assert "No estimate" in cell.title
+
+
+@pytest.mark.parametrize("report", ["cupy", "principles-basic", "principles-full-1"])
+def test_what_the_card_does_not_know_the_data_do_not_give(report: str) -> None:
+    """At a unit's limit with work that may not all be needed; a roof with useful work has 1."""
+    path = recorded.ROOT / "tests" / "origins" / "reports" / f"{report}.ncu-rep.xz"
+    launches = recorded.launches(path)
+    assert launches
+    for launch in launches:
+        assert launch.card is not None
+        plain = as_json(launch.diagnosis)
+        known = launch.card.factor is not None or launch.card.state == "roof"
+        assert (plain["predicted_speedup"] is not None) is known, launch.function
+        for other in plain["runners_up"]:
+            assert other["good"] or other["predicted_speedup"] != 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("narrow-access", {}, "moves only 1 byte per thread,"),
+        ("tail-effect", {}, "The grid is 1.05 waves, so the last"),
+        ("tail-effect", {"waves": 555 / 553}, "is just over 1 wave (2 blocks more), so the last"),
+        ("tail-effect", {"waves": 555 / 554}, "is just over 1 wave (1 block more), so the last"),
+        ("tail-effect", {"waves": 555 / 277}, "is just over 2 waves (1 block more), so the last"),
+    ],
+)
+def test_a_sentence_counts_as_one_would_say_it(
+    name: str, change: dict[str, float], said: str
+) -> None:
+    case = cases.read(name)
+    found = diagnose(cases.build({**case, "metrics": {**case["metrics"], **change}}))
+    summaries = {each.bottleneck: each.summary for each in found.findings}
+    assert said in summaries[name]

@@ -301,11 +301,17 @@ def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
 def test_the_next_cause_is_named_where_it_is_worth_a_word() -> None:
     small, little = finding("grid-too-small", speedup=2.21), finding("narrow-access", speedup=1.05)
     roof = finding("l2-bandwidth", speedup=3.0)
-    value = card(profile(), Diagnosis((finding(), roof, little, small), (), BOUNDS))
-    assert value.also == "Grid too small, about 2.2× faster"
-    for text in every_writer(value):
-        assert "Grid too small" in _unescaped(text)
-    assert not card(profile(), Diagnosis((finding(), little), (), BOUNDS)).also
+    latency = finding("memory-latency", speedup=None, weight=0.345)
+    least = finding("grid-too-small", speedup=None, weight=0.06)
+    for others, also in (
+        ((roof, little, small, latency), "Grid too small, about 2.2× faster"),
+        ((roof, least, latency, small), "Memory latency, gain not known"),
+    ):
+        value = card(profile(), Diagnosis((finding(), *others), (), BOUNDS))
+        assert value.also == also
+        for text in every_writer(value):
+            assert also.split(",")[0] in _unescaped(text)
+    assert not card(profile(), Diagnosis((finding(), roof, little, least), (), BOUNDS)).also
 
 
 def test_an_incomplete_launch_says_so() -> None:

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cluster_scaling
@@ -67,6 +68,19 @@ def inside(monkeypatch: pytest.MonkeyPatch, here: Path) -> Path:
     cluster_worker.install(monkeypatch)
     bench.forget()
     return here
+
+
+def test_a_board_that_leaves_while_others_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are restarted in threads of their own."""
+    client = cluster.Dask.__new__(cluster.Dask)
+    client._all = {name: SimpleNamespace() for name in "abc"}  # type: ignore[misc]
+
+    def unfit(board: object) -> str:
+        client._all.pop("c", None)
+        return ""
+
+    monkeypatch.setattr(client, "_unfit", unfit)
+    assert len(client._known()) == 3
 
 
 def opened(address: str, notes: list[str] | None = None, **options: bool) -> Any:

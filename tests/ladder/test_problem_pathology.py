@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import ArraySpec, Expected, compare, problem_for
@@ -45,6 +46,22 @@ def case(n: int, **options: Any) -> tuple[dict[str, np.ndarray], Expected]:
 
 def agrees(got: Any, expected: Expected) -> bool:
     return compare(np, "y", np.asarray(got), expected).passed
+
+
+@pytest.mark.parametrize(
+    ("rung", "words"),
+    [
+        ("launch_overhead", "262 144 elements"),
+        ("dram_bandwidth", "67 108 864 elements"),
+        ("l2_bandwidth", "262 144 bags"),
+        ("narrow_access_fixed", "134 217 728 elements"),
+        ("tail_effect", ""),
+    ],
+)
+def test_a_rung_says_what_it_works_on_where_its_size_does_not(rung: str, words: str) -> None:
+    (found,) = (each for each in RUNGS if each.name == rung)
+    told = PROBLEM.worked_on(PROBLEM.parse_size("16777216"), found.problem)
+    assert told.replace(units.THIN_SPACE, " ") == words
 
 
 @pytest.mark.parametrize("n", [1, 77])

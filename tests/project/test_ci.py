@@ -208,6 +208,9 @@ def test_the_action_fails_after_it_has_commented(runner: Runner) -> None:
         runner.folder / "ci", {"old": here, "new": here, "fail-on": "registers_per_thread>1"}
     )
     assert runner.code == 1
+    (install,) = (runner.folder / "asked").read_text().splitlines()
+    installed = Path(install.removeprefix("-m pip install --quiet "))
+    assert installed.samefile(runner.folder), "the package is on no index"
     assert runner.used == ["actions/github-script", "github/codeql-action/upload-sarif"]
     assert "regression" in (runner.folder / ".page").read_text()
 
@@ -224,15 +227,34 @@ def test_the_gitlab_job_runs(runner: Runner, gate: str, code: int) -> None:
     job = loaded(ROOT / "ci" / "gitlab.yml")[".ncu-toolkit-compare"]
     here = "ncu_toolkit/data/recordings/h200-gemm-fp32"
     variables = {
-        **job["variables"], "OLD": here, "NEW": here, "GATES": gate, "GITLAB_TOKEN": "secret",
+        **job["variables"], "PACKAGE": "git+https://HOST/PROJECT", "OLD": here, "NEW": here, "GATES": gate, "GITLAB_TOKEN": "secret",
         "CI_MERGE_REQUEST_IID": "7", "CI_API_V4_URL": "https://host/api/v4", "CI_PROJECT_ID": "3",
     }  # fmt: skip
     runner.bash("\n".join(job["script"]), variables)
     assert runner.code == code
     install, comment = (runner.folder / "asked").read_text().splitlines()
-    assert install == "-m pip install --quiet ncu-toolkit"
+    assert install == "-m pip install --quiet git+https://HOST/PROJECT"
     assert "body@ncu-comment.md https://host/api/v4/projects/3/merge_requests/7/notes" in comment
     assert all((runner.folder / name).is_file() for name in job["artifacts"]["paths"])
+
+
+def test_the_gitlab_job_asks_for_the_package(runner: Runner) -> None:
+    """It is on no index, and a template does not know where it was included from."""
+    job = loaded(ROOT / "ci" / "gitlab.yml")[".ncu-toolkit-compare"]
+    runner.bash("\n".join(job["script"]), job["variables"])
+    assert runner.code
+    assert not (runner.folder / "asked").exists()
+
+
+def test_documents_install_from_a_clone() -> None:
+    paths = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")]
+    paths = [*paths, ROOT / "README.md", *(ROOT / "ci").iterdir()]
+    found = {
+        path.name: re.findall(r"pip install [^\n]*?(?<![/\w-])ncu-toolkit\b.*", path.read_text())
+        for path in paths
+        if path.name != "commands.md"  # extras of what is installed already
+    }
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_a_release_wants_the_tag_of_the_version(runner: Runner) -> None:

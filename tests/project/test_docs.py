@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import drawings
@@ -16,6 +18,9 @@ from packaging.requirements import Requirement
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import COMMANDS
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
+from ncu_toolkit.ladder.catalogue import find_family
+from ncu_toolkit.model import Timing
+from ncu_toolkit.model.run import Run
 
 ROOT = recorded.ROOT
 PACKAGE = ROOT / "ncu_toolkit"
@@ -65,14 +70,21 @@ def test_figures_of_the_results_are_the_recordings() -> None:
 def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     """Figures in sentences: those of the field benchmark, and of the cost of profiling."""
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = re.search(r"Of (\d+) real programs .*? first in (\d+)\. .*? did in (\d+)\.", readme)
+    told = re.search(
+        r"Of (\d+) pairs .*? (\d+) public\), .*? first in (\d+); .*? did in (\d+)\.", readme
+    )
+    later = re.search(r"Of (\d+) later pairs, .*? in (\d+) \(.*?: (\d+)\)", readme)
     passes = re.search(r"in (\d+) replay passes .*? `full` set takes (\d+)", readme)
     assert told
+    assert later
     assert passes
     _, _, field = (
         (ROOT / "docs" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
     )
-    count, first, theirs = told.groups()
+    count, public, first, theirs = told.groups()
+    assert f"| ncu-toolkit, public | {public} | " in field
+    assert "First {1} of {0} (".format(*later.groups()) in field
+    assert f"Nsight Compute's rules: {later[3]} and " in field
     assert f"| ncu-toolkit | {count} | {first} (" in field
     assert f"| Nsight Compute's rules | {count} | {theirs} (" in field
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -81,6 +93,61 @@ def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     ):
         (line,) = [line for line in results.splitlines() if line.startswith(f"| {name} |")]
         assert line.split("|")[4].strip() == taken
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorials/slow-kernel.md"])
+def test_a_card_names_the_report_of_the_command_above_it(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    asked = re.findall(r"^ncu-toolkit analyze (\S+)", text, flags=re.MULTILINE)
+    assert (
+        re.findall(r"^next +ncu-toolkit compare (\S+)", text, flags=re.MULTILINE)[:1] == asked[:1]
+    )
+
+
+def test_sessions_are_told_by_the_recordings() -> None:
+    def run(family: str, created: str) -> Run:
+        return replace(recorded_run, created=created, timings=(timing_of(family),))
+
+    recorded_run = generate.recordings()[0]
+
+    def timing_of(family: str) -> Timing:
+        return replace(recorded_run.timings[0], family=family)
+
+    runs = [
+        run("c", "2026-11-23T07:55:50Z"),
+        run("b", "2026-11-23T01:36:42Z"),
+        run("a", "2026-11-23T01:27:23Z"),
+    ]
+    assert generate.sessions_sentence(runs) == (
+        "The recordings were started on 2026-11-23 from 01:27 to 01:36 UTC (a, b)"
+        " and on 2026-11-23 from 07:55 to 07:55 UTC (c).\n"
+    )
+
+
+def test_a_kind_is_told_once() -> None:
+    assert re.findall(r"\([^()]*\) \([^()]*\) \|", generate.rung_tables()) == []
+
+
+def test_tuned_sizes_are_counted() -> None:
+    """docs/tuning.md: at how many sizes the package has an entry, and at how many with other tiles
+    than the header's."""
+    path = PACKAGE / "data" / "tuned" / "nvidia-h200.json"
+    rung = next(r for r in find_family("gemm_tensor").rungs if r.name == "wgmma_fitted")
+    found = [
+        entry["parameters"]
+        for entry in json.loads(path.read_text(encoding="utf-8"))["data"]["entries"]
+        if entry["rung"] == rung.name
+    ]
+    others = [p for p in found if any(p[tile] != rung.parameters[tile] for tile in ("BM", "BN"))]
+    words = {12: "twelve", 15: "fifteen"}
+    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    assert f"at {words[len(found)]} sizes. At {words[len(others)]} of them other tiles" in text
+
+
+def test_what_was_not_measured_is_told_by_name() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    told = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
+    assert f"Not run for lack of time: {told}" in text
 
 
 def test_drawings_are_plain_pictures() -> None:
@@ -96,6 +163,12 @@ def test_drawings_are_plain_pictures() -> None:
     for colour in drawings.COLOURS:
         for page in ("#ffffff", "#1e2129"):
             assert contrast(colour, page) >= 3, (colour, page)
+
+
+def test_pages_of_bottlenecks_keep_the_capitals_of_abbreviations() -> None:
+    for name, inputs in (("dram-bandwidth", "DRAM throughput (`"), ("l2-bandwidth", "L2 ")):
+        text = (ROOT / "docs" / "bottlenecks" / f"{name}.md").read_text(encoding="utf-8")
+        assert inputs in text.partition("## Inputs\n")[2], name
 
 
 def contrast(a: str, b: str) -> float:
@@ -140,6 +213,8 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
     paths = {*docs.glob("*.md"), *(docs / "tutorials").glob("*.md")} - {docs / "README.md"}
     names = sorted(str(path.relative_to(docs)) for path in paths)
     assert [name for name in names if f": {name}\n" not in site] == []
+    listed = (docs / "README.md").read_text(encoding="utf-8")
+    assert [name for name in names if f"]({name})" not in listed] == []
     decisions = (docs / "decisions" / "README.md").read_text(encoding="utf-8")
     paths = {*(docs / "decisions").glob("*.md")} - {docs / "decisions" / "README.md"}
     assert [path.name for path in sorted(paths) if f"]({path.name})" not in decisions] == []

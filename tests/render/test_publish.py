@@ -82,7 +82,7 @@ def test_pages_of_a_run_that_was_killed_before_they_were_written_are_made(report
 
 
 @pytest.mark.parametrize(
-    "what", ["report", "timings", "manifest", "part", "part of another", "code"]
+    "what", ["report", "timings", "curve", "manifest", "part", "part of another", "code"]
 )
 def test_what_changed_is_read_again(
     what: str, reports: Path, read: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
@@ -95,6 +95,8 @@ def test_what_changed_is_read_again(
         os.utime(folder / "profile.ncu-rep", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     elif what == "timings":
         store.write_json(folder / store.TIMINGS, "timings", list(store.load_timings(folder))[:-1])
+    elif what == "curve":
+        store.write_json(folder / store.CURVE, "timings", list(store.load_timings(folder)))
     elif what == "manifest":
         store.save_manifest(folder, replace(store.load_manifest(folder), title="another title"))
     elif what == "part":

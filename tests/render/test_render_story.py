@@ -202,3 +202,5 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert page_view(chain, repeated.profiles[1]).title.endswith(
         "(launches 2 to 64 of 64, all alike)"
     )
+    kicker = page_view(chain, repeated.profiles[1]).kicker
+    assert f"({units.count(262144)} elements)" in kicker, "its size is 64 times as many"

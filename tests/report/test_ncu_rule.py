@@ -129,6 +129,7 @@ def test_verdict_is_ours_with_its_speedup(rules: Any, action: Any) -> None:
     kind, text, heading = rules.frontend.messages[0]
     assert (kind, heading) == ("optimization", shown.title)
     assert text.startswith(shown.gain[:1].upper() + shown.gain[1:])
+    assert f"({shown.sureness})" in text
     for part in (shown.summary, shown.where[0].place, shown.do[0]):
         assert " ".join(part.replace("@", "").split()) in text
     assert rules.frontend.speedups[0] == (

@@ -86,6 +86,17 @@ def test_what_a_merge_left_behind_counts_once(
     assert runs() == ["run0", "run1", "run2"]
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_files_have_the_mode_that_the_umask_leaves(folder: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        history.add([PLAIN])
+    finally:
+        os.umask(before)
+    (file,) = folder.glob("*.parquet")
+    assert file.stat().st_mode & 0o777 == mode
+
+
 def test_one_merges_at_a_time(folder: Path) -> None:
     history.add([PLAIN])
     history.add([replace(PLAIN, report="r2", run="b")])

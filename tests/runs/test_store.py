@@ -126,6 +126,18 @@ def test_a_link_is_followed_and_the_mode_stays(tmp_path: Path) -> None:
         store.write_atomic(tmp_path / "loop", b"x")
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_mode_that_the_umask_leaves(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        store.write_atomic(tmp_path / "new", b"x")
+    finally:
+        assert os.umask(before) == umask
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
+
+
 def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

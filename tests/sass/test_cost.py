@@ -124,7 +124,7 @@ def test_no_time_is_said(
     assert "ladder, repeat 1" in left_out
     assert profiling["ladder"]["seconds"] == []
     assert "not measured" in cost.table(data)
-    assert "Left out for want of time" in cost.table(data)
+    assert "Not run for lack of time" in cost.table(data)
 
 
 def test_without_ncu_only_reading_is_measured(

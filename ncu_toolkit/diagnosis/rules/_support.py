@@ -149,7 +149,7 @@ def _words(name: str) -> str:
         return "instruction counts"
     if name == "stalls":
         return "stall reasons"
-    return figures.describe(name)[1].lower()
+    return figures.small(figures.describe(name)[1])
 
 
 def ruled_out(bottleneck: str, reason: str, *evidence: Evidence | None) -> NoFinding:
@@ -401,11 +401,6 @@ LANES: Final = Threshold(24.0, "Nsight Compute's ThreadDivergence rule: below 24
 def capital(words: str) -> str:
     """Words as the beginning of a sentence."""
     return words[:1].upper() + words[1:]
-
-
-def small(words: str) -> str:
-    """Words within a sentence: abbreviations and names keep their capitals."""
-    return words if words[1:2].isupper() or words[1:2].isdigit() else words[:1].lower() + words[1:]
 
 
 def sentence(words: str) -> str:

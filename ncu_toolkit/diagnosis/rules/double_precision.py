@@ -1,9 +1,10 @@
 """Double-precision arithmetic limits the kernel, often by accident: a literal without f is enough.
 
 What it is
-FP64 runs at half of the FP32 rate on data-centre GPUs and at 1/64 on most others. A literal like
-0.5, or a math function without its f, turns a float expression into double precision, with a
-conversion on either side.
+FP64 runs at half of the FP32 rate on A100 and H100, at 1/32 or 1/64 on most others. A literal like
+0.1, or a math function without its f, turns a float expression into double precision, with a
+conversion on either side. (A literal that float holds exactly, like 0.5, costs nothing where the
+result is a float: the compiler computes in float.)
 
 Why it costs time
 The FP64 pipe, and the special-function pipe that converts between the types, are far slower than
@@ -13,8 +14,8 @@ How to confirm
 DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as the busiest pipe.
 
 What to change
-Write 0.5f, sinf, sqrtf; compile with -Wdouble-promotion in mind; keep double for the few sums that
-need it (or use a compensated float sum).
+Write 0.1f, sinf, sqrtf; compile with -Xptxas -warn-double-usage, which tells of each double; keep
+double for the few sums that need it (or use a compensated float sum).
 
 When the advice is wrong
 Where double precision is meant, this is the arithmetic roof of this GPU: use its FP64 tensor cores

@@ -89,7 +89,7 @@ class Words:
     look_for = (
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one."
     )
-    code = "The grid has {blocks} blocks for {sms} SMs, so the others stay idle."
+    code = "The grid has {blocks} for {sms} SMs, so the others stay idle."
     code_advice = "Split the work into more blocks."
     code_look_for = "Fewer active SMs than the GPU has."
 
@@ -161,7 +161,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     return StaticFinding(
         ID, "certain",
-        Words.code.format(blocks=units.count(blocks), sms=sms),
+        Words.code.format(blocks=units.counted(blocks, "block"), sms=sms),
         grid(facts),
         Words.code_advice, Words.code_look_for,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """The code does not fit into the instruction cache, so warps wait for their next instruction.
 
 What it is
-Instructions are fetched through small caches: about 128 instructions for each scheduler, some 128
-KiB for an SM, then L2. Loops unrolled too far, or many long paths taken by different warps,
+Instructions are fetched through small caches: about 768 instructions of 16 bytes for each
+scheduler, some 128 KiB for an SM, then L2. Loops unrolled too far, or many long paths taken by different warps,
 overflow them.
 
 Why it costs time

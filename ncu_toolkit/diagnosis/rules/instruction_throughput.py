@@ -41,7 +41,7 @@ LIMIT: Final = "compute"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
 COUNTERS: Final = {
-    "adu_pipe_active": "the unit for divergent addresses (ADU)",
+    "adu_pipe_active": "the address divergence unit (ADU)",
     "mio_active": "the issue to memory and special units (MIO)",
     "sm_throughput": "an SM unit that the report does not name",
 }

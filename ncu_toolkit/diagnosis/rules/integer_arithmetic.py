@@ -97,7 +97,8 @@ class Words:
         "Fewer IMAD, LOP3, ISETP and SHF for the same loads, and no I2F or F2I around the indices."
     )
     code = "{share} of the instructions in the {place} are integer arithmetic"
-    code_divisions = ", including {divisions} divisions or modulo operations."
+    code_divisions = ", including {divisions}."
+    division, divisions = "division or modulo operation", "divisions or modulo operations"
     code_advice = (
         "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that elements "
         "share an address."
@@ -111,6 +112,10 @@ class Words:
             "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products. Prefer 32-bit to "
             "64-bit products."
         ),
+    )
+    matrix_advice = (
+        work_advice[0],
+        "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes. Prefer 32-bit to 64-bit products.",
     )
     work_look_for = "Fewer integer instructions for the same result."
     bits = "mostly logic and shifts, as in packing, hashing and conversion"
@@ -205,9 +210,10 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if share < threshold or busiest < region.memory_cycles:
         return None
     rows = [i for i in region.code if attribution.kind(i.opcode) == "integer"]
+    counted = units.counted(divisions, Words.division, Words.divisions)
     return StaticFinding(
         ID, "likely" if divisions else "possible",
-        Words.code.format(share=units.percent(share), place=place(region)) + (Words.code_divisions.format(divisions=divisions) if divisions else "."),
+        Words.code.format(share=units.percent(share), place=place(region)) + (Words.code_divisions.format(divisions=counted) if divisions else "."),
         (
             evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
             evidence("divisions", "Integer divisions", divisions, "count",
@@ -270,7 +276,7 @@ def _work(
             fact(profile, "fmaheavy_pipe_active"),
             fact(profile, "issue_active"),
         ),
-        Words.work_advice,
+        Words.matrix_advice if tensor >= BESIDE else Words.work_advice,
         Words.work_look_for,
         good=False,
         confidence="medium",

@@ -48,7 +48,7 @@ FROM_SHAPE: Final = True
 open_in_code = paths
 IDLE: Final = Threshold(
     0.1,
-    "twice the 5% of Nsight Compute's WorkloadImbalance rule, for start-up and drain leave some on every launch",
+    "twice the 5% of Nsight Compute's WorkloadImbalance rule, because start and end leave SMs idle in every launch",
 )
 UNEVEN: Final = Threshold(
     1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean"

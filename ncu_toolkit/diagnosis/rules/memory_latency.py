@@ -1,7 +1,7 @@
 """Warps wait for loads one after another, with too few under way to cover the time that each takes.
 
 What it is
-A load from L2 takes some 200 to 300 cycles, from device memory 500 to 800. A warp that needs the
+A load from L2 takes some 200 to 300 cycles, from device memory 600 to 800. A warp that needs the
 value stops. The hardware hides this by running other warps, and by letting one warp issue several
 independent loads before it needs the first.
 

@@ -109,7 +109,7 @@ class Words:
     few_warps = "Too few bytes are in flight because only {occupancy} of the warps fit: see low-occupancy. One word per lane is normal."
     short_blocks = "Too few bytes are in flight because blocks are short: see launch-overhead. One word per lane is normal."
     reused = "The same bytes are loaded many times. Loading them once saves more than wider loads."
-    found = "Each memory instruction moves only {width} bytes per thread, of 16 possible, so too few bytes are in flight."
+    found = "Each memory instruction moves only {width} per thread, of 16 possible, so too few bytes are in flight."
     widen = "{verbs} where rows are 16-byte aligned, with a scalar path for the rest."
     neighbours = "Let each thread process {elements} neighbouring elements, or issue four independent loads before the first use."
     elsewhere: ClassVar[language.Elsewhere] = {
@@ -127,7 +127,7 @@ class Words:
     along_loop = (
         "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
     )
-    code = "Every global load moves {mean} bytes per thread or fewer, of 16 possible."
+    code = "Every global load moves {mean} per thread or fewer, of 16 possible."
     code_advice = "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned."
     code_look_for = "Long scoreboard or LG throttle stalls at LDG, and DRAM is not near its roof."
     look_for = "{swaps}, one memory instruction instead of {times}, higher DRAM throughput."
@@ -207,7 +207,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     return finding(
         ID,
-        Words.found.format(width=units.significant(width)),
+        Words.found.format(width=_bytes(width)),
         model.without(removal),
         (
             measured,
@@ -236,6 +236,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
 
 
+def _bytes(width: float) -> str:
+    return "1 byte" if width == 1 else f"{units.significant(width)} bytes"
+
+
 def specificity(finding: Finding) -> Specificity:
     """Wider accesses of a grid that runs all at once may only take threads away."""
     at_once = any(evidence.metric == ALL_AT_ONCE for evidence in finding.evidence)
@@ -259,7 +263,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     return StaticFinding(
         ID, "possible",
-        Words.code.format(mean=units.significant(mean)),
+        Words.code.format(mean=_bytes(mean)),
         (
             evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", NARROW.value, "<="),
             evidence("bytes_in_flight", "Bytes in flight a thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),

@@ -3,8 +3,9 @@ the results, or for issue slots.
 
 What it is
 Every load and store of shared memory passes through the memory input/output (MIO) queue and the
-load/store pipe, which takes at most one warp instruction a cycle for the four schedulers together.
-A kernel that loads two operands for each multiply-add asks for twice what the pipe gives.
+load/store pipe, which takes one warp instruction a cycle for the four schedulers together, or one
+in two cycles on Turing, GA10x, Ada and RTX Blackwell. With two loads for each multiply-add the
+schedulers could issue 2.7 loads a cycle, and 128 FP32 lanes could use eight.
 
 Why it costs time
 The arithmetic pipes could do four warp instructions a cycle; they wait until the queue has room

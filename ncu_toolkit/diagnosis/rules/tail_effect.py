@@ -56,13 +56,14 @@ TAIL: Final = Threshold(
 class Words:
     one_wave = "The grid is one wave or less."
     full = "The last wave is nearly full, or there are many waves."
-    found = "The grid is {waves} waves, so the last wave fills only part of the GPU."
+    found = "The grid is {waves}, so the last wave fills only part of the GPU."
     whole = "Choose a tile or block size that gives a whole number of waves: {below} or {above} times the blocks that fit."
     smaller = "Use smaller blocks, or a persistent kernel that takes tiles from a queue, so that the SMs finish together."
     look_for = (
         "Just below a whole number of waves, and achieved occupancy near the theoretical one."
     )
-    code = "{waves} waves take as long as {whole}. The last, partial wave wastes up to {lost} of the time."
+    just_over = "just over {whole} ({more} more)"
+    code = "The grid is {waves} and takes as long as {whole}. The last, partial wave wastes up to {lost} of the time."
     code_advice = (
         "Choose another tile or block size, or launch a persistent grid of as many blocks as fit."
     )
@@ -88,7 +89,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     balance = max(1 - tail, min(1.0, used))
     return finding(
         ID,
-        Words.found.format(waves=units.significant(waves)),
+        Words.found.format(waves=_waves(waves, math.prod(profile.launch.grid))),
         model.without(Removal("with the last wave full", balance=balance)),
         (
             fact(profile, "waves"),
@@ -102,6 +103,17 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
 
 
+def _waves(waves: float, blocks: int) -> str:
+    """Waves in words; those that round to a whole number as what is beyond it."""
+    shown, whole = units.significant(waves), math.floor(waves)
+    if float(shown.replace(units.THIN_SPACE, "")) > whole:
+        return f"{shown} waves"
+    more = max(1, round(blocks * (1 - whole / waves)))
+    return Words.just_over.format(
+        whole=units.counted(whole, "wave"), more=units.counted(more, "block")
+    )
+
+
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     waves = facts.waves
     if waves is None or waves <= 1 or (facts.grid_blocks or 0) < (facts.sm_count or 0):
@@ -112,7 +124,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     return StaticFinding(
         ID, "possible",
-        Words.code.format(waves=units.significant(waves), whole=whole, lost=units.percent(lost)),
+        Words.code.format(waves=_waves(waves, facts.grid_blocks or 0), whole=whole, lost=units.percent(lost)),
         grid(facts),
         Words.code_advice, "SMs idle towards the end.",
     )  # fmt: skip

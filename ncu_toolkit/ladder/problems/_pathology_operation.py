@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ncu_toolkit.ladder.expressions import ceil_div
 from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Expected, Options
@@ -27,6 +27,9 @@ def count_of(n: int, options: Options) -> int:
 
 class Operation(ABC):
     """One operation. `n` is the size, `o` the rung's options; array shapes in elements."""
+
+    #: What `count_of` counts.
+    things: ClassVar[str] = "elements"
 
     @abstractmethod
     def arrays(self, n: int, o: Options) -> dict[str, ArraySpec]:

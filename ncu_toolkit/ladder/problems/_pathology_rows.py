@@ -213,6 +213,8 @@ class EmbeddingBag(Operation):
     """y[b] = sum of the `lookups` rows of table (table_rows x 32) that index[b] names; in any
     order, positive terms err by that many roundings."""
 
+    things = "bags"
+
     def scalars(self, n: int, o: Options) -> dict[str, int]:
         return {"bags": count_of(n, o)}
 

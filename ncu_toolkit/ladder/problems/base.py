@@ -230,6 +230,10 @@ class Problem(ABC):
     def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
         """Fewest bytes through device memory: each input read once, each output written once."""
 
+    def worked_on(self, size: Size, options: Options) -> str:
+        """What a rung works on where its size does not say it: `262 144 elements`; else empty."""
+        return ""
+
     def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
         """Extra device memory the reference needs, in bytes, so that a launch that cannot be
         verified is refused beforehand."""

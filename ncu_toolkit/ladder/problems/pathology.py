@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder.problems import _pathology_maps as maps
 from ncu_toolkit.ladder.problems import _pathology_rows as rows
-from ncu_toolkit.ladder.problems._pathology_operation import Operation
+from ncu_toolkit.ladder.problems._pathology_operation import Operation, count_of
 from ncu_toolkit.ladder.problems.base import (
     ITEMSIZE,
     Array,
@@ -96,6 +97,10 @@ class Pathology(Problem):
 
     def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
         return float(sum(spec.nbytes for spec in self.arrays(size, dtype, options).values()))
+
+    def worked_on(self, size: Size, options: Options) -> str:
+        count = count_of(size["n"], options)
+        return "" if count == size["n"] else f"{units.count(count)} {_operation(options).things}"
 
     def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
         """Half a dozen float64 or int64 temporaries of the largest array's size, in reference and
