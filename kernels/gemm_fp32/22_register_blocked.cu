@@ -11,18 +11,13 @@ compared_with = "triple_buffered"
 removes = "fp32-pipe"
 +++*/
 
-#include <climits>
-
-#include "common/gemm_registers.cuh"
-#include "common/tile_order.cuh"
+#include "gemm_fp32/register_blocked.cuh"
 
 // The loop holds two k, short enough for the instruction cache. It is laid out in stretches that the
 // compiler schedules one by one: each has the loads for the stretch after the next, so that they have
 // half a product to arrive in. A share of the last round may be the end of one tile and the start of
 // the next.
 
-constexpr int THREADS = (BM / TM) * (BN / TN);
-constexpr int WM = 8 * TM, WN = 4 * TN;  // what a warp of 8x4 threads owns
 // A row of a shared tile holds one k: a column of A, four floats of nothing, a row of B. The four floats turn the next four rows by 16 banks,
 // so that two threads which store neighbouring quartets of a row of A do not meet; with BK = 16 those two quartets apart still do.
 constexpr int PITCH = BM + 4 + BN, HALF = BK * PITCH;
@@ -31,34 +26,11 @@ constexpr int B_LOADS = BK * BN / (4 * THREADS), B_STEP = THREADS / (BN / 4);
 static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "every thread copies the same number of quartets");
 static_assert(THREADS % (BN / 4) == 0 && THREADS % (BK / 4) == 0 && BM % WM == 0 && BN % WN == 0 && BK % 4 == 0, "see the constraints");
 
-// The value, of which the compiler is to know nothing: what is added to an address is then multiplied in with it, in one instruction.
-__device__ __forceinline__ unsigned opaque(unsigned value) {
-    asm("" : "+r"(value));
-    return value;
-}
-
 // Four neighbours of a row. Without alignment, `at` says where each lies.
 template <bool ALIGNED>
 __device__ __forceinline__ float4 fetch(const float* row, const int (&at)[4]) {
     if (ALIGNED) return load_float4(row);
     return make_float4(row[at[0]], row[at[1]], row[at[2]], row[at[3]]);
-}
-
-// Rows FIRST .. FIRST + TM / 2 - 1 of sum[i][j] += left[i] * right[j], in a snake: at the end of a row the operand of B stays, else that of A does.
-// An FFMA that finds one operand in the reuse cache, where the FFMA before left it, reads two registers, one from each bank; with three to read it
-// would wait. `after` is called after each row, with the number of the row in the half.
-template <int FIRST, typename After>
-__device__ __forceinline__ void add_rows(float (&sum)[TM][TN], const float4 (&a)[TM / 4], const float4 (&b)[TN / 4], After after) {
-    const float *left = reinterpret_cast<const float*>(a), *right = reinterpret_cast<const float*>(b);
-#pragma unroll
-    for (int i = FIRST; i < FIRST + TM / 2; ++i) {
-#pragma unroll
-        for (int s = 0; s < TN; ++s) {
-            const int j = i % 2 ? TN - 1 - s : s;
-            sum[i][j] += left[i] * right[j];
-        }
-        after(i - FIRST);
-    }
 }
 
 // Adds the k-steps `from` .. `to` - 1 of the tile at (m0, n0) to `sum`. The step that is not full is the first of all, so that the loop never
@@ -137,8 +109,9 @@ __device__ __forceinline__ void multiply(float (&sum)[TM][TN], const float* A, c
 #pragma unroll
         for (int j = 0; j < TN / 4; ++j) b[odd][j] = load_float4(b_read + row * PITCH + 16 * j);
     };
-    const auto start_product = [&](int odd, auto after) { add_rows<0>(sum, a[odd], b[odd], after); };
-    const auto finish_product = [&](int odd, auto after) { add_rows<TM / 2>(sum, a[odd], b[odd], after); };
+    const auto left = [&](int odd) { return [&, odd](int i) { return reinterpret_cast<const float*>(a[odd])[i]; }; };
+    const auto start_product = [&](int odd, auto after) { add_rows<0>(sum, left(odd), b[odd], after); };
+    const auto finish_product = [&](int odd, auto after) { add_rows<TM / 2>(sum, left(odd), b[odd], after); };
     const auto nothing = [](int) {};
 
     // The compiler schedules whatever lies between two seams: branches, and what is put here for its sake. A stretch is the second half of one
@@ -194,133 +167,21 @@ __device__ __forceinline__ void multiply(float (&sum)[TM][TN], const float* A, c
     finish_product(1, nothing);
 }
 
-// Takes one of the `parts` of a tile to memory, to slot `mine`; whoever comes last by *arrived adds them all up into `sum`, from slot(0) on, in the
-// order of k, so that the result is the same each time. True for that block, which has the tile to store.
-template <typename Slot>
-__device__ __forceinline__ bool last_adds_up(float (&sum)[TM][TN], float* partial, int* arrived, int mine, int parts, Slot slot) {
-    const auto at = [&](auto s) { return partial + static_cast<size_t>(s) * (BM * BN) + threadIdx.x; };
-    float* to = at(mine);
-#pragma unroll
-    for (int i = 0; i < TM; ++i)
-#pragma unroll
-        for (int j = 0; j < TN; ++j) to[(i * TN + j) * THREADS] = sum[i][j];
-    __threadfence();
-    __shared__ int before;
-    __syncthreads();
-    if (threadIdx.x == 0) before = atomicAdd(arrived, 1);
-    __syncthreads();
-    if (before != parts - 1) return false;
-    __threadfence();
-    if (threadIdx.x == 0) *arrived = 0;  // for the next launch
-#pragma unroll
-    for (int i = 0; i < TM; ++i)
-#pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] = 0.f;
-#pragma unroll 1
-    for (int p = 0; p < parts; ++p) {
-        const float* other = at(slot(p));
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TN; ++j) sum[i][j] += __ldcg(other + (i * TN + j) * THREADS);
-    }
-    return true;
-}
-
-template <bool ALIGNED>
-__device__ __forceinline__ void store_tile(float (&sum)[TM][TN], float* C, int M, int N, int m0, int n0, int row0, int column0) {
-#pragma unroll
-    for (int i = 0; i < TM; ++i) {
-        // An addition, not a copy: the accumulators would else have to lie in quartets as STG.128 wants them, with the element for
-        // column j in the register bank of B's fragment for column j, and FFMA would wait for both.
-#pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] += 0.f;
-        const int row = m0 + row0 + i / 4 * 32 + i % 4;
-        if (row < M) store_row<ALIGNED, 16>(C, N, row, n0 + column0, sum[i]);
-    }
-}
-
-// blockIdx.x, read anew: what follows from it is worked out a second time after the loop, which has no register left to keep it in.
-__device__ __forceinline__ int this_block() {
-    int block;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-    return block;
-}
-
-// How the k-steps of a round of tiles are dealt out. The tiles of a group have their steps, one tile after the other, dealt out to the group's
-// blocks in equal shares, none longer than a tile: so a share touches two tiles at most. Block b of group g is block b * groups + g.
-struct Deal {
-    int groups, steps, share, more;  // steps of a tile; steps of a block, the first `more` have one more
-
-    __device__ __forceinline__ int start_of(int b) const { return b * share + min(b, more); }
-    __device__ __forceinline__ int block_at(int step) const { return step < more * (share + 1) ? step / (share + 1) : (step - more) / share; }
-};
-
-// What a block has of a tile: steps from .. to - 1 of tile `within` of the round, which starts at step `tile_start` of the group.
-struct Part {
-    int within, tile_start, from, to;
-
-    // piece 0: of the tile that the block's share starts in, 1: of the next one, where to <= 0 if it has nothing of it
-    __device__ __forceinline__ Part(const Deal& deal, int block, int piece) {
-        const int b = block / deal.groups, start = deal.start_of(b), end = deal.start_of(b + 1);
-        const int tile = start / deal.steps + piece;
-        within = block % deal.groups + tile;
-        tile_start = tile * deal.steps;
-        from = max(start - tile_start, 0);
-        to = min(end - tile_start, deal.steps);
-    }
-};
-
 template <bool ALIGNED>
 __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, float* C, float* partial, int* arrived, int M, int N, int K,
                                                 float* tiles) {
     const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
-    const int row0 = warp / (BN / WN) * WM + lane / 4 * 4, column0 = warp % (BN / WN) * WN + lane % 4 * 4;
-    const int tiles_m = (M - 1) / BM + 1, tiles_n = (N - 1) / BN + 1, steps = (K - 1) / BK + 1;
-
-    // A row of the grid is as many blocks as run at the same time. In the last row tiles may be too few for all of them. Where they are at most
-    // half as many, each is cut along k, into as many parts as there are blocks for, but none shorter than MIN_STEPS. They are one group instead,
-    // dealt out in equal shares, where that makes the longest share shorter by more than WORTH steps, which adding up costs.
-    const int first = blockIdx.y * gridDim.x, places = gridDim.x, rest = min(tiles_m * tiles_n - first, places);
-    const int parts = max(1, min(places / rest, steps / MIN_STEPS));
-    Deal deal = {rest, steps, steps / parts, steps % parts};
-    int blocks = parts * rest;
-    if (rest < places && steps >= 2 * MIN_STEPS && steps < INT_MAX / places) {
-        const int total = rest * steps, most = min(places, total / MIN_STEPS);
-        if ((steps - 1) / parts - (total - 1) / most > WORTH) {
-            deal = {1, steps, total / most, total % most};
-            blocks = most;
-        }
-    }
-    if (static_cast<int>(blockIdx.x) >= blocks) return;
-
-#pragma unroll 1
-    for (int piece = 0; piece < 2; ++piece) {
-        float sum[TM][TN] = {};
-        {
-            const Part part(deal, this_block(), piece);
-            if (part.to <= 0) return;
-            const TileIndex place = banded_tile(first + part.within, tiles_m, tiles_n, GROUP);
-            multiply<ALIGNED>(sum, A, B, M, N, K, place.row * BM, place.col * BN, row0, column0, part.from, part.to, tiles);
-        }
-        const int block = this_block();
-        const Part part(deal, block, piece);
-        bool whole = part.to - part.from == steps;
-        if (!whole) {
-            // A block has two slots: one for the tile that its share starts in, one for the next.
-            const int b0 = deal.block_at(part.tile_start), b1 = deal.block_at(part.tile_start + steps - 1);
-            const auto slot = [&](int p) {
-                const int b = b0 + p, at = b * deal.groups + block % deal.groups;
-                return 2 * at + (deal.start_of(b) < part.tile_start);
-            };
-            whole = last_adds_up(sum, partial, arrived + part.within, slot(block / deal.groups - b0), b1 - b0 + 1, slot);
-        }
-        if (whole) {
-            const TileIndex place = banded_tile(first + part.within, tiles_m, tiles_n, GROUP);
-            store_tile<ALIGNED>(sum, C, M, N, place.row * BM, place.col * BN, row0, column0);
-        }
-        __syncthreads();  // all have read the shared tiles of this part, and `before`
-    }
+    // Lanes i and i ^ 1 ask for different quartets, of A and of B, and so do lanes i and i ^ 2: else a load takes two passes in place of four, and yet
+    // FFMA wait longer, probably for the register file.
+    const int row0 = warp / (BN / WN) * WM + lane % 8 * 4, column0 = warp % (BN / WN) * WN + (lane / 8 ^ lane % 4) * 4;
+    multiply_dealt(
+        partial, arrived, M, N, K,
+        [&](float (&sum)[TM][TN], int m0, int n0, int from, int to, int) {
+            multiply<ALIGNED>(sum, A, B, M, N, K, m0, n0, row0, column0, from, to, tiles);
+        },
+        [&](float (&sum)[TM][TN], int m0, int n0) {
+            store_tile<ALIGNED>(sum, C, M, N, m0, n0, row0, column0, [](int i) { return i / 4 * 32 + i % 4; });
+        });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
@@ -418,6 +279,11 @@ TFLOP/s at 1024, 2048 .. 8192: 36.5, 51.3, 53.4, 54.4, 54.6, 54.9, 54.9, 54.7; o
 in turns: 1.006, 1.029, 1.184, 1.066, 1.164, 1.079, 1.060, 1.076, geometric mean 1.082. The form \
 before, with the loads of each product at its end, had 1.026 at 4096 and 1.036 at 8192: \
 docs/decisions/fp32-beyond-cublas.md."""
+[[measured]]
+gpu = "NVIDIA H200"
+says = """\
+Lanes whose loads of A take four passes in place of two: 0.4 to 1.2 % faster from 1024 on, 1 to 2 % \
+slower at 256 and 512."""
 [[measured]]
 gpu = "NVIDIA H200"
 says = """\

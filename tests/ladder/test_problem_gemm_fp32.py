@@ -59,7 +59,8 @@ def test_an_index_one_tile_past_the_end_still_fits_int32() -> None:
 
 def test_inputs_do_not_depend_on_what_is_asked_for_with_them() -> None:
     size = PROBLEM.parse_size("5x6x7")
-    everything = PROBLEM.make_inputs(np, 3, size, "float32", {}, ["A", "B", "B_col"])
+    names = ["A", "B", "B_col", "A_pitched", "B_pitched"]
+    everything = PROBLEM.make_inputs(np, 3, size, "float32", {}, names)
     for name in everything:
         alone = PROBLEM.make_inputs(np, 3, size, "float32", {}, [name])
         assert list(alone) == [name]
@@ -81,6 +82,19 @@ def test_b_col_holds_element_k_n_at_n_times_depth_plus_k() -> None:
     for k in range(5):
         for n in range(3):
             assert flat[n * 5 + k] == made_both["B"][k, n]
+
+
+@pytest.mark.parametrize("text", ["5x6x7", "4x8x12", "1"])
+def test_pitched_copies_hold_the_same_numbers_and_zeros(text: str) -> None:
+    size = PROBLEM.parse_size(text)
+    names = ("A", "B", "A_pitched", "B_pitched")
+    made = PROBLEM.make_inputs(np, 1, size, "float32", {}, names)
+    for name, columns in (("A", size["K"]), ("B", size["N"])):
+        pitched = made[f"{name}_pitched"]
+        assert pitched.shape[1] in range(columns, columns + 4)
+        assert pitched.strides[0] % 16 == 0
+        assert np.array_equal(pitched[:, :columns], made[name])
+        assert not pitched[:, columns:].any()
 
 
 def test_inputs_spread_over_minus_one_to_one() -> None:

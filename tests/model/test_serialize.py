@@ -48,7 +48,7 @@ launches = st.builds(
     names,
     triple,
     triple,
-    *[whole] * 7,
+    *[whole] * 6,
     st.lists(names, max_size=2).map(tuple),
     names,
 )
@@ -83,7 +83,7 @@ contexts = st.builds(
 profiles = st.builds(
     Profile,
     st.builds(Origin, names, whole, whole, names),
-    st.builds(Device, names, st.tuples(whole, whole), names, whole, whole, whole, numbers),
+    st.builds(Device, names, st.tuples(whole, whole), *[whole] * 3, numbers, numbers, *[whole] * 3),
     launches,
     st.lists(readings, max_size=4).map(lambda items: {item.name: item for item in items}),
     st.none()

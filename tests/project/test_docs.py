@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -205,14 +204,6 @@ def test_links_lead_somewhere(path: Path) -> None:
         and not (path.parent / link.partition("#")[0]).exists()
     ]
     assert not broken
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.patch")), ids=lambda p: p.name)
-def test_a_change_that_waits_for_a_gpu_applies(path: Path) -> None:
-    done = subprocess.run(
-        ["git", "apply", "--check", str(path)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_every_document_is_in_the_navigation_of_the_site() -> None:

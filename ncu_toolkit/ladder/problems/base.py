@@ -294,6 +294,22 @@ def compare(xp: Any, output: str, got: Array, expected: Expected) -> Verdict:
     return Verdict(output, False, worst, message)
 
 
+def padded(extent: int, unit: int) -> int:
+    """An extent rounded up to a multiple of `unit`."""
+    return -(-extent // unit) * unit
+
+
+def pad_rows(xp: Any, matrix: Array, unit: int) -> Array:
+    """The matrix, contiguous, with zero columns up to a multiple of `unit`; itself where there is
+    nothing to do."""
+    rows, columns = matrix.shape
+    if columns == padded(columns, unit):
+        return xp.ascontiguousarray(matrix)
+    result = xp.zeros((rows, padded(columns, unit)), dtype=matrix.dtype)
+    result[:, :columns] = matrix
+    return result
+
+
 def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     index = []
     for extent in reversed(shape):

@@ -17,6 +17,8 @@ from ncu_toolkit.ladder.problems.base import (
     Options,
     Problem,
     Size,
+    pad_rows,
+    padded,
 )
 
 #: Unit roundoff of float32.
@@ -25,11 +27,15 @@ UNIT_ROUNDOFF = 2.0**-24
 #: further with a probability of at most 2 exp(-LAMBDA^2 / 2) = 4e-22, so that of the 1e12 roundings
 #: of a product at 8192 none will.
 LAMBDA = 10.0
+#: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
+#: API, cuTensorMapEncodeTiled).
+PITCH_ELEMENTS = 4
 
 
 class GemmFp32(Problem):
     """A is (M, K), B is (K, N), C is (M, N). B_col holds the same B by columns: element (k, n) at n
-    * K + k, an (N, K) array."""
+    * K + k, an (N, K) array. A_pitched and B_pitched are A and B with zero columns up to a multiple
+    of 4, for copies that need rows at multiples of 16 bytes."""
 
     family = "gemm_fp32"
     title = "FP32 matrix product"
@@ -50,7 +56,8 @@ class GemmFp32(Problem):
     # Tiles cut along K, in equal parts; then shares that span two tiles, on a GPU of 132 SMs: with
     # rows off the 16-byte grid, and of few steps.
     further_sizes: ClassVar = {
-        "register_blocked": ("96x200x1000", "1537x1411x1001", "2304x1920x520")
+        "register_blocked": ("96x200x1000", "1537x1411x1001", "2304x1920x520"),
+        "register_blocked_tma": ("96x200x1000", "1537x1411x1001", "1537x1411x411"),
     }
     #: Kernels count along a dimension in int32 and reach up to one tile past its end.
     largest_extent = MAX_DIMENSION - 65535
@@ -61,6 +68,8 @@ class GemmFp32(Problem):
             "A": ArraySpec((m, k), dtype),
             "B": ArraySpec((k, n), dtype),
             "B_col": ArraySpec((n, k), dtype, "derived"),
+            "A_pitched": ArraySpec((m, padded(k, PITCH_ELEMENTS)), dtype, "derived"),
+            "B_pitched": ArraySpec((k, padded(n, PITCH_ELEMENTS)), dtype, "derived"),
             "C": ArraySpec((m, n), dtype, "output"),
         }
 
@@ -70,15 +79,17 @@ class GemmFp32(Problem):
         """A and B uniform in [-1, 1), each from a generator of its own so that it does not matter
         which are asked for together."""
         made: dict[str, Array] = {}
-        if "A" in names:
-            made["A"] = _uniform(xp, 2 * seed, (size["M"], size["K"]))
-        if "B" in names or "B_col" in names:
-            b = _uniform(xp, 2 * seed + 1, (size["K"], size["N"]))
+        if not {"A", "A_pitched"}.isdisjoint(names):
+            made["A"] = a = _uniform(xp, 2 * seed, (size["M"], size["K"]))
+            if "A_pitched" in names:
+                made["A_pitched"] = pad_rows(xp, a, PITCH_ELEMENTS)
+        if not {"B", "B_col", "B_pitched"}.isdisjoint(names):
+            made["B"] = b = _uniform(xp, 2 * seed + 1, (size["K"], size["N"]))
             if "B_col" in names:
                 made["B_col"] = xp.ascontiguousarray(b.T)
-            if "B" in names:
-                made["B"] = b
-        return made
+            if "B_pitched" in names:
+                made["B_pitched"] = pad_rows(xp, b, PITCH_ELEMENTS)
+        return {name: array for name, array in made.items() if name in names}
 
     def reference(
         self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options

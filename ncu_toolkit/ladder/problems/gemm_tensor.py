@@ -21,6 +21,8 @@ from ncu_toolkit.ladder.problems.base import (
     Options,
     Problem,
     Size,
+    pad_rows,
+    padded,
 )
 
 #: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
@@ -86,7 +88,7 @@ class GemmTensor(Problem):
 
     def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
         m, n, k = size["M"], size["N"], size["K"]
-        pitch = padded(k)
+        pitch = padded(k, PITCH_ELEMENTS)
         return {
             "A": ArraySpec((m, k), dtype),
             "B": ArraySpec((k, n), dtype),
@@ -106,12 +108,12 @@ class GemmTensor(Problem):
             a = to_bits(xp, _uniform(xp, 2 * seed, (size["M"], k)), dtype)
             made["A"] = a
             if "A_pitched" in names:
-                made["A_pitched"] = _pad_rows(xp, a)
+                made["A_pitched"] = pad_rows(xp, a, PITCH_ELEMENTS)
         if "B" in names or "B_t" in names:
             b = to_bits(xp, _uniform(xp, 2 * seed + 1, (k, size["N"])), dtype)
             made["B"] = b
             if "B_t" in names:
-                made["B_t"] = _pad_rows(xp, b.T)
+                made["B_t"] = pad_rows(xp, b.T, PITCH_ELEMENTS)
         return {name: array for name, array in made.items() if name in names}
 
     def reference(
@@ -188,11 +190,6 @@ class GemmTensor(Problem):
         return call
 
 
-def padded(k: int) -> int:
-    """k rounded up to whole 16-byte units of 16-bit elements."""
-    return -(-k // PITCH_ELEMENTS) * PITCH_ELEMENTS
-
-
 def to_bits(xp: Any, values: Array, dtype: str) -> Array:
     """float32 values as stored: float16, or the uint16 bit patterns of bfloat16, rounded to nearest
     even.
@@ -248,17 +245,6 @@ def _uniform(xp: Any, seed: int, shape: tuple[int, int]) -> Array:
     values *= xp.float32(2)
     values -= xp.float32(1)
     return values
-
-
-def _pad_rows(xp: Any, matrix: Array) -> Array:
-    """The matrix, contiguous, with zero columns up to a multiple of 16 bytes; itself where there is
-    nothing to do."""
-    rows, columns = matrix.shape
-    if columns == padded(columns):
-        return xp.ascontiguousarray(matrix)
-    result = xp.zeros((rows, padded(columns)), dtype=matrix.dtype)
-    result[:, :columns] = matrix
-    return result
 
 
 PROBLEM = GemmTensor()
