@@ -54,9 +54,8 @@ def _code(page: PageView) -> str:
 
 def _memory(page: PageView, profile: Profile) -> str:
     parts = []
-    for label, wire in zip(("DRAM", "L2"), page.memory.wires if page.memory else (), strict=False):
-        if wire.busy != units.NOT_AVAILABLE:
-            parts.append(f"{label} {wire.busy.partition(',')[0]}")
+    wires = page.memory.wires if page.memory else ()
+    parts += [f"{wire.busy} busy" for wire in wires if wire.mark]
     parts += [box.unit for box in (page.memory.boxes if page.memory else ()) if box.unit]
     for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
         if (rate := figures.value(profile, name)) is not None:

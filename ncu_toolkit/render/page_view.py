@@ -67,7 +67,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     charts: dict[str, Chart] = {}
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
     if profile.launch.complete:
-        tables["traffic"] = traffic_table(profile, compulsory)
+        tables["traffic"] = traffic_table(profile, compulsory, diagnosis.bounds)
         tables["occupancy"], studies, steps = occupancy_section(profile)
         tables["next-steps"] = plain_table("next-steps", "", [""], [[text(step)] for step in steps])
         charts |= {chart.key: chart for chart in studies}

@@ -578,6 +578,11 @@ def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Pat
     root = "document.documentElement"
     browser.wait_for(
         f"location.hash === '#guess=1.2' && {root} && {root}.dataset.ready"
+    said = "[...document.querySelectorAll('.memory .wire')].map(w => w.textContent).join()"
+    marked = "[...document.querySelectorAll('.memory .mark')].some(m => m.checkVisibility())"
+    assert "DRAM 3\u202f% busy" in browser.evaluate(said)
+    assert browser.evaluate(marked)
         f" && document.querySelector('.nc-title') && !{seen}"
     )
+    assert not browser.evaluate(marked)
     healthy(browser)
