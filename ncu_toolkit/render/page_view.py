@@ -87,6 +87,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     step = step_view(book, main) if main else None
     checks = checks_table(book, main) if main else None
     measured, facts = _facts(book, profile, entry)
+    once = entry is not None and entry.timing is not None and not _which(entry, profile)
     page = PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -96,7 +97,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         facts=tuple(facts),
         measured=tuple(measured),
         status="" if profile.launch.complete else visible(profile.launch.status),
-        card=shown,
+        card=replace(shown, time_us=None) if once else shown,
         guess=_guess(shown, diagnosis) if entry else None,
         former=f"{entry.info.label} changed after this recording. All figures and the code below are of the older version."
         if entry and entry.info and entry.outdated
@@ -225,6 +226,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                     )
                 )
         whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
+        whole += " without ncu"
         measured += [
             Fact(
                 whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -522,6 +523,15 @@ def test_the_answer_is_on_the_first_screen(tmp_path: Path, width: int, height: i
     path = tmp_path / "one.ncu-rep"
     path.write_bytes(report_files.first_launches(1))
     page = ncu_toolkit.load(path).to_html(tmp_path / "one.html")
+def test_a_page_with_another_time_says_how_the_cards_was_measured() -> None:
+    macros: Any = card_html._environment().get_template("card.html").module
+    value = shown()
+    assert f" · {card_html.unbroken(value.time)}</span>" in macros.card(value)
+    assert f" · {card_html.unbroken(value.time)} under ncu</span>" in macros.card(
+        value, " under ncu"
+    )
+
+
     with Browser(chromium) as browser:
         browser.open(page, width=width, height=height)
         assert browser.evaluate(_BOTTOMS) <= height
