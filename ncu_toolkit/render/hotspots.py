@@ -35,6 +35,8 @@ _IDEALS: Final = {"shared_wavefronts": "shared_wavefronts_ideal", "l2_sectors": 
 _BEYOND: Final = {"shared_wavefronts": "Wavefronts beyond", "l2_sectors": "Sectors beyond"}
 #: Bytes of an instruction from CC 7.0 on: addresses that follow from it are left out.
 _BYTES: Final = 16
+#: SASS of setmaxnreg: from CC 9.0 on a group of four warps can give up registers, or take more.
+_SET: Final = "USETMAXREG"
 #: Number of the first line, and the lines.
 Source = tuple[int, tuple[str, ...]]
 #: Stall reasons named for one line.
@@ -96,7 +98,7 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
         notes.append(
             "The kernel was built without line information (-lineinfo), so only SASS is shown."
         )
-    hints = (_peak(profile, live),) if live else ()
+    hints = tuple(filter(None, (_peak(profile, live),))) if live else ()
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
 
@@ -148,11 +150,17 @@ def _beyond(row: Instruction, name: str) -> float | None:
 
 def _peak(profile: Profile, live: Liveness) -> str:
     """Where most registers are live, beside what the compiler took: a gap means that its allocation
-    is rounded up or kept by loads in flight."""
+    is rounded up or kept by loads in flight. Empty where groups of warps change their number at run
+    time and it is not known which one has the peak."""
     row = profile.instructions[live.peak_index]
-    taken = profile.launch.registers
+    taken, whose = profile.launch.registers, "the compiler allocated"
+    if groups := _set_at_run_time(profile.instructions):
+        enough = [number for number in groups if number >= live.peak]
+        if len(enough) != 1:
+            return ""
+        taken, whose = enough[0], "its warps take at run time (setmaxnreg)"
     where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
-    held = f"{live.peak} of the {taken} that the compiler allocated" if taken else f"{live.peak}"
+    held = f"{live.peak} of the {taken} that {whose}" if taken else f"{live.peak}"
     most = (
         f"; a thread can have {MAX_REGISTERS_PER_THREAD}"
         if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
@@ -182,6 +190,12 @@ def _hottest(
     for at, row in enumerate(profile.instructions):
         key = (row.file, row.line, -1) if row.file else ("", 0, row.index)
         line = lines.get(key)
+def _set_at_run_time(rows: Sequence[Instruction]) -> set[int]:
+    """The numbers of registers that groups of warps ask for with setmaxnreg."""
+    asked = (row.sass.rpartition(" ")[2] for row in rows if row.opcode.startswith(_SET))
+    return {int(number, 16) for number in asked if number.startswith("0x")}
+
+
         if line is None:
             line = lines[key] = _Line()
         weight = (row.executed or 0) if by_executions else row.sample_count

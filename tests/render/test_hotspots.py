@@ -127,3 +127,24 @@ def test_where_registers_peak_in_a_recording() -> None:
     assert "255" in spots.hints[0]
     at = [column.label for column in spots.hottest.columns].index("Live")
     assert all(0 < float(cells[at].value) <= max(live) for cells in spots.hottest.rows)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((), "of the 124 that the compiler allocated"),
+        ((0xF0, 0x0), "of the 240 that its warps take at run time (setmaxnreg)"),
+        ((0xF0, 0xE0), ""),
+    ],
+)
+def test_a_peak_of_registers_goes_by_what_its_warps_take(asked: tuple[int, ...], said: str) -> None:
+    profile = render_fixture.profile("vectorized", 4096)
+    rows = [
+        replace(row, sass=f"USETMAXREG.TRY_ALLOC.CTAPOOL UP0, {asked[row.index]:#x}", opcode="USETMAXREG.TRY_ALLOC.CTAPOOL")
+        if row.index < len(asked)
+        else row
+        for row in profile.instructions
+    ]  # fmt: skip
+    spots = hot_spots(replace(profile, instructions=tuple(rows)))
+    assert spots is not None
+    assert [said in hint for hint in spots.hints] == ([True] if said else [])
