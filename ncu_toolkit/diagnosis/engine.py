@@ -155,9 +155,13 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
 
 
 def _bounded(finding: Finding, model: TimeModel) -> Finding:
-    """A finding with the interval of its gain, which ends near the next roof."""
+    """A finding with the interval of its gain, which ends near the next roof; that of a roof with
+    what the best kernels reach there."""
     room = _headroom(finding, model)
-    return replace(finding, interval=intervals.around(finding, room.factor if room else None))
+    found = intervals.around(finding, room.factor if room else None)
+    if found and finding.speedup and _roof.LEFT in finding.summary:
+        found = (found[0], finding.speedup)
+    return replace(finding, interval=found)
 
 
 def _for_caller(finding: Finding, profile: Profile) -> Finding:
