@@ -321,13 +321,13 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         bottleneck = unit.bottleneck
         summary = f"The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
-            summary += f". Warps also wait {units.percent(share)} of their time ({_words(reason)}), so both limit the kernel"
+            summary += f". Warps also wait {units.percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
         advice, expected = _less_for(unit, profile)
         sure = unit.busy >= SATURATED.value
         leaner = _leaner(model) if sure and unit.resource in PIPES else None
     elif waits:
         bottleneck, sure, leaner = _by_wait(profile, reason, unit), False, None
-        summary = f"Warps wait {units.percent(share)} of their time ({_words(reason)})"
+        summary = f"Warps wait {units.percent(share)} of their time ({figures.reason_name(reason)})"
         if unit is not None:
             summary += f". The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
@@ -457,10 +457,6 @@ def _longest(model: TimeModel) -> tuple[float, str]:
         ),
         default=(0.0, ""),
     )
-
-
-def _words(reason: str) -> str:
-    return reason.replace("_", " ")
 
 
 def _by_wait(profile: Profile, reason: str, unit: _Unit | None) -> str:

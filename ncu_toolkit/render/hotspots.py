@@ -251,7 +251,7 @@ def _row(
     source = profile.sources.get(name, "").splitlines()
     words = source[number_of - 1].strip() if 0 < number_of <= len(source) else ""
     top = ", ".join(
-        f"{reason.replace('_', ' ')} {units.percent(n / line.weight, 2)}"
+        f"{reason_name(reason)} {units.percent(n / line.weight, 2)}"
         for reason, n in line.reasons.most_common(_REASONS)
     )
     at = f"{name.rsplit('/', 1)[-1]}:{number_of}" if name else f"instruction {index}"
