@@ -12,7 +12,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.explain.verdict import WRAPPERS
+from ncu_toolkit.explain.card import Line
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
@@ -43,9 +43,12 @@ Source = tuple[int, tuple[str, ...]]
 _REASONS: Final = 3
 
 
-def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | None:
+def hot_spots(
+    profile: Profile, findings: Sequence[Finding] = (), where: Line | None = None
+) -> HotSpots | None:
     """None where the report holds no instructions, and no more than a note where it holds their
-    counts without their text. The lines that `findings` name are marked."""
+    counts without their text. The lines that `findings` name are marked, and `where`, the place
+    that the card names first, is in view."""
     rows = profile.instructions
     if not rows:
         return None
@@ -68,7 +71,6 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     data: dict[str, Any] = {
         "reasons": [reason_name(reason) for reason in reasons],
         "files": [visible(name) for name in files],
-        "wrappers": [at for at, name in enumerate(files) if name.endswith(WRAPPERS)],
         "sources": sources,
         "from": starts,
         "address": []
@@ -85,6 +87,7 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
         "counters": _counters(rows),
         "live": live.counts if live else [],
         "named": named,
+        "open": _opens(rows, where),
         "total": total,
     }
     notes = []
@@ -129,6 +132,24 @@ def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int
     return [row.index for row in rows if row.address in addresses]
 
 
+def _opens(rows: Sequence[Instruction], where: Line | None) -> int:
+    """The instruction that is in view at first: of those that `where` shows the heaviest; of all
+    without it."""
+    found = dict(enumerate(rows))
+    if where is not None:
+        for matches in (_on_line, _shown_as):
+            found = {at: row for at, row in found.items() if matches(row, where)} or found
+    return max(found, key=lambda at: (rows[at].sample_count, rows[at].executed or 0))
+
+
+def _on_line(row: Instruction, where: Line) -> bool:
+    return bool(where.path) and (visible(row.file), row.line) == (where.path, where.line)
+
+
+def _shown_as(row: Instruction, where: Line) -> bool:
+    return where.sass == row.opcode or " ".join(row.sass.split()).startswith(where.sass)
+
+
 def _counters(rows: Sequence[Instruction]) -> list[dict[str, Any]]:
     found = []
     for name, words in _COUNTERS.items():
@@ -169,6 +190,12 @@ def _peak(profile: Profile, live: Liveness) -> str:
     return visible(f"Register use peaks at {where} ({row.opcode}): {held}{most}.")
 
 
+def _set_at_run_time(rows: Sequence[Instruction]) -> set[int]:
+    """The numbers of registers that groups of warps ask for with setmaxnreg."""
+    asked = (row.sass.rpartition(" ")[2] for row in rows if row.opcode.startswith(_SET))
+    return {int(number, 16) for number in asked if number.startswith("0x")}
+
+
 @dataclass
 class _Line:
     """What one source line (or, without lines, one instruction) adds up to."""
@@ -190,12 +217,6 @@ def _hottest(
     for at, row in enumerate(profile.instructions):
         key = (row.file, row.line, -1) if row.file else ("", 0, row.index)
         line = lines.get(key)
-def _set_at_run_time(rows: Sequence[Instruction]) -> set[int]:
-    """The numbers of registers that groups of warps ask for with setmaxnreg."""
-    asked = (row.sass.rpartition(" ")[2] for row in rows if row.opcode.startswith(_SET))
-    return {int(number, 16) for number in asked if number.startswith("0x")}
-
-
         if line is None:
             line = lines[key] = _Line()
         weight = (row.executed or 0) if by_executions else row.sample_count

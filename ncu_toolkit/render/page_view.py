@@ -113,7 +113,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         tables=tables,
         charts=charts,
         static=static_view(profile, diagnosis) if profile.launch.complete else None,
-        hotspots=hot_spots(profile, diagnosis.findings),
+        hotspots=hot_spots(profile, diagnosis.findings, next(iter(shown.where), None)),
         commands=commands(
             book.run, entry.rung if entry else "", entry.variant.size if entry else ""
         )
