@@ -156,12 +156,16 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
 
 
 def _bounded(finding: Finding, model: TimeModel) -> Finding:
-    """A finding with the interval of its gain, which ends near the next roof. A gain that rounds to
-    nothing is one that is not known, but at a roof with useful work."""
+    """A finding with the interval of its gain, which ends near the next roof; that of a roof with
+    what the best kernels reach there. A gain that rounds to nothing is one that is not known, but at
+    a roof with useful work."""
     if not finding.good and finding.speedup is not None and finding.speedup < LEAST_GAIN:
         finding = replace(finding, speedup=None)
     room = _headroom(finding, model)
-    return replace(finding, interval=intervals.around(finding, room.factor if room else None))
+    found = intervals.around(finding, room.factor if room else None)
+    if found and finding.speedup and _roof.LEFT in finding.summary:
+        found = (found[0], finding.speedup)
+    return replace(finding, interval=found)
 
 
 def _for_caller(finding: Finding, profile: Profile) -> Finding:
@@ -323,13 +327,13 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         bottleneck = unit.bottleneck
         summary = f"The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
-            summary += f". Warps also wait {units.percent(share)} of their time ({_words(reason)}), so both limit the kernel"
+            summary += f". Warps also wait {units.percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
         advice, expected = _less_for(unit, profile)
         sure = unit.busy >= SATURATED.value
         leaner = _leaner(model) if sure and unit.resource in PIPES else None
     elif waits:
         bottleneck, sure, leaner = _by_wait(profile, reason, unit), False, None
-        summary = f"Warps wait {units.percent(share)} of their time ({_words(reason)})"
+        summary = f"Warps wait {units.percent(share)} of their time ({figures.reason_name(reason)})"
         if unit is not None:
             summary += f". The busiest resource is {unit.words} ({units.percent(unit.busy)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
@@ -459,10 +463,6 @@ def _longest(model: TimeModel) -> tuple[float, str]:
         ),
         default=(0.0, ""),
     )
-
-
-def _words(reason: str) -> str:
-    return reason.replace("_", " ")
 
 
 def _by_wait(profile: Profile, reason: str, unit: _Unit | None) -> str:

@@ -102,7 +102,7 @@ def describe(name: str) -> tuple[str, str, str]:
     if prefix == "stall_share" and rest in registry.STALL_REASONS:
         return (
             "fraction",
-            f"Stall share: {rest.replace('_', ' ')}",
+            f"Stall share: {reason_name(rest)}",
             f"Part of a warp's time. {registry.STALL_REASONS[rest]}",
         )
     if prefix == "kind_share" and (rest in attribution.KINDS or rest == "other"):

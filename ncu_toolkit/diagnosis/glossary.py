@@ -82,11 +82,11 @@ def _all() -> Iterator[Term]:
             (name,),
         )
     for reason, meaning in registry.STALL_REASONS.items():
-        name = reason.replace("_", " ")
+        name, shown = reason.replace("_", " "), figures.reason_name(reason)
         yield Term(
             _key("stall", reason), "stall", _title(name), _joined(meaning, STALLS.get(reason)),
             "Nsight Compute documentation, Warp Stall Reasons",
-            (name, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {name}", figures.reason_name(reason)),
+            (name, shown, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {shown}"),
             "cycles/inst",
         )  # fmt: skip
     for name, metric in registry.REGISTRY.items():

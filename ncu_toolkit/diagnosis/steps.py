@@ -413,7 +413,7 @@ def _waiting(before: Launches, after: Launches) -> tuple[Change, ...]:
     for reason in reasons:
         pair = _waited(sides[0], reason), _waited(sides[1], reason)
         if None not in pair and any(pair):
-            rows.append(Change(f"stall_{reason}", reason.replace("_", " "), "us", *pair))
+            rows.append(Change(f"stall_{reason}", figures.reason_name(reason), "us", *pair))
     return tuple(
         sorted(rows, key=lambda change: -abs((change.after or 0.0) - (change.before or 0.0)))
     )

@@ -505,7 +505,7 @@ class TimeModel:
             ]
             told = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
             lines += [
-                f"{reason.replace('_', ' ')}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}."
+                f"{figures.reason_name(reason)}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}."
                 for reason in told
             ]
             with_each = [
@@ -553,7 +553,7 @@ class TimeModel:
     def _names(self, reasons: Sequence[str]) -> str:
         """The largest of some reasons by name."""
         ordered = sorted(reasons, key=lambda reason: -self.stalls[reason])
-        return ", ".join(reason.replace("_", " ") for reason in ordered[:3]) + (
+        return ", ".join(map(figures.reason_name, ordered[:3])) + (
             f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
         )
 

@@ -54,6 +54,8 @@ class Line:
     text: str
     """Source text; empty where the report does not hold it."""
     sass: str
+    """The instruction, or the opcode of several, that the whole share is of; empty where there is
+    none beside a known line."""
     share: float
     of: str
 

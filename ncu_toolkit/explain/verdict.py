@@ -6,7 +6,7 @@ Imported by the rule inside Nsight Compute, so it may import nothing that needs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -70,6 +70,11 @@ _INPUTS: Final[Mapping[str, str]] = {
     "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",
     "fma_pipe_active": "pipe use", "theoretical_occupancy": "occupancy", "duration": "time",
 }  # fmt: skip
+#: Part of a line's samples that wait for another line, from which on that is the line to read: as
+#: good as half, since some samples of each instruction issue.
+LATE: Final = 0.4
+#: Samples, and the instructions any of which they are of, or wait for.
+Part = tuple[int, set[int]]
 #: Stall reasons of waiting for a result -> kinds of instructions that bring it late.
 _RESULTS: Final = {
     "long_scoreboard": attribution.LONG_PRODUCERS,
@@ -318,7 +323,7 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     samples; the instruction where it has no lines. None where it has neither.
 
     Where warps wait there for a result, the line is that of the instruction that produces it, and
-    the place where they wait is the second value; else that is empty."""
+    the place where they wait, if another, is the second value; else that is empty."""
     rows = profile.instructions
     weights = [row.sample_count for row in rows]
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
@@ -328,27 +333,44 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     weights = by_cause(rows, weights)
     if not any(weights):
         return None, ""
-    sums: dict[tuple[str, int], int] = {}
-    heaviest: dict[tuple[str, int], int] = {}
+    lines: dict[tuple[str, int], dict[int, int]] = {}
     for at, (row, weight) in enumerate(zip(rows, weights, strict=True)):
-        if not weight:
-            continue
-        key = (row.file, row.line) if row.file else ("", row.index)
-        sums[key] = sums.get(key, 0) + weight
-        if key not in heaviest or weight > weights[heaviest[key]]:
-            heaviest[key] = at
-    top = max(sums, key=lambda key: sums[key])
-    row = rows[heaviest[top]]
-    of = "the samples" if sampled else "the executed instructions"
-    found = _line(profile.sources, row.file, row.line, _told(row), sums[top] / total, of)
-    producer = _producer(profile, heaviest[top], finding) if sampled else None
-    shown, waiting = producer or row, ""
-    if shown is not row and ((shown.file, shown.line) != (row.file, row.line) or not row.file):
-        waiting = found.short
-        of = f"{of} wait for it, at {waiting}"
-    elif row.file:
-        of = f"{of}, on this line"
-    return _line(profile.sources, shown.file, shown.line, _told(shown), found.share, of), waiting
+        if weight:
+            lines.setdefault(_place(row), {})[at] = weight
+    own = max(lines.values(), key=lambda found: sum(found.values()))
+    shown = heaviest = max(own, key=lambda at: own[at])
+    parts: list[Part] = [(weight, {at}) for at, weight in own.items()]
+    cost = enough = sum(own.values())
+    of, waiting = "the samples" if sampled else "the executed instructions", ""
+    if sampled and (late := _late(profile, own, finding)):
+        shown, parts = late
+        if _place(rows[shown]) == _place(rows[heaviest]):
+            of, enough = f"{of}, most wait for it", cost // 2
+        else:
+            row, cost = rows[heaviest], sum(n for n, _ in parts)
+            waiting = _line({}, row.file, row.line, _told(row), 0.0, "").short
+            of, enough = f"{of} wait for it, at {waiting}", cost
+    row = rows[shown]
+    sass = _alone(rows, shown, parts, enough - total // 200)
+    if not sass:
+        of = of.removesuffix(", most wait for it")
+    return _line(profile.sources, row.file, row.line, sass, cost / total, of), waiting
+
+
+def _place(row: Instruction) -> tuple[str, int]:
+    """An instruction's line; the instruction itself where that is not known."""
+    return (row.file, row.line) if row.file else ("", row.index)
+
+
+def _alone(rows: Sequence[Instruction], first: int, parts: Sequence[Part], enough: int) -> str:
+    """The instruction that at least `enough` of a line's `parts` are of: `first`, else its opcode,
+    where several share them. Empty where they are of several kinds."""
+    opcode = rows[first].opcode
+    alike = {at for _, several in parts for at in several if rows[at].opcode == opcode}
+    for chosen, told in (({first}, _told(rows[first])), (alike, opcode)):
+        if sum(n for n, several in parts if several & chosen) >= enough:
+            return told
+    return ""
 
 
 def _told(row: Instruction) -> str:
@@ -356,30 +378,55 @@ def _told(row: Instruction) -> str:
     return row.sass or f"+{row.address:#x}"
 
 
-def _producer(profile: Profile, index: int, finding: Finding) -> Instruction | None:
-    """The instruction whose late result makes up most of the samples at `index`: of several the one
-    that the verdict names, else the one that most samples of the kernel wait for. None where there
-    is none, or where the verdict names instructions of this kind and none with a result."""
+def _late(
+    profile: Profile, own: Mapping[int, int], finding: Finding
+) -> tuple[int, list[Part]] | None:
+    """The instruction whose late result warps wait for at `own`, the instructions of a line with
+    their samples, and those samples that wait for the line of it.
+
+    Of several instructions it is the one that the verdict names, else the one that most samples of
+    the kernel wait for. None where less than half of the heaviest instruction's samples, or than
+    LATE of the line's, wait for it, and where the verdict names instructions of this kind and none
+    with a result."""
     rows = profile.instructions
+    index = max(own, key=lambda at: own[at])
     row = rows[index]
     reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
     if 2 * row.samples.get(reason, 0) < row.sample_count:
         return None
-    found = attribution.flow_of(rows).producers(index, _RESULTS[reason])
-    found = [at for at in found if _has_result(rows[at].opcode)]
+    flow = attribution.flow_of(rows)
+
+    def producers(at: int) -> list[int]:
+        found = flow.producers(at, _RESULTS[reason])
+        return [each for each in found if _has_result(rows[each].opcode)]
+
     weights = attribution.weights_by_culprit(profile, reason)
     named = {place.address for place in finding.locations}
     culprits = {each.opcode for each in rows if each.address in named}
     if row.opcode in culprits and not any(map(_has_result, culprits)):
         return None
     best = max(
-        found, key=lambda at: (rows[at].address in named, weights.get(at, 0.0)), default=None
+        producers(index),
+        key=lambda at: (rows[at].address in named, weights.get(at, 0.0)),
+        default=None,
     )
-    if best is None or not rows[best].file.endswith(WRAPPERS):
-        return None if best is None else rows[best]
+    if best is None:
+        return None
+    parts = [
+        (n, there)
+        for at in own
+        if (n := rows[at].samples.get(reason, 0))
+        and (there := {each for each in producers(at) if _place(rows[each]) == _place(rows[best])})
+    ]
+    if sum(n for n, _ in parts) < LATE * sum(own.values()):
+        return None
+    if not rows[best].file.endswith(WRAPPERS):
+        return best, parts
     # A wrapper in a header of the CUDA toolkit is no line to change; the wait for it may be.
-    wait = rows[index - 1] if index else row
-    return wait if attribution.base(wait.opcode) == "DEPBAR" else None
+    wait = index - 1 if index else index
+    if attribution.base(rows[wait].opcode) != "DEPBAR":
+        return None
+    return wait, [(n, {wait}) for n, _ in parts]
 
 
 def _has_result(opcode: str) -> bool:

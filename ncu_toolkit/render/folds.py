@@ -49,14 +49,13 @@ def _code(page: PageView) -> str:
     if not page.card.where:
         return "source and SASS"
     line = page.card.where[0]
-    return f"{line.short}: {whole_percent(line.share)} of {line.of.partition(' wait')[0].partition(',')[0]}"
+    return f"{line.short}: {line.cost.partition(',')[0]}"
 
 
 def _memory(page: PageView, profile: Profile) -> str:
     parts = []
-    for label, wire in zip(("DRAM", "L2"), page.memory.wires if page.memory else (), strict=False):
-        if wire.busy != units.NOT_AVAILABLE:
-            parts.append(f"{label} {wire.busy.partition(',')[0]}")
+    wires = page.memory.wires if page.memory else ()
+    parts += [f"{wire.busy} busy" for wire in wires if wire.mark]
     parts += [box.unit for box in (page.memory.boxes if page.memory else ()) if box.unit]
     for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
         if (rate := figures.value(profile, name)) is not None:

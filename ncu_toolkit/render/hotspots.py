@@ -12,7 +12,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.explain.verdict import WRAPPERS
+from ncu_toolkit.explain.card import Line
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
@@ -35,15 +35,20 @@ _IDEALS: Final = {"shared_wavefronts": "shared_wavefronts_ideal", "l2_sectors": 
 _BEYOND: Final = {"shared_wavefronts": "Wavefronts beyond", "l2_sectors": "Sectors beyond"}
 #: Bytes of an instruction from CC 7.0 on: addresses that follow from it are left out.
 _BYTES: Final = 16
+#: SASS of setmaxnreg: from CC 9.0 on a group of four warps can give up registers, or take more.
+_SET: Final = "USETMAXREG"
 #: Number of the first line, and the lines.
 Source = tuple[int, tuple[str, ...]]
 #: Stall reasons named for one line.
 _REASONS: Final = 3
 
 
-def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | None:
+def hot_spots(
+    profile: Profile, findings: Sequence[Finding] = (), where: Line | None = None
+) -> HotSpots | None:
     """None where the report holds no instructions, and no more than a note where it holds their
-    counts without their text. The lines that `findings` name are marked."""
+    counts without their text. The lines that `findings` name are marked, and `where`, the place
+    that the card names first, is in view."""
     rows = profile.instructions
     if not rows:
         return None
@@ -66,7 +71,6 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
     data: dict[str, Any] = {
         "reasons": [reason_name(reason) for reason in reasons],
         "files": [visible(name) for name in files],
-        "wrappers": [at for at, name in enumerate(files) if name.endswith(WRAPPERS)],
         "sources": sources,
         "from": starts,
         "address": []
@@ -83,6 +87,7 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
         "counters": _counters(rows),
         "live": live.counts if live else [],
         "named": named,
+        "open": _opens(rows, where),
         "total": total,
     }
     notes = []
@@ -96,7 +101,7 @@ def hot_spots(profile: Profile, findings: Sequence[Finding] = ()) -> HotSpots | 
         notes.append(
             "The kernel was built without line information (-lineinfo), so only SASS is shown."
         )
-    hints = (_peak(profile, live),) if live else ()
+    hints = tuple(filter(None, (_peak(profile, live),))) if live else ()
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
 
@@ -127,6 +132,24 @@ def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int
     return [row.index for row in rows if row.address in addresses]
 
 
+def _opens(rows: Sequence[Instruction], where: Line | None) -> int:
+    """The instruction that is in view at first: of those that `where` shows the heaviest; of all
+    without it."""
+    found = dict(enumerate(rows))
+    if where is not None:
+        for matches in (_on_line, _shown_as):
+            found = {at: row for at, row in found.items() if matches(row, where)} or found
+    return max(found, key=lambda at: (rows[at].sample_count, rows[at].executed or 0))
+
+
+def _on_line(row: Instruction, where: Line) -> bool:
+    return bool(where.path) and (visible(row.file), row.line) == (where.path, where.line)
+
+
+def _shown_as(row: Instruction, where: Line) -> bool:
+    return where.sass == row.opcode or " ".join(row.sass.split()).startswith(where.sass)
+
+
 def _counters(rows: Sequence[Instruction]) -> list[dict[str, Any]]:
     found = []
     for name, words in _COUNTERS.items():
@@ -148,17 +171,29 @@ def _beyond(row: Instruction, name: str) -> float | None:
 
 def _peak(profile: Profile, live: Liveness) -> str:
     """Where most registers are live, beside what the compiler took: a gap means that its allocation
-    is rounded up or kept by loads in flight."""
+    is rounded up or kept by loads in flight. Empty where groups of warps change their number at run
+    time and it is not known which one has the peak."""
     row = profile.instructions[live.peak_index]
-    taken = profile.launch.registers
+    taken, whose = profile.launch.registers, "the compiler allocated"
+    if groups := _set_at_run_time(profile.instructions):
+        enough = [number for number in groups if number >= live.peak]
+        if len(enough) != 1:
+            return ""
+        taken, whose = enough[0], "its warps take at run time (setmaxnreg)"
     where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
-    held = f"{live.peak} of the {taken} that the compiler allocated" if taken else f"{live.peak}"
+    held = f"{live.peak} of the {taken} that {whose}" if taken else f"{live.peak}"
     most = (
         f"; a thread can have {MAX_REGISTERS_PER_THREAD}"
         if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
         else ""
     )
     return visible(f"Register use peaks at {where} ({row.opcode}): {held}{most}.")
+
+
+def _set_at_run_time(rows: Sequence[Instruction]) -> set[int]:
+    """The numbers of registers that groups of warps ask for with setmaxnreg."""
+    asked = (row.sass.rpartition(" ")[2] for row in rows if row.opcode.startswith(_SET))
+    return {int(number, 16) for number in asked if number.startswith("0x")}
 
 
 @dataclass
@@ -237,7 +272,7 @@ def _row(
     source = profile.sources.get(name, "").splitlines()
     words = source[number_of - 1].strip() if 0 < number_of <= len(source) else ""
     top = ", ".join(
-        f"{reason.replace('_', ' ')} {units.percent(n / line.weight, 2)}"
+        f"{reason_name(reason)} {units.percent(n / line.weight, 2)}"
         for reason, n in line.reasons.most_common(_REASONS)
     )
     at = f"{name.rsplit('/', 1)[-1]}:{number_of}" if name else f"instruction {index}"

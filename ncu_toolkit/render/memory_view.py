@@ -1,5 +1,5 @@
 """The memory system of one launch as a picture: DRAM, L2, L1 and registers with the bytes between
-them, hit rates, and how busy each link is."""
+them, hit rates, and how busy the busiest unit of each link is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.explain.card import Card, whole_percent
-from ncu_toolkit.explain.verdict import shares_of
+from ncu_toolkit.explain.verdict import resource_name, shares_of
 from ncu_toolkit.model import Profile
+from ncu_toolkit.render.columns import compact
 from ncu_toolkit.render.views import Box, Memory, Wire
 
 #: Figure of the bytes on a link, and the resources of the time model that carry them.
@@ -39,14 +40,10 @@ def memory_view(profile: Profile, shown: Card, bounds: Mapping[str, float]) -> M
     wires = tuple(_wire(profile, moved, parts, shares, limits) for moved, parts in _WIRES)
     if not any(wire.known for wire in wires):
         return None
-    boxes = tuple(
-        Box(
-            name, _hits(profile, hits), *(_atomics(profile, shares, limits) if name == "L2" else ())
-        )
-        for name, hits in _BOXES
-    )
+    own = {"L2": _atomics(profile, shares, limits), "L1 / shared": (_shared(profile), False)}
+    boxes = tuple(Box(name, _hits(profile, hits), *own.get(name, ())) for name, hits in _BOXES)
     said = [
-        f"{name}: {wire.moved}, {wire.busy}"
+        f"{name}: {wire.moved}, {wire.busy}{' busy' if wire.mark else ''}"
         for name, wire in zip(_NAMES, wires, strict=True)
         if wire.known
     ]
@@ -63,13 +60,17 @@ def _wire(
 ) -> Wire:
     carried = figures.value(profile, moved)
     limit = bool(resources & limits)
-    known = [shares[name] for name in (resources & limits or resources) if name in shares]
-    used = max(known, default=None)
-    words = units.NOT_AVAILABLE if used is None else f"{whole_percent(used)} busy"
+    known = {name: shares[name] for name in (resources & limits or resources) if name in shares}
+    busiest = max(sorted(known), key=known.__getitem__, default="")
+    used = known.get(busiest)
+    words = units.NOT_AVAILABLE
+    if used is not None:
+        words = f"{resource_name(busiest)} {whole_percent(used)}"
     kind = " global" if moved == "l1_global_bytes" else ""
     return Wire(
         units.NOT_AVAILABLE if carried is None else f"{units.quantity(carried, 'B')}{kind}",
-        f"{words}, limit" if limit else words,
+        words,
+        ", limit" if limit else "" if used is None else " busy",
         _THIN + (_THICK - _THIN) * min(1.0, max(0.0, used or 0.0)),
         limit,
         carried is not None or used is not None,
@@ -90,6 +91,15 @@ def _atomics(profile: Profile, shares: Mapping[str, float], limits: set[str]) ->
     busiest = used >= 0.99 * (profile.value("l2_atomic_unit_busiest") or 1.0)
     name = "busiest atomic unit" if busiest else "atomic units"
     return f"{name} {whole_percent(used)}", "atomic" in limits
+
+
+def _shared(profile: Profile) -> str:
+    """The passes through the banks of shared memory, of a kernel that has some. They use the same
+    units as global accesses, and their bytes are not counted."""
+    passes = figures.value(profile, "shared_wavefronts")
+    if not passes or not profile.launch.shared_static + profile.launch.shared_dynamic:
+        return ""
+    return f"{compact(passes)} shared wavefronts"
 
 
 def _hits(profile: Profile, name: str) -> str:

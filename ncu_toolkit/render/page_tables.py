@@ -3,7 +3,7 @@ own rules, every metric."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -12,6 +12,7 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
+from ncu_toolkit.explain.verdict import shares_of
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
     limits_of,
@@ -90,11 +91,11 @@ def stall_table(profile: Profile) -> Table | None:
         )
     note = ""
     if profile.stalls and profile.stalls.residual is not None and profile.stalls.latency:
+        apart = units.percent(abs(profile.stalls.residual) / profile.stalls.latency, 2)
         note = (
             f"The reasons sum to {units.quantity(total, 'cycles/inst')}, the profiler's own total is "
-            f"{units.quantity(profile.stalls.latency, 'cycles/inst')}. The residual is "
-            f"{units.percent(profile.stalls.residual / profile.stalls.latency, 2)}, because the counters come from different replay "
-            "passes."
+            f"{units.quantity(profile.stalls.latency, 'cycles/inst')}. They differ by "
+            f"{apart.replace('<', 'less than')}, because the counters come from different replay passes."
         )
     headings: list[str | tuple[str, str]] = [
         "Reason",
@@ -113,29 +114,36 @@ def stall_table(profile: Profile) -> Table | None:
     )
 
 
-def traffic_table(profile: Profile, compulsory: float | None) -> Table:
-    """Bytes by memory level, over the compulsory bytes, with hit rates and utilisation."""
+def traffic_table(profile: Profile, compulsory: float | None, bounds: Mapping[str, float]) -> Table:
+    """Bytes by memory level, over the compulsory bytes, with hit rates. How busy a level is comes
+    from `bounds`, as in the picture and on the card; without a time from its counter."""
+    shares = shares_of(bounds, profile.duration_us)
+
+    def busy(resource: str, counter: str) -> Cell:
+        share = shares.get(resource)
+        return figure_cell(profile, counter) if share is None else number(share, "fraction")
+
     no_floor = "the compulsory traffic is known only for rungs of a ladder"
-    levels: tuple[tuple[str, str, str, str, str], ...] = (
+    levels: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
         (
             "L1 (global)",
             "l1_global_bytes",
             "l1_hit_rate",
-            "l1_tag_active",
+            ("l1_tag", "l1_tag_active"),
             "Bytes in the sectors that global loads and stores request from L1.",
         ),
         (
             "L2 (from SMs)",
             "l2_bytes",
             "l2_hit_rate",
-            "l2_utilization",
+            ("l2", "l2_utilization"),
             "Bytes that SMs read from or wrote to L2.",
         ),
         (
             "DRAM",
             "dram_bytes",
             "",
-            "dram_utilization",
+            ("dram", "dram_utilization"),
             "Bytes read from and written to device memory.",
         ),
     )
@@ -163,14 +171,15 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
                 shown,
                 over,
                 metric_cell(profile, hits) if hits else missing("device memory has no hit rate"),
-                figure_cell(profile, used),
+                busy(*used),
             ]
         )
     together = "this row counts passes of shared memory and global accesses, not bytes"
-    data_stage = [text("L1 data stage", "shared memory and global accesses together")]
-    rows.insert(
-        1, [*data_stage, *[missing(together)] * 3, figure_cell(profile, "l1_data_pipe_active")]
-    )
+    for at, label, meaning, why, used in (
+        (2, "L2 to SM", "the link from L2 to the SMs", "the bytes of L2", ("fill", "l1_fill_active")),
+        (1, "L1 data", "shared memory and global accesses together", together, ("l1_data", "l1_data_pipe_active")),
+    ):  # fmt: skip
+        rows.insert(at, [text(label, meaning), *[missing(why)] * 3, busy(*used)])
     if compulsory:
         rows.append(
             [
@@ -184,6 +193,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
     extra = (
         "ld_sectors_per_request",
         "st_sectors_per_request",
+        "shared_wavefronts",
         "shared_conflict_excess",
         "local_sectors",
     )
@@ -197,10 +207,7 @@ def traffic_table(profile: Profile, compulsory: float | None) -> Table:
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
         ("Hit rate", "share of the accesses that hit at this level"),
-        (
-            "Utilisation",
-            "share of the level's peak, while profiled. For global accesses in L1, of its tag stage",
-        ),
+        ("Busy", "share of the kernel's time, as in the picture. Of L1 (global), its tag stage"),
     ]
     return plain_table(
         "traffic",

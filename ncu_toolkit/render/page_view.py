@@ -69,7 +69,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     charts: dict[str, Chart] = {}
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
     if profile.launch.complete:
-        tables["traffic"] = traffic_table(profile, compulsory)
+        tables["traffic"] = traffic_table(profile, compulsory, diagnosis.bounds)
         tables["occupancy"], studies, steps = occupancy_section(profile)
         tables["next-steps"] = plain_table("next-steps", "", [""], [[text(step)] for step in steps])
         charts |= {chart.key: chart for chart in studies}
@@ -89,6 +89,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     step = step_view(book, main) if main else None
     checks = checks_table(book, main) if main else None
     measured, facts = _facts(book, profile, entry)
+    once = entry is not None and entry.timing is not None and not _which(entry, profile)
     page = PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -97,7 +98,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         kind=entry.kind if entry else "",
         facts=tuple(facts),
         measured=tuple(measured),
-        card=shown,
+        card=replace(shown, time_us=None) if once else shown,
         guess=_guess(shown, diagnosis) if entry else None,
         former=f"{entry.info.label} changed after this recording. All figures and the code below are of the older version."
         if entry and entry.info and entry.outdated
@@ -113,7 +114,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         tables=tables,
         charts=charts,
         static=static_view(profile, diagnosis) if profile.launch.complete else None,
-        hotspots=hot_spots(profile, diagnosis.findings),
+        hotspots=hot_spots(profile, diagnosis.findings, next(iter(shown.where), None)),
         commands=commands(
             book.run, entry.rung if entry else "", entry.variant.size if entry else ""
         )
@@ -231,6 +232,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                     )
                 )
         whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
+        whole += " without ncu"
         measured += [
             Fact(
                 whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)

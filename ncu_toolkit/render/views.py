@@ -222,10 +222,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Wire:
-    """A link between two levels: bytes moved and use in words, and its width in pixels."""
+    """A link between two levels: bytes moved, its busiest unit with the share of the time, and its
+    width in pixels."""
 
     moved: str
     busy: str
+    mark: str
+    """What follows: ` busy`, or `, limit`; empty where it is not known."""
     width: float
     limit: bool
     known: bool

@@ -74,7 +74,10 @@ def test_tensor_cores_at_their_roof(busy: float, good: bool) -> None:
         cases.build({**case, "metrics": {**case["metrics"], "tensor_pipe_active": busy}})
     ).primary
     assert (finding.bottleneck, finding.good) == ("tensor-pipe", good)
-    assert finding.speedup == pytest.approx(max(1.0, 0.97 / busy))
+    left = max(1.0, 0.97 / busy)
+    assert finding.speedup == pytest.approx(left)
+    assert finding.interval == (None if good else (pytest.approx(1.0), pytest.approx(left)))
+    assert ("let some warps issue matrix products" in finding.advice[0]) == (not good)
 
 
 WAITING = {"selected": 1.0, "short_scoreboard": 8.0, "mio_throttle": 6.0}

@@ -21,6 +21,7 @@ from ncu_toolkit.diagnosis.rules import (
     instruction_cache,
     load_rules,
     reference,
+    title,
 )
 from ncu_toolkit.hardware import specs
 from ncu_toolkit.model import Finding, NoFinding
@@ -110,15 +111,19 @@ def test_rules_do_not_look_at_names() -> None:
 
 def test_no_file_names_a_rule_of_another() -> None:
     """What others ask of a rule it declares. "unknown" is also an English word and goes unchecked;
-    words for readers may say "see <id>"."""
+    words for readers may say "see <title>"."""
     ids = set(bottleneck_ids()) - {"unknown"}
+    titles = set(map(title, ids))
     for path in (ROOT / "ncu_toolkit").rglob("*.py"):
         own = path.stem.replace("_", "-") if path.parent.name == "rules" else ""
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         assert not named & ids - {own}, f"{path.relative_to(ROOT)} names a rule"
         for words in (word for word in named if isinstance(word, str)):
-            assert set(re.findall(r"\bsee ([a-z0-9]+(?:-[a-z0-9]+)+)", words.lower())) <= ids, words
+            assert not set(re.findall(r"\bsee ([a-z0-9-]+)", words)) & ids, words
+            if path.parent.name == "rules":
+                for place in re.findall(r"\bsee ([A-Z].*?)(?:\.|$)", words):
+                    assert place in titles, words
     for path in (ROOT / "ncu_toolkit").rglob("*.[hj]*"):
         quoted = re.findall(r"[\"'`]([a-z0-9-]+)[\"'`]", path.read_text(encoding="utf-8"))
         assert path.suffix == ".json" or not set(quoted) & ids, f"{path.name} names a rule"

@@ -57,7 +57,7 @@ def test_step_is_explained() -> None:
     text = " ".join(step.text)
     assert "10.0× faster" in text
     assert "under the profiler" in step.text[0], "which clock is said"
-    assert "lg throttle" in text
+    assert "LG throttle" in text
     assert "predicted to give" in text
     assert "undeclared" not in text
 

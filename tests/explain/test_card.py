@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -130,16 +131,17 @@ def test_the_hottest_line_stands_with_its_text() -> None:
         assert line.place.split(":")[0] in text
     bare = shown(sources={})
     assert bare.where[0].text == ""
-    assert bare.where[0].sass
     assert "source text" in bare.missing
     nothing = shown(instructions=())
     assert nothing.where == ()
     assert "instructions and source" in nothing.missing
 
 
-def waiting(reason: str, **verdict: object) -> Card:
-    """The card of a load and a line that waits for `reason`."""
-    code = (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 99), ("EXIT", 12, 0))
+LOAD = (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 99), ("EXIT", 12, 0))
+
+
+def waiting(reason: str, code: tuple[tuple[str, int, int], ...] = LOAD, **verdict: object) -> Card:
+    """The card of a load and a line that waits for `reason`: its code by line and samples."""
     rows = tuple(
         Instruction(at, 16 * at, sass, sass.split()[0], "/x/k.cu", line, 9, 288, {reason: 100 * n})
         for at, (sass, line, n) in enumerate(code)
@@ -153,10 +155,54 @@ def test_the_instruction_that_warps_wait_for_comes_first() -> None:
     assert (line.place, line.text, line.sass) == ("k.cu:10", "float v = x[i];", "LDG.E R4")
     assert line.cost.replace("\u2009", " ") == "99 % of the samples wait for it, at k.cu:11"
     (line,) = waiting("math_pipe_throttle").where
-    assert (line.place, line.of) == ("k.cu:11", "the samples, on this line")
+    assert (line.place, line.sass, line.of) == ("k.cu:11", "FFMA R5", "the samples")
     named = Location("/x/k.cu", 11, 16, "FFMA R5, R4, R4, R5", 1.0, "FP32 work")
     (line,) = waiting("long_scoreboard", locations=(named,)).where
     assert line.place == "k.cu:11", "the verdict names the multiply-adds themselves"
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "sass", "cost"),
+    [
+        pytest.param(
+            (("LDG.E R4, [R2]", 11, 1), ("FFMA R5, R4, R4, R5", 11, 98), ("EXIT", 12, 1)),
+            "k.cu:11", "LDG.E R4", "99 % of the samples, most wait for it",
+            id="a load and its use on one line",
+        ),
+        pytest.param(
+            (
+                ("LDG.E R4, [R2]", 11, 0), ("LDG.E R6, [R2]", 11, 0), ("LDG.E R8, [R2]", 11, 0),
+                ("FFMA R5, R4, R4, R5", 11, 33), ("FFMA R5, R6, R6, R5", 11, 33), ("FFMA R5, R8, R8, R5", 11, 33), ("EXIT", 12, 1),
+            ),
+            "k.cu:11", "LDG.E", "99 % of the samples, most wait for it",
+            id="unrolled",
+        ),
+        pytest.param(
+            (("LDS R4, [R2]", 11, 1), ("IMAD R5, R6, R6, R5", 11, 28), ("ISETP.NE P0, PT, R6, RZ, PT", 11, 28), ("EXIT", 12, 43)),
+            "k.cu:11", "", "57 % of the samples",
+            id="instructions of several kinds",
+        ),
+        pytest.param(
+            (
+                ("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 20), ("FFMA R5, R6, R6, R5", 11, 18),
+                ("FFMA R7, R6, R6, R5", 11, 18), ("EXIT", 12, 43),
+            ),
+            "k.cu:11", "FFMA", "56 % of the samples",
+            id="a line that hardly waits for the load",
+        ),
+        pytest.param(
+            (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 60), ("FFMA R5, R6, R6, R5", 11, 20), ("EXIT", 12, 19)),
+            "k.cu:10", "LDG.E R4", "60 % of the samples wait for it, at k.cu:11",
+            id="part of a line waits for a load of another",
+        ),
+    ],
+)  # fmt: skip
+def test_an_instruction_is_named_with_samples_that_are_its_own(
+    code: tuple[tuple[str, int, int], ...], place: str, sass: str, cost: str
+) -> None:
+    line = waiting("long_scoreboard", code).where[0]
+    assert (line.place, line.sass, line.cost.replace("\u2009", " ")) == (place, sass, cost)
+    assert "<small> ·" not in card_html.fragment(answer([Kind(waiting("long_scoreboard", code))]))
 
 
 def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
@@ -512,6 +558,15 @@ def test_real_cards_are_whole_and_short(real: list[Card]) -> None:
         for width in (60, 80, 120):
             for line in plain_text(value, width).splitlines():
                 assert len(line) <= width or line.startswith("next"), line
+
+
+def test_a_page_with_another_time_says_how_the_cards_was_measured() -> None:
+    macros: Any = card_html._environment().get_template("card.html").module
+    value = shown()
+    assert f" · {card_html.unbroken(value.time)}</span>" in macros.card(value)
+    assert f" · {card_html.unbroken(value.time)} under ncu</span>" in macros.card(
+        value, " under ncu"
+    )
 
 
 def test_python_shows_the_card(tmp_path: Path) -> None:

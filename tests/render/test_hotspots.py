@@ -9,6 +9,7 @@ import recorded
 import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.explain.card import Line
 from ncu_toolkit.model import Finding, Location
 from ncu_toolkit.render.hotspots import hot_spots
 
@@ -34,17 +35,24 @@ def test_the_lines_of_the_diagnosis_are_marked() -> None:
     assert not any(cells[1].badges for cells in plain.hottest.rows)
 
 
-def test_headers_that_wrap_single_instructions_are_told_from_code() -> None:
+@pytest.mark.parametrize(
+    ("sass", "expected"),
+    [("LDS.128 R9", "LDS.128 R9,"), ("LDS.128", "LDS.128"), ("", "")],
+)
+def test_the_pane_opens_on_the_place_of_the_card(sass: str, expected: str) -> None:
     profile = render_fixture.profile("vectorized", 4096)
-    first, *rest = profile.instructions
-    wrapped = replace(first, file="/usr/local/cuda/include/sm_20_intrinsics.hpp", line=151)
-    spots = hot_spots(replace(profile, instructions=(wrapped, *rest)))
+    row = next(row for row in profile.instructions if row.sass.startswith(sass or "STS"))
+    hottest = max(profile.instructions, key=lambda row: row.sample_count)
+    assert (row.file, row.line) != (hottest.file, hottest.line)
+    where = Line(row.file, row.line, "", sass, 0.5, "the samples wait for it, at k.cu:1")
+    spots = hot_spots(profile, (), where)
     assert spots is not None
-    (at,) = spots.data["wrappers"]
-    assert spots.data["files"][at].endswith("sm_20_intrinsics.hpp")
+    shown = profile.instructions[spots.data["open"]]
+    assert (shown.file, shown.line) == (row.file, row.line)
+    assert shown.sass.startswith(expected)
     plain = hot_spots(profile)
     assert plain is not None
-    assert plain.data["wrappers"] == []
+    assert plain.data["open"] == hottest.index
 
 
 @pytest.mark.parametrize("layout", ["today's", "with all in one header", "somebody's"])
@@ -127,3 +135,24 @@ def test_where_registers_peak_in_a_recording() -> None:
     assert "255" in spots.hints[0]
     at = [column.label for column in spots.hottest.columns].index("Live")
     assert all(0 < float(cells[at].value) <= max(live) for cells in spots.hottest.rows)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((), "of the 124 that the compiler allocated"),
+        ((0xF0, 0x0), "of the 240 that its warps take at run time (setmaxnreg)"),
+        ((0xF0, 0xE0), ""),
+    ],
+)
+def test_a_peak_of_registers_goes_by_what_its_warps_take(asked: tuple[int, ...], said: str) -> None:
+    profile = render_fixture.profile("vectorized", 4096)
+    rows = [
+        replace(row, sass=f"USETMAXREG.TRY_ALLOC.CTAPOOL UP0, {asked[row.index]:#x}", opcode="USETMAXREG.TRY_ALLOC.CTAPOOL")
+        if row.index < len(asked)
+        else row
+        for row in profile.instructions
+    ]  # fmt: skip
+    spots = hot_spots(replace(profile, instructions=tuple(rows)))
+    assert spots is not None
+    assert [said in hint for hint in spots.hints] == ([True] if said else [])

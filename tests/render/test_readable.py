@@ -22,7 +22,13 @@ from ncu_toolkit.render.family_view import _cached, family_view
 from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, kind_of
 from ncu_toolkit.render.html import write_run
 from ncu_toolkit.render.memory_view import memory_view
-from ncu_toolkit.render.page_tables import _all_fit, _what_if, occupancy_section, traffic_table
+from ncu_toolkit.render.page_tables import (
+    _all_fit,
+    _what_if,
+    occupancy_section,
+    stall_table,
+    traffic_table,
+)
 from ncu_toolkit.render.page_view import _bounds, evidence_table
 from ncu_toolkit.render.reproduce import commands, opening
 from ncu_toolkit.render.roofline import Point, _crosses, roofline
@@ -63,9 +69,42 @@ def test_a_column_in_which_nothing_stands_is_left_out() -> None:
 
 def test_what_shared_memory_keeps_busy_is_not_ascribed_to_global_accesses(book: Book) -> None:
     profile = next(p for p in book.run.profiles if p.value("l1_data_pipe_active") is not None)
-    rows = {row[0].text: row for row in traffic_table(profile, None).rows}
-    assert rows["L1 data stage"][4].value == profile.value("l1_data_pipe_active")
+    rows = {row[0].text: row for row in traffic_table(profile, None, {}).rows}
+    assert rows["L1 data"][4].value == profile.value("l1_data_pipe_active")
     assert rows["L1 (global)"][4].value != profile.value("l1_data_pipe_active")
+
+
+def test_picture_and_table_of_the_memory_say_how_busy_the_same_unit_is(book: Book) -> None:
+    first = book.run.profiles[0]
+    passes = Reading("shared_wavefronts", 3.2e9, "", Presence.PRESENT)
+    profile = replace(first, readings={**first.readings, passes.name: passes})
+    assert profile.duration_us
+    shares = {"l1_tag": 0.004, "l1_data": 0.72, "l2": 0.29, "fill": 0.38, "dram": 0.17}
+    bounds = {name: share * profile.duration_us for name, share in shares.items()}
+    limit = replace(book.card(first), bars=(Bar("l1_data", "L1 data", 0.72, True),))
+    shown = memory_view(profile, limit, bounds)
+    assert shown is not None
+    said = [f"{wire.busy}{wire.mark}".replace("\u2009", " ") for wire in shown.wires]
+    assert said == ["DRAM 17 % busy", "L2 to SM 38 % busy", "L1 data 72 %, limit"]
+    assert "limit" not in shown.words, "the reader may be guessing it"
+    rows = {row[0].text: row for row in traffic_table(profile, None, bounds).rows}
+    for label, name in (("DRAM", "dram"), ("L2 to SM", "fill"), ("L1 data", "l1_data")):
+        assert rows[label][4].value == pytest.approx(shares[name])
+    for bytes_of, note in ((48, "3.20 G shared wavefronts"), (0, "")):
+        launch = replace(profile.launch, shared_static=bytes_of, shared_dynamic=0)
+        shown = memory_view(replace(profile, launch=launch), limit, bounds)
+        assert shown is not None
+        assert shown.boxes[2].unit.replace("\u2009", " ") == note
+
+
+def test_a_sum_that_is_hardly_off_is_told_without_a_sign(book: Book) -> None:
+    profile = next(p for p in book.run.profiles if p.stalls and p.stalls.latency)
+    assert profile.stalls
+    assert profile.stalls.latency
+    stalls = replace(profile.stalls, latency=profile.stalls.total * (1 - 1e-9))
+    table = stall_table(replace(profile, stalls=stalls))
+    assert table is not None
+    assert "They differ by less than\u20090.001\u2009%" in table.note
 
 
 def test_whole_things_are_counted_whole() -> None:
@@ -149,7 +188,7 @@ def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> 
     assert shown.boxes[1].unit.replace("\u2009", " ") == "busiest atomic unit 83 %"
     assert shown.boxes[1].limit
     assert not any(wire.limit for wire in shown.wires)
-    assert shown.wires[1].busy.replace("\u2009", " ") == "1 % busy"
+    assert shown.wires[1].busy.replace("\u2009", " ") == "L2 1 %"
 
 
 @pytest.mark.parametrize(

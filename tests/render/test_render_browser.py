@@ -267,28 +267,41 @@ def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None
     healthy(browser)
 
 
-def test_the_code_pane_opens_on_code_not_on_a_wrapper(browser: Browser, tmp_path: Path) -> None:
-    """The hottest instruction is on a line of a toolkit header."""
+def test_the_code_pane_opens_where_its_heading_says(browser: Browser, tmp_path: Path) -> None:
+    """The hottest instruction waits on a line of a toolkit header for a load of the kernel."""
     run = render_fixture.run()
     profile = next(
         p
         for p in run.profiles
         if p.context and (p.context.rung, p.context.size) == ("vectorized", "4096")
     )
-    hottest = max(profile.instructions, key=lambda row: row.sample_count)
-    samples = {reason: 100 * n for reason, n in hottest.samples.items()}
-    header = replace(hottest, file="include/sm_20_intrinsics.hpp", line=151, samples=samples)
-    rows = tuple(header if row is hottest else row for row in profile.instructions)
-    wrapped = replace(profile, instructions=rows)
-    run = replace(run, profiles=tuple(wrapped if p is profile else p for p in run.profiles))
-    write_run(run, tmp_path / "wrapped", book=open_book(run, render_fixture.diagnosis))
-    browser.open(tmp_path / "wrapped" / "gemm_fp32-vectorized-4096.html")
+    loaded = next(row for row in profile.instructions if row.opcode.startswith("LDG"))
+    rows = list(profile.instructions)
+    register = loaded.sass.split()[1].rstrip(",")
+    header = replace(
+        rows[loaded.index + 1],
+        sass=f"FADD R9, {register}, {register}",
+        opcode="FADD",
+        file="include/sm_20_intrinsics.hpp",
+        line=151,
+        samples={"long_scoreboard": 100 * sum(row.sample_count for row in rows)},
+    )
+    rows[loaded.index + 1] = header
+    waits = replace(profile, instructions=tuple(rows))
+    run = replace(run, profiles=tuple(waits if p is profile else p for p in run.profiles))
+    write_run(run, tmp_path / "waits", book=open_book(run, render_fixture.diagnosis))
+    browser.open(tmp_path / "waits" / "gemm_fp32-vectorized-4096.html")
     browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+    said = browser.evaluate("document.querySelector('[id$=hot] summary span').textContent")
+    place, _, share = said.partition(": ")
+    assert place == f"{loaded.file.rsplit('/', 1)[-1]}:{loaded.line}"
+    assert share.endswith("of the samples wait for it")
     shown = browser.evaluate(
         "[...document.querySelectorAll('.hot-tools select')].map(s => s.selectedOptions[0].textContent).join()"
     )
-    assert "vectorized.cu" in shown
-    assert "intrinsics" not in shown
+    assert place.partition(":")[0] in shown
+    marked = "[...document.querySelectorAll('.list .related')].map(l => l.querySelector('.no').textContent)"
+    assert browser.evaluate(marked) == [str(loaded.line), str(loaded.index)]
     healthy(browser)
 
 
@@ -567,8 +580,13 @@ def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Pat
     browser.wait_for("document.documentElement.dataset.filled")
     seen = "document.querySelector('.nc-title').checkVisibility()"
     assert browser.evaluate(seen)
+    said = "[...document.querySelectorAll('.memory .wire')].map(w => w.textContent).join()"
+    marked = "[...document.querySelectorAll('.memory .mark')].some(m => m.checkVisibility())"
+    assert "DRAM 3\u202f% busy" in browser.evaluate(said)
+    assert browser.evaluate(marked)
     browser.evaluate("document.getElementById('guess').click()")
     assert not browser.evaluate(seen)
+    assert not browser.evaluate(marked)
     assert not browser.evaluate("document.getElementById('verdict').checkVisibility()")
     assert browser.evaluate("document.querySelector('.nc-bars').checkVisibility()")
     browser.evaluate("document.querySelector('[data-ask=cause] [data-right]').click()")

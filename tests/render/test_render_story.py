@@ -182,7 +182,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert pages[3].slug.endswith("-launch4")
     for profile, page in zip(entry.profiles, pages, strict=True):
         facts = {fact.label: fact.cell for fact in (*page.measured, *page.facts)}
-        assert facts["Time of all 8 launches"].text == units.duration(
+        assert facts["Time of all 8 launches without ncu"].text == units.duration(
             timing_of(books, "gelu_unfused", "16384").median_us
         )
         assert facts["Duration under ncu, this launch"].value == profile.duration_us
@@ -195,7 +195,9 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
         ).profiles[0],
     )
     assert "launch" not in fused.title
-    assert {"Time", "Duration under ncu"} <= {
+    assert fused.card.time_us is None, "the first screen has the time without ncu alone"
+    assert pages[3].card.time_us == entry.profiles[3].duration_us
+    assert {"Time without ncu", "Duration under ncu"} <= {
         fact.label for fact in (*fused.measured, *fused.facts)
     }
     chain, repeated = entry_of(books, "launch_overhead", "16777216")

@@ -67,8 +67,8 @@ them."""
 
 class Words:
     few = "Warps spend only {waiting} of their time in the queue for global memory."
-    scattered = "Scattered sectors fill the queue: see uncoalesced-global-access."
-    atomics = "Atomic updates fill the queue: see atomic-contention."
+    scattered = "Scattered sectors fill the queue: see Uncoalesced global access."
+    atomics = "Atomic updates fill the queue: see Atomic contention."
     found = (
         "Threads issue global-memory instructions faster than the load/store unit accepts them. Warps spend {waiting} of their "
         "time waiting to issue one."

@@ -109,7 +109,7 @@ class Words:
     }  # fmt: skip
     nothing_busy = "No unit is busy, so warps wait. The report does not show for what."
     enough = "The launch's resources allow enough warps."
-    small_grid = "The grid does not fill the blocks that fit: see grid-too-small."
+    small_grid = "The grid does not fill the blocks that fit: see Grid too small."
     tile = (
         "Registers and shared memory hold the tile of a matrix product. More warps would mean smaller tiles and more traffic. "
         "Independent operations within each warp hide its latency instead."

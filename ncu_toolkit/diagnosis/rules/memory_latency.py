@@ -89,9 +89,9 @@ class Words:
     few = "Warps wait for global loads for only {waiting} of their time."
     bandwidth = "Loads wait for bandwidth, not for latency ({unit}, {busy} busy)."
     scattered = (
-        "Scattered accesses keep memory busy and delay loads: see uncoalesced-global-access."
+        "Scattered accesses keep memory busy and delay loads: see Uncoalesced global access."
     )
-    atomics = "Loads queue behind atomic updates: see atomic-contention."
+    atomics = "Loads queue behind atomic updates: see Atomic contention."
     tile_ahead = "with the next tile fetched ahead"
     more_loads = "with {many} loads in flight instead of {few}"
     copied = "Asynchronous copies do not pass through registers. That is {part} of the work of L1's data stage."

@@ -93,7 +93,7 @@ AROUND: Final = 5
 #: of its own. So a cause that adds loads to each thread is the surer one (`specificity`).
 ALL_AT_ONCE: Final = "waves"
 REUSE: Final = Threshold(
-    4.0, "above this, the same bytes are loaded repeatedly: see missing-data-reuse"
+    4.0, "above this, the same bytes are loaded repeatedly: see Missing data reuse"
 )
 
 
@@ -105,9 +105,9 @@ class Words:
         "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first."
     )
     chased = "{chased} of the waiting is for loads whose address comes from another load. These cannot be widened."
-    atomics = "Loads queue behind atomic updates: see atomic-contention."
-    few_warps = "Too few bytes are in flight because only {occupancy} of the warps fit: see low-occupancy. One word per lane is normal."
-    short_blocks = "Too few bytes are in flight because blocks are short: see launch-overhead. One word per lane is normal."
+    atomics = "Loads queue behind atomic updates: see Atomic contention."
+    few_warps = "Too few bytes are in flight because only {occupancy} of the warps fit: see Low occupancy. One word per lane is normal."
+    short_blocks = "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal."
     reused = "The same bytes are loaded many times. Loading them once saves more than wider loads."
     found = "Each memory instruction moves only {width} per thread, of 16 possible, so too few bytes are in flight."
     widen = "{verbs} where rows are 16-byte aligned, with a scalar path for the rest."

@@ -79,7 +79,7 @@ REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 class Words:
     few = "Warps spend only {waiting} of their time waiting for special functions."
     idle = "The special-function pipe is {busy} busy."
-    doubles = "The pipe converts between double and single precision: see double-precision."
+    doubles = "The pipe converts between double and single precision: see Double precision."
     computes = "roots, exponentials, sines, divisions and conversions"
     busy = "The special-function pipe ({computes}) is {busy} busy, and faster arithmetic pipes wait for it."
     waiting = (

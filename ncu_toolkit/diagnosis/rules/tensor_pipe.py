@@ -13,7 +13,8 @@ The tensor pipe above 72% of peak; or, on Hopper, HMMA without HGMMA and the pip
 
 What to change
 If the pipe is full, the instructions cannot be improved. Below 97%, reduce the work between tiles:
-the start and the end of each block, the stores of results. On Hopper move from mma.sync to wgmma
+the start and the end of each block, the stores of results. Where a tenth or more is left, overlap:
+let some warps issue matrix products while others compute, load or store. On Hopper move from mma.sync to wgmma
 with operands in shared memory, fed by TMA.
 
 When the advice is wrong
@@ -31,7 +32,7 @@ from typing import ClassVar, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
+from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, TENTH, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import WORTH, Threshold, abstain, fact, finding, ruled_out
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Finding, NoFinding, Profile
@@ -81,6 +82,7 @@ class Words:
         "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
     )
     redundant_look_for = "Fewer matrix instructions for the same result."
+    overlap = "Keep the pipe busy: let some warps issue matrix products while others compute, load or store."
     fewer = "Only fewer operations or a narrower type would be much faster."
     fed = "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
     good = "At its roof: the tensor cores are {busy} busy while SMs have work, near the most that well-written kernels reach."
@@ -142,12 +144,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             good=False,
             confidence="medium",
         )
+    left = 1 - busy / BEST.value
+    advice = (Words.overlap,) if left > TENTH else (Words.fed,) if left >= WORTH else ()
     return roof(
         ID,
         Words.good.format(busy=units.percent(busy)),
         model,
         evidence,
-        (Words.fewer, Words.fed) if 1 - busy / BEST.value >= WORTH else (Words.fewer,),
+        (*advice, Words.fewer),
         Words.look_for,
         good=True,
         confidence="medium",

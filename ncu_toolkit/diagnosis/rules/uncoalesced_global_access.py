@@ -91,7 +91,7 @@ class Words:
     close = "Global accesses touch close to the fewest sectors that their bytes need."
     found = "Lanes of a warp access scattered addresses: {part} of the memory sectors {which} are wasted."
     contiguous = "Let threadIdx.x run along the contiguous dimension{at}."
-    pieces = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see narrow-access."
+    pieces = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses."
     rows = (
         "Lanes walk a row each. A warp for a row runs {more} as many warps at once, as many as fit."
     )

@@ -82,14 +82,8 @@
       lines[data.file[i]].set(data.line[i], found);
     }
     const fileWeight = lines.map((map) => Array.from(map.values()).reduce((a, l) => a + l.weight, 0));
-    // The pane opens on the hottest line, in whatever file it is but headers that wrap single instructions.
-    let file = -1, hot = null;
-    const wraps = (at) => data.wrappers.includes(at);
-    lines.forEach((map, at) => map.forEach((found, line) => {
-      const apart = hot && found.weight && hot.weight && wraps(at) !== wraps(file);
-      if (!hot || (apart ? wraps(file) : found.weight > hot.weight)) { file = at; hot = { line, weight: found.weight, rows: found.rows }; }
-    }));
-    let related = new Set(), relatedLine = -1;
+    // The pane opens on the place that the card names.
+    let file = data.file[data.open], related = new Set([data.open]), relatedLine = data.line[data.open];
     const opened = new Set(), named = new Set(data.named), live = data.live.length > 0, most = live ? data.live.reduce((a, b) => Math.max(a, b), 0) : 0;
 
     const heat = (cell, value, most) => { cell.textContent = percent(value, whole); if (value) cell.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.6 * value / most).toFixed(3)})`; };
@@ -167,7 +161,7 @@
           const shown = [];
           for (let i = 0; i < rows.length;) {
             let j = i;
-            while (j < rows.length && weights[j] === 0) j++;
+            while (j < rows.length && weights[j] === 0 && j !== data.open) j++;
             if (j - i > 3 && !opened.has(-i - 1)) { folds.set(-i - 1, [i, j]); shown.push(-i - 1); i = j; } else if (j > i) { while (i < j) shown.push(i++); } else shown.push(i++);
           }
           rows = shown;
@@ -209,10 +203,8 @@
     fill();
     source.set(sourceRows());
     if (whole) {
-      let top = 0;
-      for (let i = 1; i < count; i++) if (weights[i] > weights[top]) top = i;
-      if (hot && hot.weight) { source.reveal(Math.max(0, source.rows.indexOf(hot.line)), true); top = hot.rows.reduce((a, b) => (weights[b] > weights[a] ? b : a)); }
-      sass.reveal(Math.max(0, sass.rows.indexOf(top)), true);
+      source.reveal(Math.max(0, source.rows.indexOf(relatedLine)), true);
+      sass.reveal(Math.max(0, sass.rows.indexOf(data.open)), true);
     }
     host.dataset.ready = "1";
   }
