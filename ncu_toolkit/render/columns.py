@@ -325,13 +325,7 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
         if guess
         else "not found"
     )
-    right = (
-        "not timed"
-        if not got
-        else units.ratio(got)
-        if got >= 1 - NOISE
-        else f"{units.faster(got)} than {visible(entry.label)}"
-    )
+    right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
     words = f"{cause(after.info.removes)} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
         words += "; it changed more than this cause, see its page"

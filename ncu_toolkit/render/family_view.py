@@ -67,7 +67,8 @@ def family_view(book: Book, family: str) -> FamilyView:
         for chart in (library_curve(book, family, kind), _sizes_chart(book, family, variants, kind))
         if chart
     ]
-    sized += tune_view.charts(book.run.device.name, family)
+    texts = {name: info.text for (of, name), info in book.rungs.items() if of == family}
+    sized += tune_view.charts(book.run.device.name, family, first.size, texts)
     tables = [table for table in (_library_table(family, variants),) if table]
     title = problem.title if problem else family.replace("_", " ")
     return FamilyView(

@@ -518,6 +518,15 @@ def test_the_recorded_front_page_is_short(browser: Browser, recorded_pages: Path
     assert not found["clipped"], found
 
 
+@pytest.mark.parametrize("name", [each.name for each in recorded.FOLDERS])
+def test_a_ladder_s_table_fits_a_desktop(browser: Browser, recorded_pages: Path, name: str) -> None:
+    for width in (1440, 1366):
+        browser.open(recorded_pages / name / "index.html", width=width)
+        browser.wait_for("document.documentElement.dataset.filled")
+        wide = "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth).length"
+        assert browser.evaluate(wide) == 0
+
+
 def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
     browser.open(recorded_pages / "h200-pathology" / "index.html", width=1440)
     browser.wait_for("document.documentElement.dataset.filled")
