@@ -5,7 +5,7 @@ from __future__ import annotations
 import ntpath
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,6 +28,7 @@ from ncu_toolkit.explain.answer import (
     table,
 )
 from ncu_toolkit.explain.card import NAME, factor_text, kernel_name
+from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
@@ -233,7 +234,10 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     assert cards[0] is not None
     assert cards[1] is not None
     changed = differences.between(before, after, differences.SHORT if short else None)
-    name = pair_name(shown)
+    apart = _apart([(pair.old, pair.new) for pair in pairs])
+    name = pair_name(shown) + next(
+        words for pair, words in zip(pairs, apart, strict=True) if pair is shown
+    )
     came = prediction(shown)
     said = differences.told(came, cards[0], cards[1]) if came else ()
     if short:
@@ -292,6 +296,31 @@ def pair_name(pair: Pair, longest: int = NAME) -> str:
     if len(names) == 1 and longest < NAME:  # one name has the room of both
         return kernel_name(pair.new.name)
     return " → ".join(names)
+
+
+def _apart(rows: Sequence[tuple[Side, ...]]) -> list[str]:
+    """What to add to the name of each row, a side or two, where another has the same: its grid, or
+    the block where grids are the same too."""
+    names = [" → ".join(dict.fromkeys(side.name for side in row)) for row in rows]
+    found = []
+    for name, row in zip(names, rows, strict=True):
+        held = [other for other, its in zip(rows, names, strict=True) if its == name]
+        for what in ("grid", "block") if held[1:] else ():
+            sizes = [_sizes(each, what) for each in held]
+            if all(sizes) and len(set(sizes)) > 1:
+                found.append(f", {what} {_sizes(row, what)}")
+                break
+        else:
+            found.append("")
+    return found
+
+
+def _sizes(row: tuple[Side, ...], what: str) -> str:
+    """`64×64`, `64×64 → 32×32`; empty where a side has no profile."""
+    if not all(side.profiles for side in row):
+        return ""
+    held = (extents(getattr(side.profiles[0].launch, what)) for side in row)
+    return " → ".join(dict.fromkeys(held))
 
 
 def prediction(pair: Pair) -> Outcome | None:
@@ -355,7 +384,8 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
     alone = [(side, False) for side in comparison.alone_old]
     alone += [(side, True) for side in comparison.alone_new]
     alone.sort(key=lambda each: -sum(each[0].times_us))
-    rows = [_alone(*each) for each in alone[:TOP]]
+    names = _apart([(side,) for side, _ in alone])
+    rows = [_alone(*each, words) for each, words in zip(alone[:TOP], names, strict=False)]
     if not (comparison.pairs or rows):
         return None, ""
     left = sum(sum(side.times_us) for side, _ in alone[TOP:])
@@ -385,13 +415,16 @@ def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = Fa
         Column("noise", lambda row: row.noise, gives_way=1),
         Column("bottleneck", lambda row: row.bottleneck, numeric=False, shortest=24),
     )
-    return table("", columns, [*map(_row, pairs), *more])
+    pairs = list(pairs)
+    apart = _apart([(pair.old, pair.new) for pair in pairs])
+    rows = [_row(pair, words) for pair, words in zip(pairs, apart, strict=True)]
+    return table("", columns, [*rows, *more])
 
 
-def _row(pair: Pair) -> _Row:
+def _row(pair: Pair, apart: str) -> _Row:
     counts = dict.fromkeys(str(len(side.times_us)) for side in (pair.old, pair.new))
     return _Row(
-        pair_name(pair, _HALF),
+        pair_name(pair, _HALF) + apart,
         " → ".join(counts),
         _time(pair, 0),
         _time(pair, 1),
@@ -402,11 +435,11 @@ def _row(pair: Pair) -> _Row:
     )
 
 
-def _alone(side: Side, new: bool) -> _Row:
+def _alone(side: Side, new: bool, apart: str) -> _Row:
     """The row of a kernel without a partner."""
     time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
     return _Row(
-        kernel_name(side.name),
+        kernel_name(side.name) + apart,
         str(len(side.times_us)),
         "–" if new else time,
         time if new else "–",

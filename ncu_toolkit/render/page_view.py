@@ -90,7 +90,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     page = PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
-        kicker=_kicker(profile, entry),
+        kicker=_kicker(book, profile, entry),
         idea=visible(entry.info.idea) if entry and entry.info else "",
         kind=entry.kind if entry else "",
         facts=tuple(facts),
@@ -186,9 +186,12 @@ def _which(entry: Entry, profile: Profile) -> str:
     )
 
 
-def _kicker(profile: Profile, entry: Entry | None) -> str:
+def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
     if entry is None:
-        return f"Launch {profile.origin.key} of {visible(profile.origin.file.rsplit('/', 1)[-1])}"
+        file = profile.origin.file
+        place, count = book.places[id(profile)]
+        which = f"Launch {place} of {count}" if count > 1 else "The launch"
+        return f"{which} in {visible(file.rsplit('/', 1)[-1])}"
     problem = problem_of(entry.family)
     return visible(
         f"{problem.title if problem else entry.family} · size {shown_size(entry.variant.size)} · {entry.variant.dtype}"
