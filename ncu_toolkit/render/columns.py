@@ -376,11 +376,21 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         _figure("registers_per_thread"),
     ),
     Spec(
-        _column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"),
+        _column(
+            "theoretical_occupancy",
+            "Theoretical occupancy",
+            "Most warps that an SM could hold of the kernel",
+            "fraction",
+        ),
         _theoretical,
     ),
     Spec(
-        _column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"),
+        _column(
+            "achieved_occupancy",
+            "Achieved occupancy",
+            "Warps that an SM held on average, while profiled",
+            "fraction",
+        ),
         _figure("achieved_occupancy"),
     ),
     Spec(

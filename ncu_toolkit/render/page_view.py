@@ -22,7 +22,6 @@ from ncu_toolkit.render.columns import (
     rate_of,
     rate_unit,
 )
-from ncu_toolkit.render.family_sentence import shown_size
 from ncu_toolkit.render.folds import folds
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.memory_view import memory_view
@@ -50,6 +49,7 @@ from ncu_toolkit.render.views import (
     missing,
     number,
     plain_table,
+    shown_size,
     text,
     without_empty,
 )
@@ -501,7 +501,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                 Fact(
                     "Other size",
                     text(
-                        f"{other.variant.size} {other.variant.dtype}",
+                        f"{shown_size(other.variant.size)} {other.variant.dtype}",
                         href=f"{book.slugs[id(other.main)]}.html",
                     ),
                 )

@@ -341,7 +341,7 @@ def _launches(book: Book) -> Table | None:
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),
-        ("occupancy", "Occupancy", "achieved, of the median launch"),
+        ("occupancy", "Achieved occupancy", "of the median launch"),
         ("dram", "DRAM", "share of its peak"),
         ("issue", "Issue", "issue slots busy"),
     )

@@ -19,7 +19,7 @@ from ncu_toolkit.gpu.tune.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document
 from ncu_toolkit.render.assets_out import PLOTLY, content
 from ncu_toolkit.render.palette import BLUE
-from ncu_toolkit.render.views import Chart, number, plain_table, text
+from ncu_toolkit.render.views import Chart, number, plain_table, shown_size, text
 from ncu_toolkit.runs import store
 
 #: Settings in the table; up to this many timed ones are drawn as bars, more as heat maps.
@@ -249,7 +249,7 @@ def _chart(
         chosen = [weightiest(search) for search in drawn]
         data = [heat(search, x, y) for search, (x, y) in zip(drawn, chosen, strict=True)]
         named = [
-            (f"{search.size}: {y} by {x}", *_axes(search, (x, y)))
+            (f"{shown_size(search.size)}: {y} by {x}", *_axes(search, (x, y)))
             for search, (x, y) in zip(drawn, chosen, strict=True)
         ]
         used = {name for pair in chosen for name in pair}
@@ -265,7 +265,7 @@ def _chart(
         height = 420
     else:
         data = [bars(search) for search in drawn]
-        named = [(search.size, *_axes(search, None)) for search in drawn]
+        named = [(shown_size(search.size), *_axes(search, None)) for search in drawn]
         used = {name for search in drawn for name in varied(search)}
         summary = f"Each bar is a setting of {visible(rung)} that was timed, relative to the baseline on {of}."
         height = 130 + 34 * max(len(search.timed) for search in drawn)
@@ -309,7 +309,7 @@ def _best_row(search: Search) -> list[Any]:
         if search.default.get(name) != value
     )
     return [
-        text(f"{search.size} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
+        text(f"{shown_size(search.size)} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
         number(1 / best.score() if best.beside_us else None, "ratio", "timed without a baseline"),
         number(own.median_us / best.median_us if own else None, "ratio", "its own parameters could not be timed"),
         number(len(search.timed), "count"), text("finished" if search.finished else "unfinished"),

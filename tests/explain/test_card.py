@@ -277,6 +277,13 @@ def test_one_command_stands_once() -> None:
     assert '<code class="nc-command"><span>ncu</span> <span>--set</span>' in alone
 
 
+def test_a_page_of_an_answer_holds_the_glossary() -> None:
+    page = card_html.page(answer([Kind(shown())]), "Comparison")
+    assert '<a class="glossary" href="#page-glossary">' in page
+    assert 'id="term-metric-achieved-occupancy"' in page
+    assert "achieved occupancy" in page.split('id="page-glossary"')[0]
+
+
 def test_the_style_of_a_label_ends_with_it() -> None:
     """A base style would dim all that is added to the label."""
     labels = ("vectorized", "Missing data", "where", "do", "expect", "next")
