@@ -72,11 +72,11 @@ claim = "20 TFLOP/s with 128/128/16/8/8 (12.6 on an A100 with 64/64/16/4/4)"
 device = "RTX A6000"
 
 [parameters]
-BM = 128
-BN = 128
-BK = 16
-TM = 8
-TN = 8
+BM = 128                  # rows of a block's tile
+BN = 128                  # columns of a block's tile
+BK = 16                   # how much of K a block holds at a time
+TM = 8                    # rows of a thread's tile
+TN = 8                    # columns of a thread's tile
 
 [search]
 BM = [32, 64, 128, 256]

@@ -29,6 +29,7 @@ from ncu_toolkit.explain.answer import (
     table,
 )
 from ncu_toolkit.explain.card import NAME, Card, factor_text, kernel_name
+from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
@@ -250,7 +251,11 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     changed = differences.between(before, after, differences.SHORT if short else None)
     assert shown.time is not None
     times = (shown.time.old, shown.time.new)
-    of_pair = differences.headline(pair_name(shown), *times)
+    apart = _apart([(pair.old, pair.new) for pair in pairs])
+    name = pair_name(shown) + next(
+        words for pair, words in zip(pairs, apart, strict=True) if pair is shown
+    )
+    of_pair = differences.headline(name, *times)
     came = prediction(shown)
     said = differences.told(came, cards[0], cards[1]) if came else ()
     if short:
@@ -315,6 +320,31 @@ def pair_name(pair: Pair, longest: int = NAME) -> str:
     if len(names) == 1 and longest < NAME:  # one name has the room of both
         return kernel_name(pair.new.name)
     return " → ".join(names)
+
+
+def _apart(rows: Sequence[tuple[Side, ...]]) -> list[str]:
+    """What to add to the name of each row, a side or two, where another has the same: its grid, or
+    the block where grids are the same too."""
+    names = [" → ".join(dict.fromkeys(side.name for side in row)) for row in rows]
+    found = []
+    for name, row in zip(names, rows, strict=True):
+        held = [other for other, its in zip(rows, names, strict=True) if its == name]
+        for what in ("grid", "block") if held[1:] else ():
+            sizes = [_sizes(each, what) for each in held]
+            if all(sizes) and len(set(sizes)) > 1:
+                found.append(f", {what} {_sizes(row, what)}")
+                break
+        else:
+            found.append("")
+    return found
+
+
+def _sizes(row: tuple[Side, ...], what: str) -> str:
+    """`64×64`, `64×64 → 32×32`; empty where a side has no profile."""
+    if not all(side.profiles for side in row):
+        return ""
+    held = (extents(getattr(side.profiles[0].launch, what)) for side in row)
+    return " → ".join(dict.fromkeys(held))
 
 
 def prediction(pair: Pair) -> Outcome | None:
@@ -383,7 +413,8 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
     alone = [(side, False) for side in comparison.alone_old]
     alone += [(side, True) for side in comparison.alone_new]
     alone.sort(key=lambda each: -sum(each[0].times_us))
-    rows = [_alone(*each) for each in alone[:TOP]]
+    names = _apart([(side,) for side, _ in alone])
+    rows = [_alone(*each, words) for each, words in zip(alone[:TOP], names, strict=False)]
     if not (comparison.pairs or rows):
         return None, ""
     left = sum(sum(side.times_us) for side, _ in alone[TOP:])
@@ -413,13 +444,16 @@ def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = Fa
         Column("noise", lambda row: row.noise, gives_way=1),
         Column("bottleneck", lambda row: row.bottleneck, numeric=False, shortest=24),
     )
-    return table("", columns, [*map(_row, pairs), *more])
+    pairs = list(pairs)
+    apart = _apart([(pair.old, pair.new) for pair in pairs])
+    rows = [_row(pair, words) for pair, words in zip(pairs, apart, strict=True)]
+    return table("", columns, [*rows, *more])
 
 
-def _row(pair: Pair) -> _Row:
+def _row(pair: Pair, apart: str) -> _Row:
     counts = dict.fromkeys(str(len(side.times_us)) for side in (pair.old, pair.new))
     return _Row(
-        pair_name(pair, _HALF),
+        pair_name(pair, _HALF) + apart,
         " → ".join(counts),
         _time(pair, 0),
         _time(pair, 1),
@@ -430,11 +464,11 @@ def _row(pair: Pair) -> _Row:
     )
 
 
-def _alone(side: Side, new: bool) -> _Row:
+def _alone(side: Side, new: bool, apart: str) -> _Row:
     """The row of a kernel without a partner."""
     time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
     return _Row(
-        kernel_name(side.name),
+        kernel_name(side.name) + apart,
         str(len(side.times_us)),
         "–" if new else time,
         time if new else "–",

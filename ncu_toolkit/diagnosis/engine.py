@@ -15,13 +15,13 @@ from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, un
 from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    COLLECT,
     FILLED,
     SATURATED,
     STALL,
     Threshold,
     abstain,
     blame,
-    command,
     fact,
     facts,
     load_fact,
@@ -266,7 +266,7 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
     absent = sections_to_collect(profile)
     if absent:
         notes.append(
-            f"Not collected: {', '.join(absent)}. Checks that need these were skipped. To collect them: {command(absent)}"
+            f"Not collected: {', '.join(absent)}. Checks that need these were skipped. To collect them: {COLLECT}"
         )
     stack = profile.stalls
     if (
@@ -359,7 +359,7 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         ),
         leaner.speedup if leaner else None,
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
-        (advice, *((f"Collect the missing sections: {command(absent)}",) if absent else ())),
+        (advice, *((f"Collect the full set: {COLLECT}",) if absent else ())),
         expected,
         relieves=leaner.relieves if leaner else (),
         weight=leaner.saved if leaner else 0.0,

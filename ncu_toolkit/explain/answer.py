@@ -124,6 +124,8 @@ class Answer:
     """How many kernels the table leaves out, the time they take, and which have cards; empty where
     all are shown."""
     cards: tuple[Card, ...] = ()
+    ran: tuple[str, ...] = ()
+    """Of each card: how often its kernel ran, and its share of the time; empty for a single kernel."""
     labels: tuple[str, ...] = ()
     """A name for each card, where they are two sides of one comparison."""
     points: tuple[str, ...] = ()
@@ -169,6 +171,7 @@ def answer(
         _kernels(kinds, total, top) if len(kinds) > 1 else None,
         rest,
         tuple(kind.card for kind in kinds[:shown]),
+        tuple(_ran(kind, total) for kind in kinds[:shown]) if len(kinds) > 1 else (),
         notes=tuple(notes),
         next=next_command,
     )
@@ -191,11 +194,20 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
     return f"{launches} launches of {len(kinds)} kernels, {units.duration(total)}{where}"
 
 
-def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
-    def share(kind: Kind) -> str:
-        known = kind.total_us is not None and total
-        return units.percent((kind.total_us or 0.0) / total, 2) if known else units.NOT_AVAILABLE
+def _ran(kind: Kind, total: float) -> str:
+    """`13 launches, median 322 µs, 78 % of the time`."""
+    parts = [f"{kind.launches} launches", f"median {kind.card.time}"]
+    said = parts if kind.launches > 1 else [kind.card.time] if kind.card.time_us is not None else []
+    share = [f"{_share(kind, total)} of the time"] if kind.total_us is not None and total else []
+    return ", ".join(said + share)
 
+
+def _share(kind: Kind, total: float) -> str:
+    known = kind.total_us is not None and total
+    return units.percent((kind.total_us or 0.0) / total, 2) if known else units.NOT_AVAILABLE
+
+
+def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
     def verdict(kind: Kind) -> str:
         agree = f" ({kind.agreeing} of {kind.launches})" if kind.agreeing != kind.launches else ""
         return kind.card.title + agree
@@ -208,7 +220,7 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
         Column("file", file, numeric=False, code=True, gives_way=6, shortest=16),
         Column("launches", lambda kind: str(kind.launches), gives_way=2),
         Column("time", lambda kind: duration(kind.total_us), gives_way=5),
-        Column("share", share, gives_way=3),
+        Column("share", lambda kind: _share(kind, total), gives_way=3),
         Column("verdict", verdict, False, lambda kind: TONES[kind.card.state], shortest=16),
         Column("gain", lambda kind: short_gain(kind.card), tone=lambda _: "strong"),
         Column("hottest line", _hottest, numeric=False, code=True, gives_way=4),

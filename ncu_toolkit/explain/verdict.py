@@ -6,7 +6,7 @@ Imported by the rule inside Nsight Compute, so it may import nothing that needs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from ncu_toolkit.diagnosis import figures, language, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
 from ncu_toolkit.diagnosis.rules._roof import TENTH
-from ncu_toolkit.diagnosis.rules._support import by_cause, command, missing
+from ncu_toolkit.diagnosis.rules._support import COLLECT, by_cause, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
 from ncu_toolkit.explain.card import (
     NAME,
@@ -94,6 +94,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
     absent = missing(profile, _INPUTS) if launch.complete else ()
+    then = _next(state, bool(absent), file or profile.origin.file)
     slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
     return Card(
         kernel=kernel_name(launch.function or launch.kernel),
@@ -106,10 +107,10 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         roof=_RESOURCES[room.resource] if room else "",
         headroom=room.factor if room else None,
         where=tuple(_where(profile, finding)) if launch.complete else (),
-        do=tuple(map(sentences, finding.advice[:ADVICE])) if advised else (),
+        do=_steps(finding.advice[:ADVICE], then) if advised else (),
         expect=sentences(finding.look_for) if slow else "",
         also=_also(diagnosis) if slow else "",
-        next=_next(state, bool(absent), file or profile.origin.file),
+        next=then,
         missing=_missing(profile, absent),
         pressure=regime.confirmation(profile, diagnosis),
     )
@@ -132,7 +133,7 @@ def of_finding(shown: Card, finding: Finding) -> Card:
             *first,
             *(each for each in places if (each.path, each.line, each.sass) not in known),
         ),
-        do=tuple(map(sentences, finding.advice)),
+        do=_steps(finding.advice, shown.next),
         expect=sentences(finding.look_for),
         also="",
     )
@@ -153,6 +154,11 @@ def _named(state: State, finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "summary": sentences(finding.summary),
     }
+
+
+def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
+    """Advice, safe to show, without the command that the card's `next` gives anyway."""
+    return tuple(sentences(line.replace(f": {then}", ".") if then else line) for line in advice)
 
 
 def _on_condition(factor: float | None) -> bool:
@@ -467,7 +473,7 @@ def _next(state: State, absent: bool, file: str) -> str:
     if state == "incomplete":
         return ""
     if absent:
-        return command(())
+        return COLLECT
     if state == "slow":
         return f"ncu-toolkit compare {shell_word(file)} after.ncu-rep" if file else ""
     return f"ncu-toolkit analyze {shell_word(file)} --format html" if state == "unknown" else ""

@@ -244,6 +244,18 @@ class Book:
             )
         return names
 
+    @cached_property
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Which launch of its file each profile is, from 1, and how many there are; by identity."""
+        files: dict[str, list[Profile]] = {}
+        for profile in self.run.profiles:
+            files.setdefault(profile.origin.file, []).append(profile)
+        return {
+            id(profile): (place, len(held))
+            for held in files.values()
+            for place, profile in enumerate(held, 1)
+        }
+
     def entry_of(self, profile: Profile) -> Entry | None:
         """The rung a launch belongs to."""
         return self._by_profile.get(id(profile))

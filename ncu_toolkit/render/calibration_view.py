@@ -13,7 +13,17 @@ from ncu_toolkit.model import Profile
 from ncu_toolkit.render import charts
 from ncu_toolkit.render.book import Book, Entry
 from ncu_toolkit.render.columns import cause_cell, verdict_cell
-from ncu_toolkit.render.views import Cell, Chart, Column, Table, missing, number, plain_table, text
+from ncu_toolkit.render.views import (
+    Cell,
+    Chart,
+    Column,
+    Table,
+    missing,
+    number,
+    plain_table,
+    shown_size,
+    text,
+)
 
 
 def calibration(book: Book) -> Table | None:
@@ -125,7 +135,7 @@ def _calibrated(
         )
     return (
         text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html"),
-        text(f"{pair.size} {pair.dtype}"),
+        text(f"{shown_size(pair.size)} {pair.dtype}"),
         cause_cell(pair.cause),
         _rank(outcome, f"the verdict was {visible(verdict.primary.bottleneck)}"),
         verdict_cell(book, slow),

@@ -17,6 +17,7 @@ from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.explain.answer import Answer, Trend
 from ncu_toolkit.explain.card import whole_percent
 from ncu_toolkit.render.assets_out import inlined
+from ncu_toolkit.render.glossary_view import groups, term_note
 
 NARROW_NO_BREAK = "\u202f"
 
@@ -31,7 +32,8 @@ def page(shown: Answer, title: str, crumbs: Sequence[tuple[str, str]] = ()) -> s
     """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
     template = _environment().get_template("answer.html")
     above = [*crumbs, (title, "")]
-    return template.render(shown=shown, title=title, crumbs=above, **inlined(charts=False))
+    parts = {**inlined(charts=False), "glossary": "#page-glossary"}
+    return template.render(shown=shown, title=title, crumbs=above, groups=groups(), **parts)
 
 
 def write_page(
@@ -113,7 +115,7 @@ def trend(shown: Trend, titled: bool = True) -> Markup:
 
 
 #: What the macros call.
-GLOBALS = {"whole_percent": whole_percent, "trend": trend}
+GLOBALS = {"whole_percent": whole_percent, "trend": trend, "term_note": term_note}
 
 
 @cache

@@ -17,6 +17,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.render import palette
+from ncu_toolkit.render.views import shown_size
 
 Figure = dict[str, Any]
 _ROW: Final = 26
@@ -404,7 +405,7 @@ def size_axis(dims: Mapping[str, Mapping[str, int]]) -> SizeAxis:
     title = {"text": "size"}
     if grows:
         places = [volumes[label] for label in order]
-        shown = apart(places, [plot_text(label) for label in order])
+        shown = apart(places, [plot_text(shown_size(label)) for label in order])
         layout = {"type": "log", "title": title, "tickvals": places, "ticktext": shown}
         return SizeAxis(
             dict(zip(order, places, strict=True)), frozenset(), {**layout, "automargin": True}
@@ -416,7 +417,7 @@ def size_axis(dims: Mapping[str, Mapping[str, int]]) -> SizeAxis:
         "title": title,
         "tickvals": list(range(1, len(order) + 1)),
         "range": [0.5, len(order) + 1],  # slanted labels reach to the right
-        "ticktext": [plot_text(label) for label in order],
+        "ticktext": [plot_text(shown_size(label)) for label in order],
     }
     return SizeAxis(
         {label: float(place) for place, label in enumerate(order, 1)},

@@ -321,13 +321,7 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
         if guess
         else "not found"
     )
-    right = (
-        "not timed"
-        if not got
-        else units.ratio(got)
-        if got >= 1 - NOISE
-        else f"{units.faster(got)} than {visible(entry.label)}"
-    )
+    right = "not timed" if not got else units.ratio(got) if got >= 1 - NOISE else units.faster(got)
     words = f"{cause(after.info.removes)} alone, predicted from this profile → what {after.label} achieved, timed"
     if guess and got and got > guess[0] * (1 + NOISE):
         words += "; it changed more than this cause, see its page"
@@ -378,11 +372,21 @@ COLUMNS: Final[tuple[Spec, ...]] = (
         _figure("registers_per_thread"),
     ),
     Spec(
-        _column("theoretical_occupancy", "Occupancy", "Theoretical occupancy", "fraction"),
+        _column(
+            "theoretical_occupancy",
+            "Theoretical occupancy",
+            "Most warps that an SM could hold of the kernel",
+            "fraction",
+        ),
         _figure("theoretical_occupancy"),
     ),
     Spec(
-        _column("achieved_occupancy", "Achieved", "Achieved occupancy", "fraction"),
+        _column(
+            "achieved_occupancy",
+            "Achieved occupancy",
+            "Warps that an SM held on average, while profiled",
+            "fraction",
+        ),
         _figure("achieved_occupancy"),
     ),
     Spec(

@@ -14,7 +14,7 @@ from ncu_toolkit.model import Timing
 from ncu_toolkit.render import charts, palette
 from ncu_toolkit.render.book import Book, problem_of
 from ncu_toolkit.render.columns import NOT_TIMED, rate_unit
-from ncu_toolkit.render.views import Cell, Chart, missing, number, plain_table, text
+from ncu_toolkit.render.views import Cell, Chart, missing, number, plain_table, shown_size, text
 
 #: Rungs drawn beside the baseline.
 RUNGS: Final = 3
@@ -131,7 +131,7 @@ def _sentence(rung: str, baseline: str, line: Line, base: Line, sizes: Sequence[
 
 
 def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> list[Cell]:
-    cells = [text(size), _rate_cell(base[size], kind, unit)]
+    cells = [text(shown_size(size)), _rate_cell(base[size], kind, unit)]
     for line in lines:
         timing = line.get(size)
         if timing is None:

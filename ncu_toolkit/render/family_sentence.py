@@ -12,6 +12,7 @@ from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.render.book import Book, Entry, Variant
 from ncu_toolkit.render.columns import achieved, rate_of, rate_unit
 from ncu_toolkit.render.roofs import Roof, RoofName, best
+from ncu_toolkit.render.views import shown_size
 
 
 def roof_name(problem: Problem | None, kind: str) -> RoofName:
@@ -42,9 +43,7 @@ def sentence(
         if len(steps) > 1 or len(ladders) == 1
     ]
     if not said:
-        return (
-            f"{len(entries)} kernels profiled at {visible(variant.size)}; none timed in this run."
-        )
+        return f"{len(entries)} kernels profiled at {shown_size(variant.size)}; none timed in this run."
     for larger, others in variants.items():
         if (
             larger.volume > variant.volume
@@ -75,25 +74,29 @@ def short_sentence(book: Book, entries: list[Entry], variant: Variant, kind: str
     return f"{visible(top.label)} is {units.ratio(gain)} faster than {visible(first.label)} at size {size}."
 
 
-def shown_size(size: str) -> str:
-    """A problem's size as a sentence names it: long numbers in groups of three digits."""
-    return units.count(int(size)) if size.isdecimal() and len(size) > 5 else visible(size, 24)
-
-
 def _longest(book: Book, entries: list[Entry]) -> list[Entry]:
     """The timed steps of the family's longest ladder; empty where none was timed."""
     return max(_ladders(book, entries).values(), key=len, default=[])
 
 
 def against_library(book: Book, entries: list[Entry], kind: str) -> str:
-    """The fastest step's rate, and its share of the library's; empty where none was timed."""
-    steps = _longest(book, entries)
-    if not steps or pairs(book, entries):
+    """The fastest step's rate, and its share of the library's; of several ladders the rate of each
+    one's, by name. Empty where none was timed."""
+    found = tops(book, entries, kind)
+    if not found or pairs(book, entries):
         return ""
-    top = max(steps, key=lambda entry: rate_of(entry, kind) or 0.0)
-    rate = units.si(rate_of(top, kind) or 0.0, rate_unit(kind))
-    share = _of_library(book, top)
-    return f"Best: {rate}, {share[0]}" if share else f"Best: {rate}"
+    rates = [units.si(rate_of(top, kind) or 0.0, rate_unit(kind)) for top in found]
+    if len(found) == 1:
+        return f"Best: {', '.join([*rates, *_of_library(book, found[0])])}"
+    named = (f"{visible(top.label)} {rate}" for top, rate in zip(found, rates, strict=True))
+    return f"Best: {', '.join(named)}"
+
+
+def tops(book: Book, entries: list[Entry], kind: str) -> list[Entry]:
+    """The fastest step of each ladder of several steps, else of the longest."""
+    ladders = _ladders(book, entries).values()
+    climbed = [steps for steps in ladders if len(steps) > 1] or [*ladders][:1]
+    return [max(steps, key=lambda entry: rate_of(entry, kind) or 0.0) for steps in climbed]
 
 
 def _ladders(book: Book, entries: list[Entry]) -> dict[str, list[Entry]]:
@@ -173,15 +176,19 @@ def _of_library(book: Book, top: Entry) -> list[str]:
 
 
 def _of_roof(rate: float, known: tuple[Roof, ...], name: RoofName) -> list[str]:
-    """A rate as shares of a roof. What memory copies is none for every kernel: one that goes beyond
-    it is held against the device's peak as well."""
+    """A rate as shares of a roof. What memory copies, or a library's product reaches, is none for
+    every kernel: one that goes beyond it is held against the device's peak as well."""
     roof = best(known, name)
     if roof is None:
         return []
     share = rate / roof.rate
-    if name != "dram" or not roof.measured:
+    measured = {
+        "dram": "the measured rate of a device-to-device copy",
+        "tensor": "the measured rate of the library's largest 16-bit product",
+    }
+    if name not in measured or not roof.measured:
         return [f"{units.percent(share)} of {roof.words}"]
-    said = f"{units.percent(share)} of the measured rate of a device-to-device copy"
+    said = f"{units.percent(share)} of {measured[name]}"
     if share <= 1 + NOISE:
         return [said]
     peak = next((other for other in known if other.name == name and not other.measured), None)

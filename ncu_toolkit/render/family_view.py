@@ -22,7 +22,7 @@ from ncu_toolkit.render.columns import (
     shown_kind,
 )
 from ncu_toolkit.render.curve_view import library_curve
-from ncu_toolkit.render.family_sentence import pairs, roof_name, sentence
+from ncu_toolkit.render.family_sentence import pairs, roof_name, sentence, tops
 from ncu_toolkit.render.roofline import Point, roofline
 from ncu_toolkit.render.roofs import Roof, roofs
 from ncu_toolkit.render.views import (
@@ -35,6 +35,7 @@ from ncu_toolkit.render.views import (
     missing,
     number,
     plain_table,
+    shown_size,
     text,
 )
 
@@ -67,7 +68,8 @@ def family_view(book: Book, family: str) -> FamilyView:
         for chart in (library_curve(book, family, kind), _sizes_chart(book, family, variants, kind))
         if chart
     ]
-    sized += tune_view.charts(book.run.device.name, family)
+    texts = {name: info.text for (of, name), info in book.rungs.items() if of == family}
+    sized += tune_view.charts(book.run.device.name, family, first.size, texts)
     tables = [table for table in (_library_table(family, variants),) if table]
     title = problem.title if problem else family.replace("_", " ")
     return FamilyView(
@@ -94,7 +96,8 @@ def primary(book: Book, family: str) -> Variant:
 
 
 def variant_label(variant: Variant, many_types: bool) -> str:
-    return visible(f"{variant.size} · {variant.dtype}" if many_types else variant.size)
+    size = shown_size(variant.size)
+    return visible(f"{size} · {variant.dtype}" if many_types else size)
 
 
 def _panel(
@@ -232,10 +235,10 @@ def _ladder_chart(
     if not bars:
         return None
     lines = []
-    base = next((book.baseline(entry) for entry in entries if book.baseline(entry)), None)
-    base_rate = rate_of(base, kind) if base else None
-    if base and base_rate:
-        lines.append((f"{base.label} {units.si(base_rate, unit)}", base_rate, "dash"))
+    bases = {base.label: base for entry in entries if (base := book.baseline(entry))}
+    for base in bases.values():
+        if base_rate := rate_of(base, kind):
+            lines.append((f"{base.label} {units.si(base_rate, unit)}", base_rate, "dash"))
     lines.extend(
         (
             f"{roof.label} {units.si(roof.rate, unit)}",
@@ -262,10 +265,14 @@ def _ladder_chart(
         rows,
         numeric=(2, 3, 4),
     )
-    top = max(bars, key=lambda bar: bar.rate)
-    fastest = f"the fastest is {visible(top.label)} with {units.si(top.rate, unit)}"
+    rates = {bar.label: bar.rate for bar in bars}
+    best = [top.label for top in tops(book, entries, kind)]
+    if not best[1:]:
+        best = [max(rates, key=lambda label: rates[label])]
+    with_rates = [f"{visible(label)} with {units.si(rates[label], unit)}" for label in best]
+    fastest = f"the fastest {'are' if best[1:] else 'is'} {' and '.join(with_rates)}"
     summary = f"Rate of each rung at size {label}: {fastest}. Choose a bar to open its rung."
-    if len(trunk) < len(bars):
+    if not all(bar.trunk for bar in bars):
         summary += " Broad bars are the steps to the fastest rung, narrow bars are variants."
     figure = charts.ladder(bars, unit, lines)
     return Chart(
@@ -421,6 +428,8 @@ def _roofline_chart(
         f"Roofline at size {label}: unprofiled FLOP/s over useful FLOPs per byte, counted at DRAM (L2 and L1 in the legend). "
         "Solid roofs were measured in this run. Dashed roofs are the device's peaks."
     )
+    if arithmetic == "tensor" and any(roof.name == "tensor" and roof.measured for roof in known):
+        summary += " The tensor roof is the library's largest product, which is no upper bound."
     return Chart(
         f"{key}-roofline",
         "Roofline",
@@ -533,7 +542,7 @@ def _sizes_chart(
     table = plain_table(
         f"{key}-data",
         "Rate by size",
-        ["Rung", *map(visible, axis.places)],
+        ["Rung", *map(shown_size, axis.places)],
         rows,
         numeric=range(1, len(axis.places) + 1),
     )
@@ -556,7 +565,7 @@ def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table |
                 rows.extend(
                     [
                         text(entry.label),
-                        text(f"{variant.size} {variant.dtype}"),
+                        text(f"{shown_size(variant.size)} {variant.dtype}"),
                         number(i, "count"),
                         text(name, code=True),
                         number(entry.timing.median_us, "us"),

@@ -24,7 +24,7 @@ from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, packed, wri
 from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.card_html import environment, unbroken
 from ncu_toolkit.render.family_view import primary
-from ncu_toolkit.render.glossary_view import groups, term_note
+from ncu_toolkit.render.glossary_view import groups
 from ncu_toolkit.render.hotspots import sources_of
 from ncu_toolkit.render.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.render.markup import FUNCTIONS
@@ -330,7 +330,7 @@ def _finalize(value: Any) -> Any:
 def _environment() -> Environment:
     made = environment(_finalize)
     made.filters["slug"] = slug
-    made.globals.update(json_block=_json_block, term_note=term_note, **FUNCTIONS)
+    made.globals.update(json_block=_json_block, **FUNCTIONS)
     return made
 
 

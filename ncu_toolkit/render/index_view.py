@@ -20,7 +20,7 @@ from ncu_toolkit.render.views import Cell, Column, Fact, Table, number, text
 @dataclass(frozen=True)
 class Rung:
     """One rung of a ladder at the size shown first: its rate relative to the fastest (0-1), its
-    kind, its verdict's title, its page, and its colour in every chart."""
+    kind (`variant` of a step beside the way to the fastest), its verdict's title, its page, and its colour in every chart."""
 
     label: str
     share: float
@@ -93,12 +93,15 @@ def _part(book: Book, family: str) -> PartFamily:
     kind = rate_kind(problem, entries)
     rates = {id(entry): rate_of(entry, kind) or 0.0 for entry in entries}
     fastest = max(rates.values(), default=0.0) or 1.0
+    trunk = book.trunk(entries)
     rungs = tuple(
         Rung(
             visible(entry.label),
             rates[id(entry)] / fastest,
             units.si(rates[id(entry)], rate_unit(kind)),
-            shown_kind(book, entry),
+            "variant"
+            if trunk and entry.kind == "step" and entry.label not in trunk
+            else shown_kind(book, entry),
             _verdict(book, entry),
             book.page(entry),
             book.colours[family][entry.label],
@@ -127,13 +130,11 @@ _VERDICTS: Final = 5
 
 
 def verdicts(family: PartFamily) -> list[str]:
-    """The verdicts along the way, each where it first appears, first and last kept; of pairs
-    those on the defects."""
-    kinds = {rung.kind for rung in family.rungs} - {"baseline"}
-    if family.gallery:
-        kinds = {"planted"}
+    """The verdicts on the steps to the fastest rung, each where it first appears, first and last
+    kept; of pairs those on the defects."""
+    kind = "planted" if family.gallery else "step"
     found = list(
-        dict.fromkeys(rung.verdict for rung in family.rungs if rung.verdict and rung.kind in kinds)
+        dict.fromkeys(rung.verdict for rung in family.rungs if rung.verdict and rung.kind == kind)
     )
     return (
         found if family.gallery or len(found) <= _VERDICTS else [*found[: _VERDICTS - 1], found[-1]]

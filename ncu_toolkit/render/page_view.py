@@ -24,7 +24,6 @@ from ncu_toolkit.render.columns import (
     rate_of,
     rate_unit,
 )
-from ncu_toolkit.render.family_sentence import shown_size
 from ncu_toolkit.render.folds import folds
 from ncu_toolkit.render.hotspots import hot_spots
 from ncu_toolkit.render.memory_view import memory_view
@@ -52,6 +51,7 @@ from ncu_toolkit.render.views import (
     missing,
     number,
     plain_table,
+    shown_size,
     text,
     without_empty,
 )
@@ -93,7 +93,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     page = PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
-        kicker=_kicker(profile, entry),
+        kicker=_kicker(book, profile, entry),
         idea=visible(entry.info.idea) if entry and entry.info else "",
         kind=entry.kind if entry else "",
         facts=tuple(facts),
@@ -188,9 +188,12 @@ def _which(entry: Entry, profile: Profile) -> str:
     )
 
 
-def _kicker(profile: Profile, entry: Entry | None) -> str:
+def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
     if entry is None:
-        return f"Launch {profile.origin.key} of {visible(profile.origin.file.rsplit('/', 1)[-1])}"
+        file = profile.origin.file
+        place, count = book.places[id(profile)]
+        which = f"Launch {place} of {count}" if count > 1 else "The launch"
+        return f"{which} in {visible(file.rsplit('/', 1)[-1])}"
     problem, size = problem_of(entry.family), shown_size(entry.variant.size)
     if problem and entry.info:
         with contextlib.suppress(ToolkitError):  # a size that no rung of this version has
@@ -506,7 +509,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                 Fact(
                     "Other size",
                     text(
-                        f"{other.variant.size} {other.variant.dtype}",
+                        f"{shown_size(other.variant.size)} {other.variant.dtype}",
                         href=f"{book.slugs[id(other.main)]}.html",
                     ),
                 )

@@ -339,7 +339,7 @@ def _launches(book: Book) -> Table | None:
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),
-        ("occupancy", "Occupancy", "achieved, of the median launch"),
+        ("occupancy", "Achieved occupancy", "of the median launch"),
         ("dram", "DRAM", "share of its peak"),
         ("issue", "Issue", "issue slots busy"),
     )
@@ -374,7 +374,12 @@ def _repeats(book: Book, pages: set[str]) -> Table | None:
     place = {id(profile): at for at, profile in enumerate(book.strangers)}
     rows = [
         [
-            text(profile.origin.key, href=f"{book.slugs[id(profile)]}.html"),
+            Cell(
+                str(book.places[id(profile)][0]),
+                book.places[id(profile)][0],
+                f"range and launch in the report: {profile.origin.key}",
+                f"{book.slugs[id(profile)]}.html",
+            ),
             number(profile.duration_us, "us", "the report has no duration"),
             text(profile.launch.function, code=True),
         ]
@@ -384,7 +389,7 @@ def _repeats(book: Book, pages: set[str]) -> Table | None:
         if book.slugs[id(profile)] in pages
     ]
     headings: list[str | tuple[str, str]] = [
-        ("Launch", "range and launch in the report"),
+        ("Launch", "its place in the report"),
         ("Time", "under ncu"),
         "Kernel",
     ]

@@ -1,10 +1,12 @@
 """The landscape of a search: the settings ranked, what fell and why, and a heat map for each pair
-of parameters, as one self-contained page."""
+of parameters (bars where few settings were timed), as one self-contained page."""
 
 from __future__ import annotations
 
 import html
 import itertools
+import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +18,11 @@ from ncu_toolkit.gpu.tune import tables
 from ncu_toolkit.gpu.tune.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document
 from ncu_toolkit.render.assets_out import PLOTLY, content
-from ncu_toolkit.render.views import Chart, number, plain_table, text
+from ncu_toolkit.render.palette import BLUE
+from ncu_toolkit.render.views import Chart, number, plain_table, shown_size, text
 from ncu_toolkit.runs import store
 
+#: Settings in the table; up to this many timed ones are drawn as bars, more as heat maps.
 LISTED: Final = 12
 COLUMNS: Final = (
     "setting",
@@ -69,25 +73,35 @@ def summary(search: Search) -> list[str]:
     return lines
 
 
-def pairs(search: Search) -> list[tuple[str, str]]:
-    """Parameters with more than one value among the settings, by twos."""
-    names = [
+def varied(search: Search) -> list[str]:
+    """Parameters with more than one value among the settings that were timed."""
+    return [
         name
         for name in search.default
-        if len({trial.parameters[name] for trial in search.trials}) > 1
+        if len({trial.parameters[name] for trial in search.timed}) > 1
     ]
-    return list(itertools.combinations(names, 2)) or [(name, name) for name in names]
 
 
-def heat(search: Search, x: str, y: str) -> dict[str, Any]:
-    """One heat map: for each value of two parameters the best of all settings that have them; empty
-    where none could be timed."""
-    xs, ys = (sorted({trial.parameters[name] for trial in search.trials}) for name in (x, y))
-    best: dict[tuple[int, int], Trial] = {}
+def pairs(search: Search) -> list[tuple[str, str]]:
+    """The varied parameters by twos."""
+    return list(itertools.combinations(varied(search), 2))
+
+
+def _grid(search: Search, x: str, y: str) -> tuple[list[int], list[int], dict[Any, Trial]]:
+    """The timed values of two parameters, and the best setting by (y, x)."""
+    xs, ys = (sorted({trial.parameters[name] for trial in search.timed}) for name in (x, y))
+    best: dict[Any, Trial] = {}
     for trial in search.timed:
         cell = (trial.parameters[y], trial.parameters[x])
         if cell not in best or trial.score() < best[cell].score():
             best[cell] = trial
+    return xs, ys, best
+
+
+def heat(search: Search, x: str, y: str) -> dict[str, Any]:
+    """One heat map: for each value of two parameters the best of all settings that have them; empty
+    where none was timed."""
+    xs, ys, best = _grid(search, x, y)
     by_baseline = any(trial.beside_us for trial in search.timed)
     values = [[_value(best.get((row, column)), by_baseline) for column in xs] for row in ys]
     texts = [[_text(best.get((row, column))) for column in xs] for row in ys]
@@ -99,6 +113,21 @@ def heat(search: Search, x: str, y: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def bars(search: Search) -> dict[str, Any]:
+    """The timed settings as bars, the fastest on top, each named by what varies."""
+    ranked = sorted(search.timed, key=lambda trial: -trial.score())
+    by_baseline = any(trial.beside_us for trial in ranked)
+    names = varied(search) or list(search.default)
+    labels = [", ".join(f"{name} {trial.parameters[name]}" for name in names) for trial in ranked]
+    return {
+        "type": "bar", "orientation": "h", "y": [plot_text(label) for label in labels],
+        "x": [_value(trial, by_baseline) for trial in ranked], "hovertext": [_text(trial) for trial in ranked], "hoverinfo": "text",
+        "text": [units.percent(1 / trial.score(), 4) if trial.beside_us else units.duration(trial.median_us) for trial in ranked],
+        "textposition": "inside", "insidetextanchor": "end", "textangle": 0, "constraintext": "none", "width": 0.7,
+        "marker": {"color": BLUE}, "insidetextfont": {"color": "#ffffff"}, "visible": False,
+    }  # fmt: skip
+
+
 def _value(trial: Trial | None, by_baseline: bool) -> float | None:
     if trial is None:
         return None
@@ -107,7 +136,7 @@ def _value(trial: Trial | None, by_baseline: bool) -> float | None:
 
 def _text(trial: Trial | None) -> str:
     if trial is None:
-        return "no setting could be timed"
+        return "no setting with both values was timed"
     speed = (
         f"<br>{units.percent(1 / trial.score())} of the baseline's speed" if trial.beside_us else ""
     )
@@ -115,23 +144,44 @@ def _text(trial: Trial | None) -> str:
 
 
 def figure(search: Search) -> dict[str, Any]:
-    """All heat maps in one Plotly figure, with a menu to choose the pair of parameters."""
+    """All heat maps in one Plotly figure, with a menu to choose the pair of parameters; bars where
+    fewer than two parameters vary."""
     chosen = pairs(search)
-    data = [heat(search, x, y) for x, y in chosen]
-    if data:
-        data[0]["visible"] = True
+    if not chosen:
+        return _figure([bars(search)], [("", *_axes(search, None))], 0, 300)
+    drawn = [heat(search, x, y) for x, y in chosen]
+    named = [(f"{y} by {x}", *_axes(search, (x, y))) for x, y in chosen]
+    return _figure(drawn, named, 0, 560)
+
+
+def _axes(search: Search, pair: tuple[str, str] | None) -> tuple[str, str]:
+    """The titles of both axes: of a heat map's pair, or of bars."""
+    if pair:
+        return plot_text(pair[0]), plot_text(pair[1])
+    by_baseline = any(trial.beside_us for trial in search.timed)
+    return ("speed relative to the baseline" if by_baseline else "time, µs"), ""
+
+
+def _figure(
+    data: list[dict[str, Any]], named: list[tuple[str, str, str]], first: int, height: int
+) -> dict[str, Any]:
+    """Traces of which one shows; a menu chooses by its name and sets the titles of the axes."""
+    data[first]["visible"] = True
     buttons = [
         {
-            "label": f"{y} by {x}", "method": "update",
-            "args": [{"visible": [i == n for i in range(len(data))]}, {"xaxis.title.text": plot_text(x), "yaxis.title.text": plot_text(y)}],
+            "label": plot_text(label), "method": "update",
+            "args": [{"visible": [i == n for i in range(len(data))]}, {"xaxis.title.text": x, "yaxis.title.text": y}],
         }
-        for n, (x, y) in enumerate(chosen)
+        for n, (label, x, y) in enumerate(named)
     ]  # fmt: skip
-    first = chosen[0] if chosen else ("", "")
+    _, x, y = named[first]
+    flat = data[first]["type"] == "bar"
+    menu = {"buttons": buttons, "active": first, "x": 0, "xanchor": "left", "y": 1.04, "yanchor": "bottom"}  # fmt: skip
     layout = {
-        "height": 560, "margin": {"t": 70}, "xaxis": {"type": "category", "title": {"text": plot_text(first[0])}},
-        "yaxis": {"type": "category", "title": {"text": plot_text(first[1])}},
-        "updatemenus": [{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.14}] if len(chosen) > 1 else [],
+        "height": height, "margin": {"t": 56 if named[1:] else 12, "b": 56, "l": 8},
+        "xaxis": {"automargin": True, "title": {"text": x}, **({"rangemode": "tozero"} if flat else {"type": "category"})},
+        "yaxis": {"type": "category", "automargin": True, "title": {"text": y}},
+        "updatemenus": [menu] if named[1:] else [],
     }  # fmt: skip
     return {"data": data, "layout": layout}
 
@@ -162,33 +212,67 @@ def chart_key(family: str, rung: str) -> str:
     return slug(f"{family}-{rung}-landscape")
 
 
-def charts(gpu: str, family: str) -> tuple[Chart, ...]:
-    """A chart for each kernel that was tuned on this GPU: for each size the heat map of the two
-    parameters that matter most there."""
-    return tuple(_chart(family, rung, searches) for rung, searches in kept(gpu, family).items())
-
-
-def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
-    chosen = [(search, *weightiest(search)) for search in searches]
-    data = [heat(search, x, y) for search, x, y in chosen]
-    data[-1]["visible"] = True
-    buttons = [
-        {
-            "label": f"{plot_text(search.size)}: {plot_text(y)} by {plot_text(x)}", "method": "update",
-            "args": [{"visible": [i == n for i in range(len(data))]}, {"xaxis.title.text": plot_text(x), "yaxis.title.text": plot_text(y)}],
-        }
-        for n, (search, x, y) in enumerate(chosen)
-    ]  # fmt: skip
-    _, x, y = chosen[-1]
-    layout = {
-        "height": 420, "margin": {"t": 56, "b": 56, "l": 8}, "xaxis": {"type": "category", "automargin": True, "title": {"text": plot_text(x)}},
-        "yaxis": {"type": "category", "automargin": True, "title": {"text": plot_text(y)}},
-        "updatemenus": [{"buttons": buttons, "active": len(data) - 1, "x": 0, "xanchor": "left", "y": 1.16}] if len(chosen) > 1 else [],
-    }  # fmt: skip
-    summary = (
-        f"Each cell is the best of all settings of {visible(rung)} with those two values, relative to the baseline on "
-        f"{visible(searches[0].gpu)}. Empty cells could not be timed. The axes are the two parameters that matter most."
+def charts(gpu: str, family: str, shown: str, texts: Mapping[str, str]) -> tuple[Chart, ...]:
+    """A chart for each kernel that was tuned on this GPU: for each size the heat map of two
+    parameters, or bars of few settings. It opens at the size `shown`. `texts` are the kernels'
+    files, whose comments say what a parameter is."""
+    found = {
+        rung: searched
+        for rung, searches in kept(gpu, family).items()
+        if (searched := [search for search in searches if varied(search)])
+    }
+    return tuple(
+        _chart(family, rung, searches, shown, meanings(texts.get(rung, "")))
+        for rung, searches in found.items()
     )
+
+
+#: A parameter of a kernel's header with what its comment says.
+_PARAMETER: Final = re.compile(r"^(\w+)\s*=\s*-?\d+\s*#\s*(.+?)\s*$")
+
+
+def meanings(text: str) -> dict[str, str]:
+    """What the comments in a kernel's [parameters] say of each."""
+    block = text.rpartition("\n[parameters]\n")[2].partition("\n[")[0]
+    lines = map(_PARAMETER.match, block.splitlines())
+    return {found[1]: found[2] for found in lines if found}
+
+
+def _chart(
+    family: str, rung: str, searches: Sequence[Search], shown: str, said: Mapping[str, str]
+) -> Chart:
+    large = [search for search in searches if len(search.timed) > LISTED and pairs(search)]
+    drawn = large or list(searches)
+    first = next((n for n, s in enumerate(drawn) if s.size == shown), len(drawn) - 1)
+    of = visible(searches[0].gpu)
+    if large:
+        chosen = [weightiest(search) for search in drawn]
+        data = [heat(search, x, y) for search, (x, y) in zip(drawn, chosen, strict=True)]
+        named = [
+            (f"{shown_size(search.size)}: {y} by {x}", *_axes(search, (x, y)))
+            for search, (x, y) in zip(drawn, chosen, strict=True)
+        ]
+        used = {name for pair in chosen for name in pair}
+        empty = any(None in row for trace in data for row in trace["z"])
+        summary = (
+            f"Each cell is the best of all settings of {visible(rung)} with those two values, relative to the baseline on {of}. "
+            + (
+                "Empty cells have no timed setting: the kernel forbids it, or it failed or was not tried."
+                if empty
+                else "The axes are the parameters that change the speed most, of those that combine freely."
+            )
+        )
+        height = 420
+    else:
+        data = [bars(search) for search in drawn]
+        named = [(shown_size(search.size), *_axes(search, None)) for search in drawn]
+        used = {name for search in drawn for name in varied(search)}
+        summary = f"Each bar is a setting of {visible(rung)} that was timed, relative to the baseline on {of}."
+        height = 130 + 34 * max(len(search.timed) for search in drawn)
+    words = ", ".join(
+        f"{name} ({said[name]})" for name in searches[0].default if name in used & said.keys()
+    )
+    summary += f" Parameters: {visible(words, 1000)}." if words else ""
     columns = [
         "Size",
         "Best setting",
@@ -210,7 +294,7 @@ def _chart(family: str, rung: str, searches: Sequence[Search]) -> Chart:
         key,
         f"Speed of {visible(rung)} by its parameters",
         summary,
-        {"data": data, "layout": layout},
+        _figure(data, named, first, height),
         table,
         wide=True,
     )
@@ -224,7 +308,7 @@ def _best_row(search: Search) -> list[Any]:
         if search.default.get(name) != value
     )
     return [
-        text(f"{search.size} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
+        text(f"{shown_size(search.size)} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
         number(1 / best.score() if best.beside_us else None, "ratio", "timed without a baseline"),
         number(own.median_us / best.median_us if own else None, "ratio", "its own parameters could not be timed"),
         number(len(search.timed), "count"), text("finished" if search.finished else "unfinished"),
@@ -232,7 +316,8 @@ def _best_row(search: Search) -> list[Any]:
 
 
 def weightiest(search: Search) -> tuple[str, str]:
-    """The two parameters by whose values the best scores differ most."""
+    """Of the pairs of parameters with fewest empty cells, the two by whose values the best scores
+    differ most."""
 
     def weight(name: str) -> float:
         best: dict[int, float] = {}
@@ -241,11 +326,12 @@ def weightiest(search: Search) -> tuple[str, str]:
             best[value] = min(best.get(value, trial.score()), trial.score())
         return max(best.values()) / min(best.values())
 
-    ranked = sorted(
-        {name for pair in pairs(search) for name in pair}, key=lambda name: (-weight(name), name)
-    ) or sorted(search.default)
-    first, second = (*ranked, ranked[0])[:2]
-    return first, second
+    def rank(pair: tuple[str, str]) -> tuple[float, float]:
+        xs, ys, best = _grid(search, *pair)
+        return len(best) / (len(xs) * len(ys)), math.prod(map(weight, pair))
+
+    first, second = max(pairs(search), key=rank)
+    return (first, second) if weight(first) >= weight(second) else (second, first)
 
 
 def differs(own: Mapping[str, int], parameters: Mapping[str, int]) -> str:
@@ -269,13 +355,19 @@ def page(search: Search) -> str:
     plotly = (
         content(PLOTLY).decode("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
     )
+    drawn = (
+        "Each cell is the best of all settings with those two values. Empty cells have no timed setting: "
+        "the kernel forbids it, or it failed or was not tried."
+        if pairs(search)
+        else "Each bar is a setting that was timed."
+    )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
 table{{border-collapse:collapse;width:100%}}td,th{{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}}
 td:first-child,th:first-child{{text-align:left}}</style></head>
 <body><h1>{title}</h1>{told}
-<p>Each cell is the best of all settings with those two values; empty cells could not be timed.</p>
+<p>{drawn}</p>
 <div id="map"></div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 <script type="application/json" id="figure">{script_json(figure(search))}</script>
 <script>{plotly}</script>

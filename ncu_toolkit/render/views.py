@@ -354,6 +354,11 @@ def text(
     return Cell(shown, shown, title, href, tone, code=code)
 
 
+def shown_size(size: str) -> str:
+    """A problem's size: long numbers in groups of three digits."""
+    return units.count(int(size)) if size.isdecimal() and len(size) > 5 else visible(size, 24)
+
+
 def missing(why: str) -> Cell:
     """`n/a`, with the reason on hover."""
     return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import mutation
 import pytest
+import render_fixture
 import report_files
 
 from ncu_toolkit.analysis import analyze, answers, gate
@@ -244,6 +245,21 @@ def test_an_edit_that_changes_grid_or_block_keeps_its_partner() -> None:
     assert gate.pair_up(old, launches(("k", 8, 1), ("k", 9, 1)))[0] == [], (
         "of four no two are known"
     )
+
+
+def test_rows_of_one_name_are_told_apart() -> None:
+    """By the grid where it differs, else by the block."""
+
+    def at(grid: int, block: int = 1) -> Side:
+        profile = render_fixture.profile("naive", 1024)
+        launch = dataclasses.replace(profile.launch, grid=(grid, 1, 1), block=(block, 1, 1))
+        return dataclasses.replace(
+            side("k", 1.0), profiles=(dataclasses.replace(profile, launch=launch),)
+        )
+
+    assert answers._apart([(at(64), at(64)), (at(8), at(4))]) == [", grid 64", ", grid 8 → 4"]
+    assert answers._apart([(at(8, 32),), (at(8, 64),)]) == [", block 32", ", block 64"]
+    assert answers._apart([(at(8),), (side("k", 1.0),), (side("j", 1.0),)]) == ["", "", ""]
 
 
 @pytest.mark.parametrize(

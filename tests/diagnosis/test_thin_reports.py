@@ -63,7 +63,7 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     assert primary.bottleneck == "l1-bandwidth"
     assert "33 wavefronts" in primary.summary
     assert "scattered in global memory" in primary.summary
-    assert "--section SourceCounters" in primary.advice[0]
+    assert "ncu --set full" in primary.advice[0]
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]
 
 

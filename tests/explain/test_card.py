@@ -23,6 +23,8 @@ from rich.console import Console
 import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.answer import Kind, answer
 from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
@@ -311,6 +313,29 @@ def test_a_command_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     value = shown()
     emit(AnswerText(answer([Kind(value)])), None, 30)
     assert value.next in capsys.readouterr().out
+
+
+def test_one_command_stands_once() -> None:
+    """Advice that ends in the command of `next` does not repeat it; in pages it breaks between its
+    words, and cards that all end in the same one share it."""
+    advice = finding(advice=("Read this.", f"Collect the full set: {COLLECT}"))
+    value = shown(advice, instructions=(), stalls=None)
+    thin = replace(value, do=verdict._steps(advice.advice, COLLECT), next=COLLECT)
+    assert thin.do == ("Read this.", "Collect the full set.")
+    kinds = [Kind(thin, 13, 300.0), Kind(replace(thin, time_us=90.0), 1, 100.0)]
+    page = card_html.fragment(answer(kinds))
+    assert page.count("<span>--import-source</span>") == 1
+    assert "13 launches, median 100\u202fµs, 75\u202f% of the time" in page
+    assert "90.0\u202fµs, 25\u202f% of the time" in page
+    alone = card_html.fragment(answer([Kind(replace(value, do=advice.advice, next=""))]))
+    assert '<code class="nc-command"><span>ncu</span> <span>--set</span>' in alone
+
+
+def test_a_page_of_an_answer_holds_the_glossary() -> None:
+    page = card_html.page(answer([Kind(shown())]), "Comparison")
+    assert '<a class="glossary" href="#page-glossary">' in page
+    assert 'id="term-metric-achieved-occupancy"' in page
+    assert "achieved occupancy" in page.split('id="page-glossary"')[0]
 
 
 def test_the_style_of_a_label_ends_with_it() -> None:

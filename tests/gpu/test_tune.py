@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import fake_gpu
@@ -391,9 +392,9 @@ def test_the_landscape(tmp_path: Path) -> None:
     assert set(pair) == {"n", "half"}
     drawn = tune_view.heat(done, "n", "half")
     assert len(drawn["z"]) == 50
-    assert len(drawn["z"][0]) == 100
+    assert len(drawn["z"][0]) == 99  # the one that failed has no column
     values = [v for row in drawn["z"] for v in row if v is not None]
-    assert len(values) == 99  # the one that failed is empty
+    assert len(values) == 99
     assert max(values) == pytest.approx(1.0)
     page = tune_view.write(done, tmp_path).read_text()
     assert "computed a wrong result" in page
@@ -587,16 +588,49 @@ def test_the_family_page_shows_the_landscape() -> None:
     for size in ("1024", "4096"):
         each = replace(done, size=size)
         tables.store_search(GPU, tune_bench.entry_of(each), document(halving.KIND, each.compact()))
-    (chart,) = tune_view.charts(GPU, "gemm_fp32")
+    text = "/*+++\n[parameters]\nn = 0   # rows of a tile\nhalf = 0\n\n[search]\nn = [1]  # none\n+++*/"
+    drawn = partial(tune_view.charts, GPU, "gemm_fp32", texts={"autotuned": text})
+    (chart,) = drawn(shown="1024")
+    assert [trace["visible"] for trace in chart.figure["data"]] == [True, False]
+    assert chart.figure["layout"]["updatemenus"][0]["active"] == 0
+    (chart,) = drawn(shown="2048")
     assert [trace["visible"] for trace in chart.figure["data"]] == [False, True]
+    assert "Empty cells have no timed setting" in chart.summary
+    assert chart.summary.endswith(" Parameters: n (rows of a tile).")
     assert len(chart.figure["layout"]["updatemenus"][0]["buttons"]) == 2
     assert [row[1].text for row in chart.table.rows] == ["n 7 half 3"] * 2
-    assert tune_view.charts("NVIDIA A100", "gemm_fp32") == ()
+    assert tune_view.charts("NVIDIA A100", "gemm_fp32", "1024", {}) == ()
     (
         tables.own_folder()
         / tables.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")
     ).write_text("{")
-    assert len(tune_view.charts(GPU, "gemm_fp32")[0].figure["data"]) == 1  # the other one is drawn
+    assert len(drawn(shown="1024")[0].figure["data"]) == 1  # the other one is drawn
+
+
+def test_few_settings_are_bars_and_one_alone_is_no_search(tmp_path: Path) -> None:
+    """A heat map of one parameter over itself would show a diagonal."""
+    for size, count in (("1024", 3), ("4096", 1)):
+        trials = tuple(Trial({"n": n, "half": 0}, "ready") for n in range(count))
+        each = replace(search_of(trials, {"n": 0, "half": 0}), size=size)
+        done = Searcher(each, lambda _: None).run(FakeGpu())
+        tables.store_search(GPU, tune_bench.entry_of(done), document(halving.KIND, done.compact()))
+        (only,) = tune_view.figure(done)["data"]
+        assert only["type"] == "bar"
+    (chart,) = tune_view.charts(GPU, "gemm_fp32", "4096", {})
+    (trace,) = chart.figure["data"]
+    assert (trace["type"], trace["y"]) == ("bar", ["n 0", "n 1", "n 2"])
+    assert [row[0].text for row in chart.table.rows] == ["1024 float32"]
+    assert "mpty cells" not in chart.summary
+
+
+def test_a_heat_map_takes_parameters_that_combine_freely() -> None:
+    """`half` follows from `n`: their pair would be empty but for a diagonal."""
+    trials = tuple(
+        Trial({"n": n, "half": n // 2, "k": k}, "ready") for n in range(4) for k in range(4)
+    )
+    each = search_of(trials, {"n": 0, "half": 0, "k": 0})
+    done = Searcher(each, lambda _: None).run(FakeGpu())
+    assert tune_view.weightiest(done) == ("n", "k")
 
 
 class Watch:

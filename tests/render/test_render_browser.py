@@ -181,6 +181,12 @@ def test_text_has_contrast_aa(browser: Browser, reports: Path, page: str, scheme
     assert browser.evaluate(CONTRAST) == []
 
 
+def test_a_phone_tells_the_size(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html", width=500, height=800)
+    shown = "[...document.querySelectorAll('.kicker')].find(k => k.checkVisibility())?.innerText"
+    assert "size 4096" in browser.evaluate(shown)
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -374,6 +380,19 @@ def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     assert not browser.evaluate(folded)
 
 
+@pytest.mark.parametrize("page", ["index.html", "gemm_fp32-smem_tiled-4096.html"])
+def test_paper_needs_no_smaller_scale(browser: Browser, recorded_pages: Path, page: str) -> None:
+    """As wide as a letter's text at 96 pixels an inch: what is wider would shrink all of the page.
+    The data of charts stay folded."""
+    browser.open(recorded_pages / "h200-gemm-fp32" / page, width=740, height=1000)
+    browser.wait_for("document.documentElement.dataset.filled")
+    browser._call("Emulation.setEmulatedMedia", media="print")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 740
+    assert browser.evaluate("document.querySelectorAll('.chart details[open]').length") == 0
+    browser._call("Emulation.setEmulatedMedia", media="")
+
+
 def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
     run = hostile_run()
     book = open_book(run, hostile_diagnosis, {})
@@ -531,6 +550,15 @@ def test_the_recorded_front_page_is_short(browser: Browser, recorded_pages: Path
     assert found["height"] <= 1500, found
     assert (words := browser.evaluate(WORDS)) <= 500, words
     assert not found["clipped"], found
+
+
+@pytest.mark.parametrize("name", [each.name for each in recorded.FOLDERS])
+def test_a_ladder_s_table_fits_a_desktop(browser: Browser, recorded_pages: Path, name: str) -> None:
+    for width in (1440, 1366):
+        browser.open(recorded_pages / name / "index.html", width=width)
+        browser.wait_for("document.documentElement.dataset.filled")
+        wide = "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth).length"
+        assert browser.evaluate(wide) == 0
 
 
 def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:

@@ -9,13 +9,15 @@ import pytest
 import recorded
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import slug
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.render.book import Book, Entry, open_book
 from ncu_toolkit.render.calibration_view import calibration
 from ncu_toolkit.render.columns import ladder_table, shown_kind
 from ncu_toolkit.render.family_sentence import _of_roof
-from ncu_toolkit.render.family_view import family_view
+from ncu_toolkit.render.family_view import family_view, primary
+from ncu_toolkit.render.index_view import index_part
 from ncu_toolkit.render.page_view import page_view
 from ncu_toolkit.render.roofs import Roof
 
@@ -66,6 +68,40 @@ def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
     copy, peak = Roof("dram", "", 4e12, True, ""), Roof("dram", "", 5e12, False, "")
     assert len(_of_roof(3.9e12, (copy, peak), "dram")) == 1
     assert "no upper bound" in _of_roof(4.5e12, (copy,), "dram")[0]
+
+    assert len(_of_roof(1.0e12, (Roof("fp32", "", 2e12, True, ""),), "fp32")) == 1
+    library = Roof("tensor", "", 8e14, True, "")
+    assert "no upper bound" in _of_roof(8.4e14, (library,), "tensor")[0]
+
+
+def test_the_front_page_tells_each_ladder_s_best_and_the_way_there(books: list[Book]) -> None:
+    """The best as the family's page tells it, and verdicts of no rung beside the way."""
+    for book in books:
+        for part in index_part(book).families:
+            (panel, *_) = (
+                panel
+                for panel in family_view(book, part.name).panels
+                if panel.key.endswith(slug_of(book, part.name))
+            )
+            if part.name == "elementwise":
+                assert part.best.count("gelu_vectorized") == part.best.count("rgb_to_gray_v") == 1
+                told = panel.charts[0].summary
+                assert "the fastest are gelu_vectorized with" in told
+                assert "and rgb_to_gray_vectorized with" in told
+                assert "narrow bars" not in told, "all bars are broad"
+                lines = [note["text"] for note in panel.charts[0].figure["layout"]["annotations"]]
+                assert sum("cupy" in line for line in lines) == 2
+            if not part.gallery:
+                trunk = book.trunk(book.families[part.name][primary(book, part.name)])
+                told = {rung.label for rung in part.rungs if rung.kind == "step"}
+                assert told <= trunk, part.name
+            assert not re.search(r"\d{7}", panel.label + panel.table.caption), part.name
+
+
+def slug_of(book: Book, family: str) -> str:
+    """How the key of the panel shown first ends."""
+    variant = primary(book, family)
+    return slug(f"{variant.size}-{variant.dtype}")
 
 
 def test_the_largest_timed_size_is_told_too(books: list[Book]) -> None:
@@ -122,8 +158,8 @@ def test_predicted_and_achieved_claim_no_bound(books: list[Book]) -> None:
                     continue
                 cells = [row[keys.index("predicted")] for row in table.rows]
                 assert not all(cell.missing for cell in cells)
-                for row, cell in zip(table.rows, cells, strict=True):
-                    assert "slower" not in cell.text or cell.text.endswith(f" than {row[0].text}")
+                for cell in cells:
+                    assert "slower" not in cell.text or cell.text.endswith("× slower")
                 assert not any("≤" in cell.text for cell in cells)
                 for cell in cells:
                     found = re.fullmatch(r"([\d.]+)× → ([\d.]+)×", cell.text)

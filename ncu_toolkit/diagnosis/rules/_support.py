@@ -345,10 +345,8 @@ def sections_to_collect(profile: Profile) -> tuple[str, ...]:
     return tuple(SECTIONS[name] for name in missing(profile, SECTIONS))
 
 
-def command(sections: tuple[str, ...]) -> str:
-    """The ncu command line that collects `sections` (empty: everything) for a program."""
-    chosen = " ".join(f"--section {name}" for name in sections)
-    return f"ncu {chosen or '--set full'} --import-source yes -o report YOUR_PROGRAM"
+#: The command that collects everything. Single sections would make a report that lacks the others.
+COLLECT: Final = "ncu --set full --import-source yes -o report YOUR_PROGRAM"
 
 
 def by_grid(profile: Profile) -> float:

@@ -36,11 +36,11 @@ from ncu_toolkit.diagnosis import figures, language
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
 from ncu_toolkit.diagnosis.rules._roof import roof
 from ncu_toolkit.diagnosis.rules._support import (
+    COLLECT,
     SATURATED,
     Threshold,
     abstain,
     blame,
-    command,
     fact,
     finding,
     keep,
@@ -95,7 +95,7 @@ class Words:
         "The constant cache is {busy} busy although few instructions load from it. Lanes probably read different entries of a "
         "table, which are served one at a time."
     )
-    collect = "Collect the number of constant loads: {command}"
+    collect = f"Collect the full set, which counts constant loads: {COLLECT}"
     busy_look_for = "Cycles for each constant load."
 
 
@@ -165,7 +165,7 @@ def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
             fact(profile, "constant_cache_active", "", SATURATED, ">="),
             fact(profile, "lsu_pipe_active"),
         ),
-        (Words.collect.format(command=command(("SourceCounters", "InstructionStats"))),),
+        (Words.collect,),
         Words.busy_look_for,
         good=False,
         confidence="low",

@@ -37,10 +37,10 @@ from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof, streams
 from ncu_toolkit.diagnosis.rules._support import (
+    COLLECT,
     SATURATED,
     Threshold,
     abstain,
-    command,
     fact,
     is_chain,
     load_fact,
@@ -76,7 +76,7 @@ class Words:
     )
     fewer_bytes = "Fewer DRAM bytes for the same result."
     unsure = "Device memory is {counted} busy, near its limit. The report does not show whether all these bytes are needed."
-    collect = "Collect the memory tables and instruction counts, to see whether the traffic is needed: {command}"
+    collect = f"Collect the full set, to see whether the traffic is needed: {COLLECT}"
     collect_look_for = "Bytes per memory level, and sectors per request."
     wasteful = "Device memory is {counted} busy, but {wasteful}."
     wasteful_advice = (
@@ -174,17 +174,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.unsure.format(counted=counted),
             model,
             evidence,
-            (
-                Words.collect.format(
-                    command=command(
-                        (
-                            "MemoryWorkloadAnalysis",
-                            "MemoryWorkloadAnalysis_Tables",
-                            "SourceCounters",
-                        )
-                    )
-                ),
-            ),
+            (Words.collect,),
             Words.collect_look_for,
             good=False,
             confidence="low",

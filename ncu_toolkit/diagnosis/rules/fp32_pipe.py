@@ -40,11 +40,11 @@ from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_fp32_product, 
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, TENTH, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    COLLECT,
     LANES,
     WEAK_STALL,
     WORTH,
     Threshold,
-    command,
     fact,
     finding,
     keep,
@@ -204,9 +204,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.unsure.format(busy=units.percent(busy)),
             model,
             evidence,
-            (
-                f"Collect active lanes and the instruction mix: {command(('SourceCounters', 'WarpStateStats'))}",
-            ),
+            (f"Collect the full set, which counts active lanes and instructions: {COLLECT}",),
             Words.unsure_look_for,
             good=False,
             confidence="low",

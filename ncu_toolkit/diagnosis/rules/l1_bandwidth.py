@@ -35,10 +35,10 @@ from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
 from ncu_toolkit.diagnosis.rules._support import (
+    COLLECT,
     Threshold,
     abstain,
     capital,
-    command,
     fact,
     missing,
     ruled_out,
@@ -79,7 +79,7 @@ class Words:
     good_advice = ("Use wider accesses, or move fewer bytes.",)
     good_look_for = "The same unit is still the busiest."
     unsure = "{unit} is {busy} busy. The report does not show why. {candidates}"
-    collect = "Collect the sections that show the cause: {command}"
+    collect = f"Collect the full set, which shows the cause: {COLLECT}"
     collect_look_for = "Sectors per request, wavefronts beyond the ideal, and stall reasons."
     found = "{unit} is {busy} busy while SMs have work, so L1 and shared memory are at their limit."
     advice = (
@@ -148,7 +148,6 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             confidence="medium",
         )
     if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
-        sections = ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
         return roof(
             ID,
             Words.unsure.format(
@@ -158,7 +157,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             ),
             model,
             evidence,
-            (Words.collect.format(command=command(sections)),),
+            (Words.collect,),
             Words.collect_look_for,
             good=False,
             confidence="low",

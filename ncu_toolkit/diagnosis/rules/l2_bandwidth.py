@@ -34,8 +34,8 @@ from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof, streams
 from ncu_toolkit.diagnosis.rules._support import (
+    COLLECT,
     abstain,
-    command,
     fact,
     finding,
     is_chain,
@@ -80,7 +80,7 @@ class Words:
         "{unit} is {counted} busy. The report does not show why. Useful data, scattered accesses, register spills and repeated "
         "fetches look alike here."
     )
-    collect = "Collect the sections that show the cause: {command}"
+    collect = f"Collect the full set, which shows the cause: {COLLECT}"
     collect_look_for = "Sectors per request, local memory, and bytes moved over bytes needed."
     found = "L2 bandwidth is the limit: {unit} is {counted} busy, with {what}."
     advice = (
@@ -145,13 +145,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.unsure.format(unit=RESOURCES[name][2], counted=counted),
             model,
             evidence,
-            (
-                Words.collect.format(
-                    command=command(
-                        ("WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Tables")
-                    )
-                ),
-            ),
+            (Words.collect,),
             Words.collect_look_for,
             good=False,
             confidence="low",

@@ -28,7 +28,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
-    command,
+    COLLECT,
     fact,
     facts,
     largest_stalls,
@@ -85,7 +85,7 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
         else Words.no_stalls
     )
     summary = Words.nothing if not absent else Words.too_little
-    advice = (f"Collect the missing sections: {command(absent)}",) if absent else Words.read
+    advice = (f"Collect the full set: {COLLECT}",) if absent else Words.read
     return Finding(
         ID,
         summary + ", ".join(seen) + ".",
@@ -119,6 +119,6 @@ def incomplete(profile: Profile) -> Finding:
         (),
         None,
         ("No time was measured.",),
-        (Words.run_first, f"Then profile it again: {command(())}"),
+        (Words.run_first, f"Then profile it again: {COLLECT}"),
         Words.ended,
     )

@@ -98,6 +98,7 @@
       return react();
     }).then(() => {
       all("svg", plot).forEach((svg) => svg.setAttribute("aria-hidden", "true"));  // the summary is their text
+      all("svg.main-svg", plot).forEach((svg) => svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`));  // paper may be narrower
       if (figure.links && !plot.dataset.drawn) plot.on("plotly_click", (event) => follow(figure.links, event.points[0]));
       plot.dataset.drawn = "1";
     });
@@ -361,7 +362,7 @@
 
   // Printing shows what is folded, and every chart.
   addEventListener("beforeprint", () => {
-    all("details:not(.why)").forEach((part) => { if (!part.open) { part.open = true; part.dataset.opened = "1"; } });
+    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart")) { part.open = true; part.dataset.opened = "1"; } });
     all(".plot").forEach((plot) => { if (!drawn.has(plot)) draw(plot); });
   });
   addEventListener("afterprint", () => all("details[data-opened]").forEach((part) => { part.open = false; delete part.dataset.opened; }));
