@@ -385,7 +385,7 @@ def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
     assert {rung for rung, _ in asked} == {
         "cublas",
         "register_blocked",
-        "register_blocked_unrolled",
+        "register_blocked_tma",
     }
     assert [size for rung, size in asked if rung == "cublas"] == list(
         problem_for("gemm_fp32").curve_sizes

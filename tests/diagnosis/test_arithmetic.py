@@ -71,7 +71,7 @@ def test_each_item_says_why_it_goes() -> None:
         l1_data_pipe_active=0.8,
     )
     assert "removed by the change" in next(
-        line for line in lines if line.startswith("mio throttle")
+        line for line in lines if line.startswith("MIO throttle")
     )
     queue = next(line for line in lines if line.startswith("long scoreboard"))
     assert "the queue for the data stage of L1 and shared memory" in queue

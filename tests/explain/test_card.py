@@ -590,7 +590,7 @@ def test_a_page_with_another_time_says_how_the_cards_was_measured() -> None:
     value = shown()
     assert f" · {card_html.unbroken(value.time)}</span>" in macros.card(value)
     assert f" · {card_html.unbroken(value.time)} under ncu</span>" in macros.card(
-        value, " under ncu"
+        value, clock=" under ncu"
     )
 
 
