@@ -105,9 +105,9 @@ def slug_of(book: Book, family: str) -> str:
 
 
 def test_the_largest_timed_size_is_told_too(books: list[Book]) -> None:
-    timing = timing_of(books, "reduce_bulk", "1073741824")
+    timing = timing_of(books, "reduce_dealt", "1073741824")
     share = units.percent((timing.baseline_us or 0.0) / timing.median_us)
-    told = f"At size {units.count(1073741824)}: reduce_bulk at {units.si(timing.byte_rate, 'B/s')}, {share} of cub."
+    told = f"At size {units.count(1073741824)}: reduce_dealt at {units.si(timing.byte_rate, 'B/s')}, {share} of cub."
     before, _, rest = sentence(books, "reduction").partition(told)
     assert f"at size {units.count(268435456)}: " in before
     assert rest == ""
