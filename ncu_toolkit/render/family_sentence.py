@@ -177,7 +177,7 @@ def _of_library(book: Book, top: Entry) -> list[str]:
 
 def _of_roof(rate: float, known: tuple[Roof, ...], name: RoofName) -> list[str]:
     """A rate as shares of a roof. What memory copies, or a library's product reaches, is none for
-    every kernel: one that goes beyond it is held against the device's peak as well."""
+    every kernel: one that goes beyond it is compared with the device's peak as well."""
     roof = best(known, name)
     if roof is None:
         return []
