@@ -123,7 +123,7 @@ def find_rung(name: str, root: Path | None = None) -> Rung:
 
 
 def comparison_of(rung: Rung, root: Path | None = None) -> Rung | None:
-    """The rung that `rung` is held against, or None for the first of a ladder.
+    """The rung that `rung` is compared with, or None for the first of a ladder.
 
     Raises:
         InputProblem: `compared_with` names no rung.

@@ -80,7 +80,7 @@ def over_elapsed(entry: Metric, name: str) -> bool:
     is to be divided by the active part of the time.
 
     Both have the same numerator, and a unit in an SM does nothing while its SM has no work: the
-    quotients agree to 2% on the 66 kernels of a stock report held against ours."""
+    quotients agree to 2% on the 66 kernels of a stock report compared with ours."""
     return (
         name.endswith(_ELAPSED)
         and entry.ncu[0].endswith("_active")

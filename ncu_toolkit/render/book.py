@@ -265,7 +265,7 @@ class Book:
         return {id(profile): entry for entry in self.entries for profile in entry.profiles}
 
     def before(self, entry: Entry) -> Entry | None:
-        """The entry this one is held against, at the same variant; None for the first rung or where
+        """The entry this one is compared with, at the same variant; None for the first rung or where
         that one is not in the run."""
         if entry.info is None or not entry.info.compared_with:
             return None

@@ -1,4 +1,4 @@
-"""Predictions held against what the next rung achieved, as a table of a run: the cases and the
+"""Predictions and what the next rung achieved, as a table of a run: the cases and the
 judgement of `ncu-toolkit calibrate`."""
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
 
 
 def next_step(book: Book, entry: Entry) -> Entry | None:
-    """The rung that is held against this one and removes a bottleneck of it (the first such in the
+    """The rung that is compared with this one and removes a bottleneck of it (the first such in the
     ladder)."""
     ladder = book.families[entry.family][entry.variant]
     return next(

@@ -16,7 +16,7 @@ from ncu_toolkit.render.views import shown_size
 
 
 def roof_name(problem: Problem | None, kind: str) -> RoofName:
-    """The roof that a family's rates are held against."""
+    """The roof that a family's rates are compared with."""
     if problem is None:
         return "fp32" if kind == "flop" else "dram"
     return "dram" if problem.roof == "copy" else problem.roof

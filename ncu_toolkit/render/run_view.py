@@ -1,4 +1,4 @@
-"""A run as a view: its header, its ladders, launches that are no rung, predictions held against
+"""A run as a view: its header, its ladders, launches that are no rung, predictions and
 achievements, and a page for each launch."""
 
 from __future__ import annotations
