@@ -46,7 +46,7 @@ class Report:
     @property
     def groups(self) -> tuple[Group, ...]:
         """Launches alike that can be judged, in the order of an answer's cards."""
-        return tuple(group for group in self.analysis.groups if group.median.complete)
+        return tuple(group for group in self.analysis.groups if group.typical.complete)
 
     def launch_id(self, launch: LaunchResult) -> str:
         return f"{self.id}/{launch.key}"

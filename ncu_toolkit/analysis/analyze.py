@@ -6,6 +6,7 @@ that are incomplete are part of the result."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pickle
@@ -157,6 +158,18 @@ class Packed:
     parts: tuple[bytes, ...]
 
 
+def typical(times_us: Sequence[float | None]) -> int:
+    """Which of several launches stands for all: shorter ones take less than half of their time. So
+    many short launches do not hide few long ones, where the time goes. The median one where no time
+    is known."""
+    times = [time if time is not None and math.isfinite(time) else 0.0 for time in times_us]
+    ordered = sorted(range(len(times)), key=times.__getitem__)
+    sums = itertools.accumulate(times[at] for at in ordered)
+    half = sum(times) / 2
+    found = (at for at, passed in zip(ordered, sums, strict=True) if passed >= half)
+    return next(found) if half else ordered[(len(ordered) - 1) // 2]
+
+
 @dataclass(frozen=True)
 class Group:
     """Launches of one file with the same kernel, grid and block, in file order; incomplete ones
@@ -180,16 +193,14 @@ class Group:
         return sum(self.times_us)
 
     @cached_property
-    def median(self) -> LaunchResult:
-        """The launch of median duration: the one whose verdict stands for the group."""
-        return sorted(self.launches, key=lambda launch: launch.duration_us or 0.0)[
-            (len(self.launches) - 1) // 2
-        ]
+    def typical(self) -> LaunchResult:
+        """The launch whose verdict stands for the group."""
+        return self.launches[typical([launch.duration_us for launch in self.launches])]
 
     @property
     def agreeing(self) -> int:
-        """Launches whose verdict is the median one's."""
-        bottleneck = self.median.diagnosis.primary.bottleneck
+        """Launches whose verdict is the typical one's."""
+        bottleneck = self.typical.diagnosis.primary.bottleneck
         return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
 
 

@@ -62,11 +62,11 @@ def of_analysis(
 ) -> Answer:
     """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
     the latter."""
-    groups = [group for group in analysis.groups if group.median.complete]
+    groups = [group for group in analysis.groups if group.typical.complete]
     names = told_apart([file.path for file in analysis.files])
     kinds = [
         Kind(
-            replace(group.median.card, file=names.get(group.median.file, "")),
+            replace(group.typical.card, file=names.get(group.typical.file, "")),
             len(group.launches),
             group.total_us if group.times_us else None,
             group.agreeing,
@@ -179,8 +179,8 @@ def remarks(analysis: Analysis) -> Iterable[str]:
             yield f"unreadable in part: {visible(file.path)}: {read} could be read: {visible(file.damage)}"
         if file.missing:
             yield f"incomplete: {visible(file.path)}: {visible(file.missing)}. {COPY_AGAIN}"
-    for group in (group for group in analysis.groups if not group.median.complete):
-        launch = group.median
+    for group in (group for group in analysis.groups if not group.typical.complete):
+        launch = group.typical
         times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
         yield f"{visible(launch.status)}: {kernel_name(launch.function)} (launch {launch.key} of {visible(launch.file)}{times})"
     for group in analysis.groups:
@@ -211,13 +211,13 @@ def _contradictory(group: Group) -> Iterable[str]:
 def next_command(analysis: Analysis) -> str:
     """The command to run next: look closer at the first kernel, or read what could not be
     read. Fit for a shell whatever the names hold."""
-    groups = [group for group in analysis.groups if group.median.complete]
+    groups = [group for group in analysis.groups if group.typical.complete]
     if not groups:
         broken = next((file for file in analysis.files if file.error or file.lacking), None)
         if broken is None:
             return "ncu-toolkit profile -- <your program>"
         return f"ncu-toolkit analyze --allow-partial {shell_word(broken.path)}"
-    launch = groups[0].median
+    launch = groups[0].typical
     plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
     name = f" --kernel {launch.function}" if plain else " --top 1"
     return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"
@@ -293,9 +293,9 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
 
 
 def _between(times: Iterable[float], cards: Iterable[Card]) -> Iterable[str]:
-    """Why a card's time is not the median above it, where that shows."""
+    """That a card's time is not the median above it, where that shows."""
     if list(map(units.duration, times)) != [card.time for card in cards]:
-        yield "Of an even number of launches, a card shows the one just below the median."
+        yield "Times are medians of all launches; a card shows one typical launch."
 
 
 def _first_line(comparison: Comparison) -> str:

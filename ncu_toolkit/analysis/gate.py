@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import Analysis, Group, with_tables
+from ncu_toolkit.analysis.analyze import Analysis, Group, typical, with_tables
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
@@ -60,7 +60,7 @@ class Side:
     bottleneck: str = ""
     status: str = "complete"
     card: Card | None = None
-    """Of the launch of median duration."""
+    """Of the typical launch (`analyze.typical`)."""
     tables: tuple[bytes, ...] = ()
     """What each profile lacks where they were read with `Options.packed`."""
     place: tuple[int, ...] = ()
@@ -74,11 +74,9 @@ class Side:
 
     @cached_property
     def representative(self) -> Profile | None:
-        """The whole profile of median duration."""
-        ordered = sorted(
-            range(len(self.profiles)), key=lambda at: self.profiles[at].duration_us or 0.0
-        )
-        return self._whole(ordered[(len(ordered) - 1) // 2]) if ordered else None
+        """The whole profile of the typical launch."""
+        times = [profile.duration_us for profile in self.profiles]
+        return self._whole(typical(times)) if times else None
 
     def _whole(self, at: int) -> Profile:
         profile = self.profiles[at]
@@ -358,7 +356,7 @@ def sides_of(analysis: Analysis) -> Sides:
     """Groups of launches by kernel, grid and block, with what was kept of them (`Options`)."""
     sides: Sides = {}
     for group in analysis.groups:
-        launch = group.median
+        launch = group.typical
         key: tuple[object, ...] = (launch.kernel, launch.grid, launch.block)
         while key in sides:  # the same kernel in another file, or incomplete beside complete
             key = (*key, "")
@@ -367,7 +365,7 @@ def sides_of(analysis: Analysis) -> Sides:
 
 
 def _side(group: Group) -> Side:
-    launch = group.median
+    launch = group.typical
     profiles = tuple(each.profile for each in group.launches if each.profile is not None)
     tables = tuple(each.tables for each in group.launches if each.tables)
     durations = (each.duration_us for each in group.launches)

@@ -186,8 +186,8 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
         return ""
     if len(kinds) == 1:
         return (
-            f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} in total. The card shows the launch of median "
-            "time."
+            f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} in total. The card shows a typical one: "
+            "shorter ones take less than half of the time."
         )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
     where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"
@@ -195,8 +195,8 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
 
 
 def _ran(kind: Kind, total: float) -> str:
-    """`13 launches, median 322 µs, 78 % of the time`."""
-    parts = [f"{kind.launches} launches", f"median {kind.card.time}"]
+    """`13 launches, this one 322 µs, 78 % of the time`."""
+    parts = [f"{kind.launches} launches", f"this one {kind.card.time}"]
     said = parts if kind.launches > 1 else [kind.card.time] if kind.card.time_us is not None else []
     share = [f"{_share(kind, total)} of the time"] if kind.total_us is not None and total else []
     return ", ".join(said + share)

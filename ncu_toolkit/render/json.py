@@ -157,7 +157,7 @@ def _file(file: FileResult) -> dict[str, Any]:
 
 
 def _group(group: Group, total_us: float) -> dict[str, Any]:
-    times, launch = group.times_us, group.median
+    times, launch = group.times_us, group.typical
     return {
         "file": visible(launch.file),
         "kernel": visible(launch.kernel),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ncu_toolkit.analysis.analyze import typical
 from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
@@ -122,7 +123,7 @@ def paged(book: Book) -> list[Profile]:
 
 def _groups(book: Book) -> list[list[Profile]]:
     """Launches that are no rung by kernel, grid and block: the group with most time first, its
-    median launch in front."""
+    typical launch in front."""
     groups: dict[tuple[Any, ...], list[Profile]] = {}
     for profile in book.strangers:
         launch = profile.launch
@@ -131,7 +132,7 @@ def _groups(book: Book) -> list[list[Profile]]:
         ).append(profile)
     ordered = []
     for members in groups.values():
-        middle = sorted(members, key=lambda profile: profile.duration_us or 0.0)[len(members) // 2]
+        middle = members[typical([profile.duration_us for profile in members])]
         ordered.append([middle, *(profile for profile in members if profile is not middle)])
     return sorted(
         ordered, key=lambda members: -sum(profile.duration_us or 0.0 for profile in members)
@@ -330,7 +331,7 @@ def _launches(book: Book) -> Table | None:
     labels = (
         ("kernel", "Kernel", ""),
         ("time", "Time", "total of all launches of this kind, under ncu"),
-        ("bottleneck", "Bottleneck", "of the median launch"),
+        ("bottleneck", "Bottleneck", "of a typical launch"),
         ("predicted", "Predicted", "estimated speedup if the bottleneck were removed"),
         ("share", "Share", "of the time of all launches"),
         ("launches", "Launches", "same kernel, grid and block"),
@@ -339,7 +340,7 @@ def _launches(book: Book) -> Table | None:
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),
-        ("occupancy", "Achieved occupancy", "of the median launch"),
+        ("occupancy", "Achieved occupancy", "of a typical launch"),
         ("dram", "DRAM", "share of its peak"),
         ("issue", "Issue", "issue slots busy"),
     )

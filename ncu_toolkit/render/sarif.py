@@ -37,10 +37,10 @@ def analysis_document(analysis: Analysis) -> str:
     """Every finding of the launch of median time of each kernel: the verdict as a warning, others
     and roofs that were reached with useful work as notes. Incomplete launches have none."""
     results = [
-        _finding(group.median, finding, first=at == 0)
+        _finding(group.typical, finding, first=at == 0)
         for group in analysis.groups
-        if group.median.complete
-        for at, finding in enumerate(group.median.diagnosis.findings)
+        if group.typical.complete
+        for at, finding in enumerate(group.typical.diagnosis.findings)
         if at == 0 or finding.speedup is not None
     ]
     return _document(results)

@@ -63,7 +63,7 @@ def test_the_budget_is_kept(budget: int, many: Report, launches: tuple[LaunchRes
         assert shown["launches"]
         named = {launch["id"] for launch in shown["launches"]} | set(shown.get("left_out", ()))
         if "more" not in shown:
-            assert named == {f"{each.id}/{group.median.key}" for group in each.groups}
+            assert named == {f"{each.id}/{group.typical.key}" for group in each.groups}
 
 
 def test_the_budget_is_used(many: Report) -> None:
@@ -83,7 +83,7 @@ def test_what_is_left_out_can_be_asked_for(many: Report) -> None:
             break
         assert shown.more.endswith(f"skip={len(seen)}")
     seen += list(shown.left_out)
-    assert seen == [f"{many.id}/{group.median.key}" for group in many.groups]
+    assert seen == [f"{many.id}/{group.typical.key}" for group in many.groups]
 
 
 def test_the_same_report_gives_the_same_bytes(launches: tuple[LaunchResult, ...]) -> None:
@@ -94,7 +94,7 @@ def test_the_same_report_gives_the_same_bytes(launches: tuple[LaunchResult, ...]
 def test_the_hottest_kernels_come_first_and_in_full(many: Report) -> None:
     shown = analysed(many).launches
     assert [launch.kernel for launch in shown] == [
-        group.median.function for group in many.groups[: len(shown)]
+        group.typical.function for group in many.groups[: len(shown)]
     ]
     assert not any(launch.short for launch in shown[:3])
     assert all(launch.cause and launch.title and launch.gain for launch in shown)

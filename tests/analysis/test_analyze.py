@@ -94,7 +94,7 @@ def test_repeats_are_grouped_with_their_spread(whole: Analysis) -> None:
     sizes = sorted(len(group.launches) for group in whole.groups)
     assert sizes == [1, 1, 4]
     repeats = next(group for group in whole.groups if len(group.launches) == 4)
-    assert repeats.total_us == pytest.approx(4 * (repeats.median.duration_us or 0))
+    assert repeats.total_us == pytest.approx(4 * (repeats.typical.duration_us or 0))
     assert [group.total_us for group in whole.groups] == sorted(
         (group.total_us for group in whole.groups), reverse=True
     )
@@ -130,6 +130,24 @@ def cells(table: Table) -> list[dict[str, str]]:
     return [dict(zip(labels, (cell.text for cell in row), strict=True)) for row in table.rows]
 
 
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        pytest.param([8.0, 232.0], 232.0, id="the long one of two"),
+        pytest.param([5.0] * 90 + [5000.0] * 10, 5000.0, id="few long ones take the time"),
+        pytest.param([10.0] * 19 + [100.0], 10.0, id="one outlier"),
+        pytest.param([12.0, 10.0, 11.0], 11.0, id="the middle one"),
+        pytest.param([7.0] * 4, 7.0, id="all alike"),
+        pytest.param([None, float("nan"), 3.0], 3.0, id="one time known"),
+        pytest.param([None, None], None, id="no time known"),
+    ],
+)
+def test_the_typical_launch_is_where_the_time_goes(
+    times: list[float | None], shown: float | None
+) -> None:
+    assert times[analyze.typical(times)] == shown
+
+
 def test_times_and_agreement_of_a_group() -> None:
     group = Group(
         (
@@ -139,7 +157,7 @@ def test_times_and_agreement_of_a_group() -> None:
         )
     )
     assert group.times_us == (10.0, 11.0, 12.0)
-    assert group.median.duration_us == 11.0
+    assert group.typical.duration_us == 11.0
     assert group.agreeing == 1
     kernels = answers.of_analysis(
         Analysis((analyze.FileResult("f", (*group.launches, other_kernel(launch_of(1.0)))),))
@@ -714,7 +732,7 @@ def test_real_reports() -> None:
     assert "nodeByPoint5" in text
     assert "one_d_vec" in text
     merge = next(
-        group for group in found.groups if "DeviceMergeSortMergeKernel" in group.median.function
+        group for group in found.groups if "DeviceMergeSortMergeKernel" in group.typical.function
     )
     assert len(merge.launches) == 13
 

@@ -325,7 +325,7 @@ def test_one_command_stands_once() -> None:
     kinds = [Kind(thin, 13, 300.0), Kind(replace(thin, time_us=90.0), 1, 100.0)]
     page = card_html.fragment(answer(kinds))
     assert page.count("<span>--import-source</span>") == 1
-    assert "13 launches, median 100\u202fµs, 75\u202f% of the time" in page
+    assert "13 launches, this one 100\u202fµs, 75\u202f% of the time" in page
     assert "90.0\u202fµs, 25\u202f% of the time" in page
     alone = card_html.fragment(answer([Kind(replace(value, do=advice.advice, next=""))]))
     assert '<code class="nc-command"><span>ncu</span> <span>--set</span>' in alone

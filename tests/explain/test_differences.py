@@ -144,7 +144,7 @@ def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Prof
     assert shown.headline.endswith("no difference (72.7\u2009µs)")
     assert shown.kernels
     assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7\u2009µs"] * 2
-    assert "a card shows the one just below the median" in shown.points[0]
+    assert "a card shows one typical launch" in shown.points[0]
 
 
 def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, Profile]) -> None:

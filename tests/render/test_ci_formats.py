@@ -139,7 +139,7 @@ def test_each_finding_is_on_its_source_line(found: analyze.Analysis) -> None:
     jsonschema.validate(document, SARIF)
     (run,) = document["runs"]
     first = run["results"][0]
-    launch = found.groups[0].median
+    launch = found.groups[0].typical
     place = launch.diagnosis.primary.locations[0]
     physical = first["locations"][0]["physicalLocation"]
     assert physical["region"]["startLine"] == place.line
