@@ -325,18 +325,24 @@ def pair_name(pair: Pair, longest: int = NAME) -> str:
 def _apart(rows: Sequence[tuple[Side, ...]]) -> list[str]:
     """What to add to the name of each row, a side or two, where another has the same: its grid, or
     the block where grids are the same too."""
-    names = [" → ".join(dict.fromkeys(side.name for side in row)) for row in rows]
-    found = []
+    names = [tuple(side.name for side in row) for row in rows]
+    alike: dict[tuple[str, ...], list[tuple[Side, ...]]] = {}
     for name, row in zip(names, rows, strict=True):
-        held = [other for other, its in zip(rows, names, strict=True) if its == name]
-        for what in ("grid", "block") if held[1:] else ():
-            sizes = [_sizes(each, what) for each in held]
-            if all(sizes) and len(set(sizes)) > 1:
-                found.append(f", {what} {_sizes(row, what)}")
-                break
-        else:
-            found.append("")
-    return found
+        alike.setdefault(name, []).append(row)
+    differs = {name: _differs(held) for name, held in alike.items()}
+    return [
+        f", {what} {_sizes(row, what)}" if (what := differs[name]) else ""
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def _differs(rows: Iterable[tuple[Side, ...]]) -> str:
+    """What differs between rows of the same name: "grid", else "block"; empty where neither does."""
+    for what in ("grid", "block"):
+        sizes = {_sizes(row, what) for row in rows}
+        if len(sizes) > 1 and "" not in sizes:
+            return what
+    return ""
 
 
 def _sizes(row: tuple[Side, ...], what: str) -> str:
