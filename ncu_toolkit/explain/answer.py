@@ -198,13 +198,13 @@ def _ran(kind: Kind, total: float) -> str:
     """`13 launches, this one 322 µs, 78 % of the time`."""
     parts = [f"{kind.launches} launches", f"this one {kind.card.time}"]
     said = parts if kind.launches > 1 else [kind.card.time] if kind.card.time_us is not None else []
-    share = [f"{_share(kind, total)} of the time"] if kind.total_us is not None and total else []
-    return ", ".join(said + share)
+    share = _share(kind, total)
+    return ", ".join([*said, f"{share} of the time"] if share else said)
 
 
 def _share(kind: Kind, total: float) -> str:
-    known = kind.total_us is not None and total
-    return units.percent((kind.total_us or 0.0) / total, 2) if known else units.NOT_AVAILABLE
+    """A kernel's part of the time of all; empty where it is not known."""
+    return units.percent(kind.total_us / total, 2) if kind.total_us is not None and total else ""
 
 
 def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
@@ -220,7 +220,7 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
         Column("file", file, numeric=False, code=True, gives_way=6, shortest=16),
         Column("launches", lambda kind: str(kind.launches), gives_way=2),
         Column("time", lambda kind: duration(kind.total_us), gives_way=5),
-        Column("share", lambda kind: _share(kind, total), gives_way=3),
+        Column("share", lambda kind: _share(kind, total) or units.NOT_AVAILABLE, gives_way=3),
         Column("verdict", verdict, False, lambda kind: TONES[kind.card.state], shortest=16),
         Column("gain", lambda kind: short_gain(kind.card), tone=lambda _: "strong"),
         Column("hottest line", _hottest, numeric=False, code=True, gives_way=4),

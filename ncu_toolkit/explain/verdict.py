@@ -347,19 +347,18 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     shown = heaviest = max(own, key=lambda at: own[at])
     parts: list[Part] = [(weight, {at}) for at, weight in own.items()]
     cost = enough = sum(own.values())
-    of, waiting = "the samples" if sampled else "the executed instructions", ""
+    of, waiting, here = "the samples" if sampled else "the executed instructions", "", ""
     if sampled and (late := _late(profile, own, finding)):
         shown, parts = late
         if _place(rows[shown]) == _place(rows[heaviest]):
-            of, enough = f"{of}, most wait for it", cost // 2
+            here, enough = ", most wait for it", cost // 2
         else:
             row, cost = rows[heaviest], sum(n for n, _ in parts)
             waiting = _line({}, row.file, row.line, _told(row), 0.0, "").short
             of, enough = f"{of} wait for it, at {waiting}", cost
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
-    if not sass:
-        of = of.removesuffix(", most wait for it")
+    of += here if sass else ""
     return _line(profile.sources, row.file, row.line, sass, cost / total, of), waiting
 
 

@@ -20,7 +20,8 @@ from ncu_toolkit.render.views import Cell, Column, Fact, Table, number, text
 @dataclass(frozen=True)
 class Rung:
     """One rung of a ladder at the size shown first: its rate relative to the fastest (0-1), its
-    kind (`variant` of a step beside the way to the fastest), its verdict's title, its page, and its colour in every chart."""
+    kind (`variant` for a step that is not on the way to the fastest), its verdict's title, its
+    page, and its colour in every chart."""
 
     label: str
     share: float

@@ -214,8 +214,8 @@ def chart_key(family: str, rung: str) -> str:
 
 def charts(gpu: str, family: str, shown: str, texts: Mapping[str, str]) -> tuple[Chart, ...]:
     """A chart for each kernel that was tuned on this GPU: for each size the heat map of two
-    parameters, or bars of few settings. It opens at the size `shown`. `texts` are the kernels'
-    files, whose comments say what a parameter is."""
+    parameters, or bars of few settings. It opens at the size `shown`. `texts` has each
+    kernel's file: its comments describe the parameters."""
     found = {
         rung: searched
         for rung, searches in kept(gpu, family).items()
