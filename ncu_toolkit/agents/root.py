@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import SUFFIXES
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -237,7 +236,7 @@ class Root:
             folders[:] = sorted(each for each in folders if not each.startswith("."))
             looked += len(names) + len(folders)
             for name in names:
-                if name.lower().endswith(SUFFIXES):
+                if name.lower().endswith(files.REPORT_SUFFIXES):
                     with contextlib.suppress(OSError):
                         at = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                         if stat.S_ISREG(at.st_mode):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.core import patterns, shares, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, partly
+from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.model import Diagnosis, Origin, Presence, Profile
 from ncu_toolkit.report import missed, ncu_module
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ncu_toolkit.explain.card import Card
     from ncu_toolkit.report import messages, reader
 
-SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
 
@@ -313,7 +313,7 @@ def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
             Path(folder) / name
             for folder, _, names in os.walk(path, onerror=closed.append)
             for name in names  # FIFOs and broken links too: they are named when they are read
-            if name.lower().endswith(SUFFIXES)
+            if name.lower().endswith(REPORT_SUFFIXES)
         )
         for file in inside:
             found.setdefault(file.absolute(), file)

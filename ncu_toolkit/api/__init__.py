@@ -198,7 +198,7 @@ class Report(_Shown):
 
 
 def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = False) -> Report:
-    """Read a `.ncu-rep` (or `.ncu-rep.xz`).
+    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`).
 
     Args:
         instructions: also read per-instruction counters and source; the verdicts are surer with

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.analysis.analyze import SUFFIXES
 from ncu_toolkit.build.nvcc import parse_arch
 from ncu_toolkit.cli._common import (
     DEFAULT_ARCH,
@@ -19,6 +18,7 @@ from ncu_toolkit.cli._common import (
     shown_as,
 )
 from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.diagnosis.static import (
     analyse_cubin,
     analyse_rung,
@@ -109,7 +109,7 @@ def command(
             )
             sources[path.name] = path.read_text(encoding="utf-8", errors="replace")
     elif path.suffix:
-        report = path.name.lower().endswith(SUFFIXES)
+        report = path.name.lower().endswith(REPORT_SUFFIXES)
         raise UsageProblem(
             f"'{what}' is {'a report' if report else 'not a .cu or .cubin file'}, and no kernel of a ladder has this name",
             "`ncu-toolkit analyze` reads reports"

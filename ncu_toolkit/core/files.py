@@ -1,7 +1,8 @@
 """Reading untrusted files, and writing files atomically.
 
 What is read is a regular file and no larger than a limit, compressed or not. Imported by the rule
-that runs inside Nsight Compute, whose Python lacks the compiled modules of `gzip` and `lzma`."""
+that runs inside Nsight Compute, whose Python lacks the compiled modules of `gzip`, `lzma` and
+zstd."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -26,8 +28,12 @@ _DEFAULT_LIMIT: Final = 2 << 30
 #: Memory that parsed JSON takes, as a multiple of its size.
 _JSON_GROWS: Final = 8
 _XZ_MAGIC: Final = b"\xfd7zXZ\x00"
-#: Memory that an xz stream may ask for; `xz -9` asks for 64 MiB.
-_XZ_MEMORY: Final = 1 << 30
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+#: Memory that a packed stream may ask for, as a power of two; `xz -9` asks for 64 MiB, `zstd -19` for
+#: 8 MiB.
+_MEMORY_LOG: Final = 30
+#: Suffixes of a report: plain, packed by hand, and packed as ncu has done since 2026.3.
+REPORT_SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
 _CHUNK: Final = 1 << 20
 #: Bytes of a file's start that `check` gets.
 _HEAD: Final = 64
@@ -91,7 +97,7 @@ def _refuse_special(path: Path, mode: int) -> None:
 def read_bytes(
     path: Path, most: int | None = None, check: Callable[[bytes], object] | None = None
 ) -> bytes:
-    """A regular file's content; xz is unpacked.
+    """A regular file's content; xz and zstd are unpacked.
 
     Args:
         most: bytes that are accepted, unpacked; `limit()` where None.
@@ -99,14 +105,15 @@ def read_bytes(
             that is not wanted.
 
     Raises:
-        InputProblem: no regular file, larger than `most`, or damaged xz.
+        InputProblem: no regular file, larger than `most`, or damaged xz or zstd.
         OSError: it is missing, a folder, or cannot be read.
     """
     most = limit() if most is None else most
     with opened(path) as stream:
         head = stream.peek(_HEAD)[:_HEAD]  # type: ignore[attr-defined]
-        if head.startswith(_XZ_MAGIC):
-            return _unpacked_xz(path, stream, most, check)
+        packing = _packing(head)
+        if packing is not None:
+            return _unpacked(path, stream, most, check, packing)
         if check is not None:
             check(head)
         if os.fstat(stream.fileno()).st_size > most:
@@ -146,36 +153,99 @@ def _too_large(path: Path, most: int) -> InputProblem:
     )
 
 
-def _unpacked_xz(
-    path: Path, stream: IO[bytes], most: int, check: Callable[[bytes], object] | None
-) -> bytes:
-    """Unpack all streams of an xz file part by part, and stop at the limit."""
-    import lzma
+@dataclass(frozen=True)
+class _Packing:
+    """A way to pack a file: its name, how a stream starts, what unpacks one, and the errors of that.
+    The unpackers of both modules have the same methods."""
 
+    name: str
+    magic: bytes
+    unpacker: Callable[[], Any]
+    errors: tuple[type[Exception], ...]
+    padding: bytes = b""
+    """What may stand between streams."""
+
+
+def _packing(head: bytes) -> _Packing | None:
+    """How a file that starts so is packed; None where it is not."""
+    if head.startswith(_XZ_MAGIC):
+        import lzma
+
+        return _Packing(
+            "xz",
+            _XZ_MAGIC,
+            lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << _MEMORY_LOG),
+            (lzma.LZMAError,),
+            b"\0",
+        )
+    if head.startswith(_ZSTD_MAGIC):
+        zstd = _zstd()
+        most = {zstd.DecompressionParameter.window_log_max: _MEMORY_LOG}
+        return _Packing(
+            "zstd",
+            _ZSTD_MAGIC,
+            lambda: zstd.ZstdDecompressor(options=most),
+            (zstd.ZstdError,),
+        )
+    return None
+
+
+def _zstd() -> Any:
+    """Python's own module, from 3.14 on, or the same one for older Pythons."""
+    import importlib
+
+    return importlib.import_module(
+        "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    )
+
+
+def packed(name: str, data: bytes) -> bytes:
+    """A report's bytes as a file of that name holds them: packed where its suffix says so. zstd
+    gets a checksum, as xz has one."""
+    if name.endswith(".xz"):
+        import lzma
+
+        return lzma.compress(data)
+    if name.endswith(".ncu-repz"):
+        zstd = _zstd()
+        with_checksum = {zstd.CompressionParameter.checksum_flag: 1}
+        found: bytes = zstd.compress(data, options=with_checksum)
+        return found
+    return data
+
+
+def _unpacked(
+    path: Path,
+    stream: IO[bytes],
+    most: int,
+    check: Callable[[bytes], object] | None,
+    packing: _Packing,
+) -> bytes:
+    """Unpack all streams of a packed file part by part, and stop at the limit."""
     whole = io.BytesIO()
-    packed = stream.read(_CHUNK)
+    data = stream.read(_CHUNK)
     try:
-        while packed:
-            unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+        while data:
+            unpacker = packing.unpacker()
             while not unpacker.eof:
-                if unpacker.needs_input and not packed:
-                    packed = stream.read(_CHUNK)
-                    if not packed:
+                if unpacker.needs_input and not data:
+                    data = stream.read(_CHUNK)
+                    if not data:
                         raise EOFError("its data are cut off")
-                whole.write(unpacker.decompress(packed, _CHUNK))
-                packed = b""
+                whole.write(unpacker.decompress(data, _CHUNK))
+                data = b""
                 if check is not None and (whole.tell() >= _HEAD or unpacker.eof):
                     check(whole.getbuffer()[:_HEAD].tobytes())
                     check = None
                 if whole.tell() > most:
                     raise _too_large(path, most)
-            packed = (unpacker.unused_data or stream.read(_CHUNK)).lstrip(b"\0")
-            while not packed and (more := stream.read(_CHUNK)):  # padding between streams
-                packed = more.lstrip(b"\0")
-            if packed and not (packed + stream.peek(_HEAD)[:_HEAD]).startswith(_XZ_MAGIC):  # type: ignore[attr-defined]
-                raise EOFError("the data after its end are not xz")
-    except (lzma.LZMAError, EOFError) as error:
-        raise InputProblem(f"'{path}' is a damaged xz file: {error}", _AGAIN) from None
+            data = (unpacker.unused_data or stream.read(_CHUNK)).lstrip(packing.padding)
+            while not data and (more := stream.read(_CHUNK)):  # padding between streams
+                data = more.lstrip(packing.padding)
+            if data and not (data + stream.peek(_HEAD)[:_HEAD]).startswith(packing.magic):  # type: ignore[attr-defined]
+                raise EOFError(f"the data after its end are not {packing.name}")
+    except (*packing.errors, EOFError) as error:
+        raise InputProblem(f"'{path}' is a damaged {packing.name} file: {error}", _AGAIN) from None
     return whole.getvalue()
 
 
@@ -230,12 +300,11 @@ def refuse_loss(path: Path, data: bytes = b"") -> None:
 
 
 def _is_report(data: bytes) -> bool:
-    """Whether a file that starts so is a report, xz or not."""
-    if data.startswith(_XZ_MAGIC):
-        import lzma
-
-        with contextlib.suppress(lzma.LZMAError):
-            data = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY).decompress(data, len(REPORT))
+    """Whether a file that starts so is a report, packed or not."""
+    packing = _packing(data)
+    if packing is not None:
+        with contextlib.suppress(*packing.errors):
+            data = packing.unpacker().decompress(data, len(REPORT))
     return data.startswith(REPORT)
 
 

@@ -19,7 +19,6 @@ from ncu_toolkit.core.errors import InputProblem
 
 MAGIC = files.REPORT
 _LFS = b"version https://git-lfs"
-_ZSTD = b"\x28\xb5\x2f\xfd"
 _ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
 # field numbers of a block header
@@ -155,7 +154,7 @@ def parse(data: bytes) -> Framing:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The report's bytes; xz is unpacked, whatever the file's name. What does not start like a
+    """The report's bytes; xz and zstd are unpacked, whatever the file's name. What does not start like a
     report is not read further.
 
     Raises:
@@ -197,7 +196,6 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
             "Run `git lfs pull` in its repository",
         )
     for magic, what in (
-        (_ZSTD, "a zstd-compressed report (.ncu-repz)"),
         (_ZIP, "a zip archive"),
         (_GZIP, "a gzip file"),
     ):

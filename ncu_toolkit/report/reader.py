@@ -66,8 +66,8 @@ def load_profiles(
 def load_report(
     path: Path | str, *, instructions: bool = True, allow_partial: bool = False
 ) -> LoadedReport:
-    """Read a `.ncu-rep` (or `.ncu-rep.xz`), in a process of its own where the profiler's module may
-    not share this one (ncu_module.py).
+    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`), in a process of its own where the
+    profiler's module may not share this one (ncu_module.py).
 
     Args:
         instructions: also read per-instruction counters and source (most of the time of a load).

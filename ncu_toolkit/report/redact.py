@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import lzma
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
-from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.core.files import REPORT_SUFFIXES, packed, write_atomic
 from ncu_toolkit.model import Profile
 from ncu_toolkit.report import framing, reader, scrub
 
@@ -35,7 +34,7 @@ def redact(
     addresses, command lines and absolute paths.
 
     Args:
-        target: `.ncu-rep`, or `.ncu-rep.xz` to compress it; not the source itself.
+        target: `.ncu-rep`, or `.ncu-rep.xz` or `.ncu-repz` to pack it; not the source itself.
         remove_source: also blank embedded source text.
         names: further strings to replace wherever they stand, in kernel names too.
 
@@ -46,10 +45,10 @@ def redact(
     """
     if os.path.lexists(target):
         raise UsageProblem(f"'{target}' exists", "Name a new file: nothing is overwritten")
-    if not target.name.endswith((".ncu-rep", ".ncu-rep.xz")):
+    if not target.name.endswith(REPORT_SUFFIXES):
         raise UsageProblem(
             f"'{target}' is not named like a report",
-            "Give it the suffix .ncu-rep, or .ncu-rep.xz to compress it",
+            "Give it the suffix .ncu-rep, or .ncu-rep.xz or .ncu-repz to pack it",
         )
     wanted = tuple(names)
     for name in wanted:
@@ -59,7 +58,7 @@ def redact(
                 "Give a word, as it is written in the report",
             )
     done, profiles = _redacted(source, remove_source, wanted)
-    write_atomic(target, lzma.compress(done.data) if target.suffix == ".xz" else done.data)
+    write_atomic(target, packed(target.name, done.data))
     return _summary(target, done, profiles)
 
 
@@ -71,7 +70,7 @@ def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
         InputProblem: as `redact`; the report stays as it was.
     """
     done, profiles = _redacted(path, remove_source, (), words=scrub.machine_names())
-    write_atomic(path, done.data)
+    write_atomic(path, packed(path.name, done.data))
     return _summary(path, done, profiles)
 
 

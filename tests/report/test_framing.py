@@ -85,7 +85,12 @@ STRANGERS = {
     ),
     "zip": (b"PK\x03\x04rest", "is a zip archive"),
     "gzip": (b"\x1f\x8b\x08rest", "is a gzip file"),
-    "zstd": (b"\x28\xb5\x2f\xfdrest", "is a zstd-compressed report"),
+    "damaged zstd": (b"\x28\xb5\x2f\xfdrest", "is a damaged zstd file"),
+    "cut zstd": (
+        files.packed("a.ncu-repz", b"NVR\0" + bytes(range(256)))[:-20],
+        "is a damaged zstd file: its data are cut off",
+    ),
+    "zstd of text": (files.packed("a.ncu-repz", b"just text, compressed"), "is text"),
     "wrong magic": (
         b"NVX\0" + bytes(range(60)),
         "does not start with a report's signature (offset 0: 4e 56 58 00, expected 4e 56 52 00)",
@@ -114,11 +119,24 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         framing.read_bytes(tmp_path)
 
 
-def test_xz_is_unpacked(tmp_path: Path, whole: bytes) -> None:
+@pytest.mark.parametrize("suffix", files.REPORT_SUFFIXES)
+def test_packed_reports_are_unpacked(tmp_path: Path, whole: bytes, suffix: str) -> None:
     block = framing.parse(whole).blocks[1]
-    path = tmp_path / "a.ncu-rep.xz"
-    path.write_bytes(lzma.compress(whole[: block.offset], preset=0))
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(files.packed(path.name, whole[: block.offset]))
     assert framing.read_bytes(path) == whole[: block.offset]
+    assert path.read_bytes().startswith(framing.MAGIC) == (suffix == ".ncu-rep")
+
+
+def test_a_checksum_in_zstd_is_checked(tmp_path: Path) -> None:
+    """Nothing else tells a changed bit of what zstd stored as it was."""
+    whole = bytearray(files.packed("a.ncu-repz", framing.MAGIC + os.urandom(4000)))
+    whole[2000] ^= 1
+    path = tmp_path / "a.ncu-repz"
+    path.write_bytes(whole)
+    with pytest.raises(InputProblem, match="is a damaged zstd file: .*checksum") as caught:
+        framing.read_bytes(path)
+    assert caught.value.exit_code == EXIT_INPUT
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -128,14 +146,14 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         framing.read_bytes(fifo)
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("suffix", files.REPORT_SUFFIXES)
 def test_strangers_are_refused_by_their_first_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """However much follows: 440 KB of xz held 9 GB, and a sparse file is as large as one likes."""
     path = tmp_path / "zeros.ncu-rep"
-    if packed:
-        path.write_bytes(lzma.compress(bytes(64 << 20), preset=0))
+    if suffix != ".ncu-rep":
+        path.write_bytes(files.packed(suffix, bytes(64 << 20)))
     else:
         with path.open("wb") as sink:
             sink.truncate(64 << 20)
@@ -144,13 +162,13 @@ def test_strangers_are_refused_by_their_first_bytes(
         framing.read_bytes(path)
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("suffix", files.REPORT_SUFFIXES)
 def test_no_more_is_read_than_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     data = framing.MAGIC + bytes(4 << 20)
     path = tmp_path / "a.ncu-rep"
-    path.write_bytes(lzma.compress(data, preset=0) if packed else data)
+    path.write_bytes(files.packed(suffix, data))
     assert framing.read_bytes(path) == data
     monkeypatch.setenv(files.LIMIT_VARIABLE, str(1 << 20))
     with pytest.raises(InputProblem, match="has more than 1048576 bytes") as refused:
@@ -167,14 +185,21 @@ def test_several_streams_of_xz_and_their_padding(tmp_path: Path) -> None:
     whole = lzma.compress(first) + bytes(8) + lzma.compress(second) + bytes(4)
     path.write_bytes(whole)
     assert framing.read_bytes(path) == first + second
+    zstd = files.packed(".ncu-repz", first) + files.packed(".ncu-repz", second)
+    path.write_bytes(zstd)
+    assert framing.read_bytes(path) == first + second
+    path.write_bytes(zstd + b"junk")
+    with pytest.raises(InputProblem, match="the data after its end are not zstd"):
+        framing.read_bytes(path)
     for junk in (b"junk", b"\xfd7zXY\x00", lzma.compress(b"x")[:20]):
         path.write_bytes(whole + junk)
         with pytest.raises(InputProblem, match="is a damaged xz file"):
             framing.read_bytes(path)
 
 
-def test_xz_is_unpacked_whatever_the_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".ncu-rep.xz", ".ncu-repz"])
+def test_reports_are_unpacked_whatever_their_name(tmp_path: Path, suffix: str) -> None:
     """Without that the profiler's module found nothing in it, which read as 'upgrade'."""
     path = tmp_path / "a.ncu-rep"
-    path.write_bytes(lzma.compress(report_files.first_launches(2), preset=0))
+    path.write_bytes(files.packed(suffix, report_files.first_launches(2)))
     assert len(reader.load_profiles(path)) == 2
