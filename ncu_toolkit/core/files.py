@@ -175,7 +175,7 @@ def _packing(head: bytes) -> _Packing | None:
             "xz",
             _XZ_MAGIC,
             lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << _MEMORY_LOG),
-            (lzma.LZMAError,),
+            (lzma.LZMAError, EOFError),
             b"\0",
         )
     if head.startswith(_ZSTD_MAGIC):
@@ -185,7 +185,7 @@ def _packing(head: bytes) -> _Packing | None:
             "zstd",
             _ZSTD_MAGIC,
             lambda: zstd.ZstdDecompressor(options=most),
-            (zstd.ZstdError,),
+            (zstd.ZstdError, EOFError),
         )
     return None
 
@@ -244,7 +244,7 @@ def _unpacked(
                 data = more.lstrip(packing.padding)
             if data and not (data + stream.peek(_HEAD)[:_HEAD]).startswith(packing.magic):  # type: ignore[attr-defined]
                 raise EOFError(f"the data after its end are not {packing.name}")
-    except (*packing.errors, EOFError) as error:
+    except packing.errors as error:
         raise InputProblem(f"'{path}' is a damaged {packing.name} file: {error}", _AGAIN) from None
     return whole.getvalue()
 

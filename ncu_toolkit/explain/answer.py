@@ -213,7 +213,9 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
         return kind.card.title + agree
 
     def file(kind: Kind) -> str:
-        return in_the_middle(kind.card.file.removesuffix(".ncu-rep").removesuffix(".ncu-repz"), _FILE)
+        return in_the_middle(
+            kind.card.file.removesuffix(".ncu-rep").removesuffix(".ncu-repz"), _FILE
+        )
 
     columns: tuple[Column[Kind], ...] = (
         Column("kernel", lambda kind: kernel_name(kind.card.kernel), numeric=False, code=True),

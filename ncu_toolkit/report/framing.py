@@ -1,8 +1,8 @@
 """The outer framing of a report file, checked before NVIDIA's module reads it.
 
 A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-prefixed block header
-(a protobuf message) that declares how many sources, results and range results follow in its payload
-and how long that payload is; each of those is length-prefixed too. The module loads most damaged
+(a protobuf message) that declares how many sources, graphs and results follow in its payload, in
+this order, and how long that payload is; each of those is length-prefixed too. The module loads most damaged
 files as fewer launches without a word, so the lengths and counts are compared here with the file's
 size. Learnt from real files of ncu 2020.3 to 2025.3; a file that does not fit is reported with the
 offset at which it stops making sense."""
@@ -21,21 +21,28 @@ MAGIC = files.REPORT
 _LFS = b"version https://git-lfs"
 _ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
-# field numbers of a block header
-_SOURCES, _PAYLOAD = 1, 5
+# field numbers of a block header; a graph is a record of its nodes, no result
+_SOURCES, _GRAPHS, _PAYLOAD = 1, 10, 5
 #: Launches, then ranges, command lists and graphs that were profiled as one.
 _RESULTS = (2, 7, 8, 9)
+_COUNTS = (_SOURCES, _GRAPHS, *_RESULTS)
+#: A message and its place take hundreds of bytes of memory, so that 6 MB of empty ones took 350 MB.
+#: Real reports have 4,593 bytes or more for each (102 files, the least a launch of a few metrics).
+_BYTES_PER_MESSAGE = 256
+_FEW_MESSAGES = 1000
+_Places = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Block:
     """One block: byte offset of its length prefix, its header's raw bytes, and the (offset, length)
-    of each message in its payload."""
+    of each message in its payload: machine code, results, and records of CUDA graphs."""
 
     offset: int
     header: bytes
     sources: tuple[tuple[int, int], ...]
     results: tuple[tuple[int, int], ...]
+    graphs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,32 +126,41 @@ def parse(data: bytes) -> Framing:
     """Parse the framing of a report. Never raises: a damaged file gets `problem` and the blocks
     before it."""
     blocks: list[Block] = []
-    at = 4
+    at, declared = 4, 0
     try:
         start, length = _prefixed(data, at, len(data))
-        list(fields(data[start : start + length]))
+        for _ in fields(data[start : start + length]):
+            pass
         at = start + length
         while at < len(data):
             start, length = _prefixed(data, at, len(data))
             if length == 0:
                 raise Malformed("a block has no header")
             header = data[start : start + length]
-            integers = {number: value for number, value in fields(header) if isinstance(value, int)}
+            integers = {
+                number: value
+                for number, value in fields(header)
+                if isinstance(value, int) and (number in _COUNTS or number == _PAYLOAD)
+            }
+            declared += 1 + sum(integers.get(number, 0) for number in _COUNTS)
+            if declared > _FEW_MESSAGES + len(data) // _BYTES_PER_MESSAGE:
+                raise Malformed(f"{declared} messages are declared, too many for its size")
             cursor = start + length
             end = cursor + integers.get(_PAYLOAD, 0)
             if end > len(data):
                 raise Malformed(
                     f"the block declares {integers.get(_PAYLOAD, 0)} bytes, {len(data) - cursor} are left"
                 )
-            groups: list[list[tuple[int, int]]] = [[], []]
-            for group, number in ((0, _SOURCES), *((1, number) for number in _RESULTS)):
+            groups: tuple[_Places, _Places, _Places] = ([], [], [])
+            for group, number in zip((0, 1, 2, 2, 2, 2), _COUNTS, strict=True):
                 for _ in range(integers.get(number, 0)):
                     message, size = _prefixed(data, cursor, end)
                     groups[group].append((message, size))
                     cursor = message + size
             if cursor != end:
                 raise Malformed(f"{end - cursor} bytes of the block are undeclared")
-            blocks.append(Block(at, header, tuple(groups[0]), tuple(groups[1])))
+            sources, graphs, results = map(tuple, groups)
+            blocks.append(Block(at, header, sources, results, graphs))
             at = end
     except Malformed as error:
         return Framing(tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at)

@@ -340,8 +340,11 @@ _GRAPH_RESULT: Final[Shape] = {
     3: _W, 4: METRIC, 7: _Y, 8: _COMMENT, 10: _NVTX, 13: _N, 14: _W, 15: _W, 16: _STACK, 17: _N, 19: _STACK, 20: Text.BINARY, 21: Text.BINARY,
     22: _RULE, 24: _PM, 25: _N, 26: _K,
 }  # fmt: skip
-#: Parts of a block's payload after its sources, in order: the header field that counts them, and
-#: their message.
+#: A graph's record: its nodes with their names and what they do, its edges.
+GRAPH: Final[Shape] = {
+    6: {2: _L, 3: {1: _T, 8: {1: _K}, 16: {4: _T}, 17: {3: _T}, 14: {2: _N}, 15: {2: _N}, 10: {4: _N}}}, 7: {3: _L, 4: {1: _N}},
+}  # fmt: skip
+#: The results in a block's payload, in order: the header field that counts them, and their message.
 RESULTS: Final[tuple[tuple[int, Shape], ...]] = (
     (2, RESULT), (7, _RANGE_RESULT), (8, _COMMANDS_RESULT), (9, _GRAPH_RESULT),
 )  # fmt: skip

@@ -142,6 +142,8 @@ def texts(data: bytes, frame: Framing) -> Iterator[Span]:
         yield from _message(data, start, start + len(block.header), messages.HEADER)
         for offset, length in block.sources:
             yield from _message(data, offset, offset + length, messages.SOURCE)
+        for offset, length in block.graphs:
+            yield from _message(data, offset, offset + length, messages.GRAPH)
         for (offset, length), shape in zip(block.results, _shapes(block.header), strict=False):
             yield from _message(data, offset, offset + length, shape)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import lzma
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, UsageProblem
-from ncu_toolkit.report import framing, reader
+from ncu_toolkit.report import framing, reader, scrub
+
+ORIGINS = recorded.ROOT / "tests" / "origins" / "reports"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,60 @@ def test_a_cut_report_says_where_and_keeps_what_is_before(whole: bytes, cut: int
     again = framing.parse(whole[: frame.intact_bytes])
     assert again.blocks == frame.blocks
     assert frame.declared_launches < framing.parse(whole).declared_launches
+
+
+def with_graph(data: bytes, record: bytes) -> bytes:
+    """The report with the record of a graph in front of each result, as ncu 2026 writes it."""
+    pieces, at = [], 0
+    for block in framing.parse(data).blocks:
+        if not block.results:
+            continue
+        start, head = block.results[0][0] - 4, block.offset + 4 + len(block.header)
+        end = block.results[-1][0] + block.results[-1][1]
+        graph = struct.pack("<I", len(record)) + record
+        varint = report_files.varint
+        header = report_files.without(block.header, lambda number, _: number == 5)
+        header += varint(5 << 3) + varint(end - head + len(graph)) + varint(10 << 3) + varint(1)
+        pieces += [data[at : block.offset], struct.pack("<I", len(header)), header]
+        pieces += [data[head:start], graph, data[start:end]]
+        at = end
+    return b"".join([*pieces, data[at:]])
+
+
+@pytest.mark.parametrize("name", ["graph-whole", "app-range-replay", "kernel-regex"])
+def test_records_of_graphs_are_no_launches_and_no_damage(tmp_path: Path, name: str) -> None:
+    """Their place was found with NVIDIA's module, which reads no launch where they stand elsewhere."""
+    data = framing.read_bytes(ORIGINS / f"{name}.ncu-rep.xz")
+    node = b"\x08\x07\x12\x10/home/alice/node"
+    record = b"\x08\x05\x10\x02\x18\x07" + b"\x32" + bytes([len(node)]) + node
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(with_graph(data, record))
+    frame = framing.parse(path.read_bytes())
+    launches = framing.parse(data).declared_launches
+    assert (frame.problem, frame.declared_launches) == ("", launches)
+    assert sum(len(block.graphs) for block in frame.blocks) == launches
+    assert len(reader.load_profiles(path)) == launches
+    assert b"alice" not in scrub.scrub(path.read_bytes(), paths=True).data
+
+
+@pytest.mark.parametrize("empty", ["launches", "blocks"])
+def test_more_messages_than_bytes_for_them_are_refused(tmp_path: Path, empty: str) -> None:
+    """56 MB of memory went into each MB of empty messages, and 59 KB of xz hold 100 MB of them."""
+    header = framing.MAGIC + struct.pack("<I", 2) + b"\x08\x07"
+    if empty == "launches":
+        count = report_files.varint(1 << 20)
+        block = b"\x10" + count + b"\x28" + report_files.varint(4 << 20)
+        data = header + struct.pack("<I", len(block)) + block + bytes(4 << 20)
+    else:
+        data = header + (struct.pack("<I", 2) + b"\x10\x00") * (1 << 20)
+    path = tmp_path / "a.ncu-rep.xz"
+    path.write_bytes(files.packed(path.name, data))
+    tracemalloc.start()
+    frame = framing.parse(framing.read_bytes(path))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "too many for its size" in frame.problem
+    assert most < 5 * len(data)
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0\0\0\0garbage", b"NVR\0", bytes(64)])

@@ -57,9 +57,7 @@ def test_private_text_goes_and_figures_stay(source: Path, tmp_path: Path) -> Non
 def test_source_goes_when_asked(source: Path, tmp_path: Path, suffix: str) -> None:
     packed = tmp_path / f"in{suffix}"
     packed.write_bytes(files.packed(packed.name, framing.read_bytes(source)))
-    done = redact.redact(
-        packed, tmp_path / f"out{suffix}", remove_source=True, names=["gemm_fp32"]
-    )
+    done = redact.redact(packed, tmp_path / f"out{suffix}", remove_source=True, names=["gemm_fp32"])
     assert done.path.read_bytes()[:4] == packed.read_bytes()[:4], "it is packed as its name says"
     assert done.blanked_bytes > 1000
     texts = [
