@@ -78,6 +78,9 @@ class LaunchResult:
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
     link: Link | None = None
     """Its figures as a step of a chain of launches (FileResult.chains)."""
+    workload: str = ""
+    """As in `Launch`: what was profiled as one, and the functions launched in it."""
+    inside: tuple[str, ...] = ()
     tables: bytes = b""
     """What the profile lacks with `Options.packed`; `with_tables` puts it back."""
 
@@ -608,6 +611,8 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         needed_flops=context.flops if context else None,
         unread=unread(profile),
         link=chain.link(profile),
+        workload=launch.workload,
+        inside=launch.inside,
         tables=tables,
     )
 

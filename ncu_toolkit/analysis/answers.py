@@ -6,6 +6,7 @@ import ntpath
 import os
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -80,7 +81,22 @@ def of_analysis(
     shown = answer(kinds, notes, top or TOP, cards, next_command(analysis))
     if nothing := unmatched(analysis):
         return replace(shown, headline=nothing)
-    return replace(shown, points=tuple(_chained(analysis))[:CARDS])
+    inside = [
+        _inside(group.typical) for group in groups[: len(shown.cards)] if group.typical.inside
+    ]
+    return replace(shown, points=tuple(_chained(analysis))[:CARDS], tables=tuple(inside))
+
+
+def _inside(launch: LaunchResult) -> Table:
+    """The kernels of a range or graph that was profiled as one, as they were launched first."""
+    columns: tuple[Column[tuple[str, int]], ...] = (
+        Column("kernel", lambda row: kernel_name(row[0]), numeric=False, code=True),
+        Column("launches", lambda row: units.count(row[1])),
+    )
+    found = list(Counter(launch.inside).items())
+    left = len(found) - TOP
+    note = f"{left} more; --format json lists all." if left > 0 else ""
+    return table(f"In the {launch.workload}", columns, found[:TOP], note)
 
 
 def told_apart(paths: Sequence[str]) -> dict[str, str]:

@@ -76,7 +76,7 @@ def link(profile: Profile) -> Link | None:
     """What a profile tells of the launch as part of a chain; None where it holds no time, outside of
     NVTX ranges, and for a rung's launch, of which more is known."""
     duration, launch = profile.duration_us, profile.launch
-    if not launch.complete or not duration or not launch.nvtx or profile.rung is not None:
+    if not launch.single or not duration or not launch.nvtx or profile.rung is not None:
         return None
     model = time_model.build(profile)
     useful = launch_overhead.useful_us(model, dict.fromkeys(time_model.RESOURCES, 1.0))

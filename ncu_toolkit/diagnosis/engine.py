@@ -63,6 +63,8 @@ def diagnose(profile: Profile) -> Diagnosis:
             {},
             (profile.launch.status, *_contradictory(profile)),
         )
+    if profile.launch.workload:
+        return Diagnosis((unknown.together(profile),), (), {}, tuple(_contradictory(profile)))
     given, profile = profile, needs.believed(profile)
     model = time_model.build(profile)
     findings: list[Finding] = []

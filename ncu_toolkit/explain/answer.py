@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
 #: How a card's state is coloured.
 TONES: Final[dict[State, Tone]] = {
-    "slow": "bad", "roof": "good", "unknown": "warn", "incomplete": "warn"
+    "slow": "bad", "roof": "good", "unknown": "warn", "incomplete": "warn", "together": "strong"
 }  # fmt: skip
 #: Kernels in the table where nothing else is asked for, and those whose cards are shown.
 TOP: Final = 15
@@ -191,7 +191,10 @@ def _headline(kinds: Sequence[Kind], total: float) -> str:
         )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
     where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"
-    return f"{launches} launches of {len(kinds)} kernels, {units.duration(total)}{where}"
+    what = f"{launches} launches of {len(kinds)} kernels"
+    if any(kind.card.state == "together" for kind in kinds):
+        what = f"{launches} results of {len(kinds)} kinds"
+    return f"{what}, {units.duration(total)}{where}"
 
 
 def _ran(kind: Kind, total: float) -> str:

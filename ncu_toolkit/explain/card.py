@@ -14,7 +14,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.finding import LEAST_GAIN
 
-State = Literal["slow", "roof", "unknown", "incomplete"]
+State = Literal["slow", "roof", "unknown", "incomplete", "together"]
 #: Longest kernel name shown.
 NAME: Final = 60
 #: Marks of the ABI in a name: Numba puts a hash of its compiler's flags there.
@@ -137,7 +137,10 @@ class Card:
 
     @property
     def sureness(self) -> str:
-        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`."""
+        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`. Empty where
+        no cause was looked for."""
+        if self.state == "together":
+            return ""
         sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
         return sure or f"{self.confidence} confidence"
 

@@ -54,6 +54,10 @@ _RESOURCES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 #: What a rule says limits a kernel -> the resources that this can be.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
+#: Units whose load means for a range of launches what it means for one.
+_ROLL_UPS: Final = (
+    ("sm", "SM", "sm_throughput"), ("l1", "L1", "l1_throughput"), ("l2", "L2", "l2_throughput"), ("dram", "DRAM", "dram_utilization"),
+)  # fmt: skip
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
 WRAPPERS: Final = (
     "_functions.hpp",
@@ -87,13 +91,18 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     the name in the profile where it is empty."""
     finding, launch = diagnosis.primary, profile.launch
     state = _state(profile, finding)
+    unit = launch.workload if state == "together" else ""
     shares = shares_of(diagnosis.bounds, profile.duration_us)
-    named = _title(state, finding)
-    bars = _bars(shares, finding if state == "slow" else None, named if state == "roof" else "")
+    named = _title(state, finding, unit)
+    bars = (
+        _measured(profile)
+        if state == "together"
+        else _bars(shares, finding if state == "slow" else None, named if state == "roof" else "")
+    )
     room = diagnosis.headroom if state in ("slow", "unknown") else None
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
-    absent = missing(profile, _INPUTS) if launch.complete else ()
+    absent = missing(profile, _INPUTS) if launch.single else ()
     then = _next(state, bool(absent), file or profile.origin.file)
     slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
     return Card(
@@ -101,12 +110,12 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         time_us=profile.duration_us,
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),
-        **_named(state, finding),
+        **_named(state, finding, unit),
         bars=bars,
         waits=_waits(profile),
         roof=_RESOURCES[room.resource] if room else "",
         headroom=room.factor if room else None,
-        where=tuple(_where(profile, finding)) if launch.complete else (),
+        where=tuple(_where(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if advised else (),
         expect=sentences(finding.look_for) if slow else "",
         also=_also(diagnosis) if slow else "",
@@ -139,7 +148,7 @@ def of_finding(shown: Card, finding: Finding) -> Card:
     )
 
 
-def _named(state: State, finding: Finding) -> dict[str, Any]:
+def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]:
     """What a card takes from its finding alone: the bottleneck in words, and the gain."""
     speedup = finite(finding.speedup)
     factor = speedup if speedup is not None and speedup >= LEAST_GAIN else None
@@ -147,7 +156,7 @@ def _named(state: State, finding: Finding) -> dict[str, Any]:
     return {
         "state": state,
         "bottleneck": visible(finding.bottleneck),
-        "title": _title(state, finding),
+        "title": _title(state, finding, workload),
         "gain": _gain(state, factor, interval),
         "factor": factor,
         "interval": interval,
@@ -198,14 +207,18 @@ def _parted(sentence: str) -> str:
 def _state(profile: Profile, finding: Finding) -> State:
     if not profile.launch.complete:
         return "incomplete"
+    if profile.launch.workload:
+        return "together"
     if finding.bottleneck == unknown.ID:
         return "unknown"
     return "roof" if finding.good else "slow"
 
 
-def _title(state: State, finding: Finding) -> str:
+def _title(state: State, finding: Finding, workload: str = "") -> str:
     if state == "incomplete":
         return "Incomplete launch"
+    if state == "together":
+        return f"A {workload} profiled as one"
     if state == "unknown":
         return "No cause found"
     known = finding.bottleneck in bottleneck_ids()
@@ -222,7 +235,7 @@ def _gain(state: State, factor: float | None, interval: tuple[float, float] | No
             return "little left to gain"
         more = "faster on the condition below" if _on_condition(factor) else "left"
         return f"{about(factor)} {more}"
-    if state in ("unknown", "incomplete"):
+    if state in ("unknown", "incomplete", "together"):
         return "no estimate"
     if not factor:
         return "gain not known"
@@ -284,6 +297,16 @@ def _bars(shares: Mapping[str, float], cause: Finding | None, roof: str = "") ->
         )
         for name in chosen
     )
+
+
+def _measured(profile: Profile) -> tuple[Bar, ...]:
+    """How busy the units of a range or graph were by Nsight's own roll-ups, busiest first."""
+    found = [
+        Bar(resource, label, min(1.0, share))
+        for resource, label, name in _ROLL_UPS
+        if (share := finite(profile.value(name))) is not None
+    ]
+    return tuple(sorted(found, key=lambda bar: -bar.share))
 
 
 def _waits(profile: Profile) -> tuple[Wait, ...]:
@@ -469,7 +492,7 @@ def _shown(sass: str) -> str:
 
 def _next(state: State, absent: bool, file: str) -> str:
     """The command to run next; empty where nothing is left to do."""
-    if state == "incomplete":
+    if state in ("incomplete", "together"):
         return ""
     if absent:
         return COLLECT
@@ -489,6 +512,8 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     used = needs.believed(profile)
     if used is not profile:
         return "".join(needs.notes(profile, used))
+    if profile.launch.workload:
+        return ""
     rows = profile.instructions
     lacks = [_INPUTS[name] for name in absent]
     if not rows:

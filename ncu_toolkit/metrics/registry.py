@@ -279,11 +279,14 @@ OPCODE_METRIC: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 OPCODE_THREADS_METRIC: Final = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
 
 #: Launch and device facts read as they are.
+#: How names of metrics start that are of one launch.
+OF_A_LAUNCH: Final = "launch__"
 LAUNCH_FACTS: Final[dict[str, str]] = {
     "grid_x": "launch__grid_dim_x", "grid_y": "launch__grid_dim_y", "grid_z": "launch__grid_dim_z", "grid_size": "launch__grid_size",
     "block_x": "launch__block_dim_x", "block_y": "launch__block_dim_y", "block_z": "launch__block_dim_z", "block_size": "launch__block_size",
     "registers": "launch__registers_per_thread", "shared_static": "launch__shared_mem_per_block_static", "shared_dynamic": "launch__shared_mem_per_block_dynamic",
     "shared_config": "launch__shared_mem_config_size", "stream": "launch__stream_id", "sm_count": "launch__sm_count", "cluster": "launch__cluster_size",
+    "function": "launch__kernel_name",
 }  # fmt: skip
 DEVICE_FACTS: Final[dict[str, str]] = {
     "name": "device__attribute_display_name", "cc_major": "device__attribute_compute_capability_major",

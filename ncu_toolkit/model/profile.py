@@ -75,10 +75,20 @@ class Launch:
     nvtx: tuple[str, ...] = ()
     """NVTX ranges open at the launch, outermost first."""
     status: str = "complete"
+    workload: str = ""
+    """What was profiled as one: "range", "graph" or "command list"; empty for a kernel."""
+    inside: tuple[str, ...] = ()
+    """Of a workload, the function of each launch in it, in order; empty where the report does not
+    say."""
 
     @property
     def complete(self) -> bool:
         return self.status == "complete"
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one finished launch of a kernel, so that it can be diagnosed."""
+        return self.complete and not self.workload
 
     @property
     def threads_per_block(self) -> int:
@@ -251,7 +261,7 @@ def _nbytes(name: str, arrays: Iterable[HasBytes] | HasBytes) -> int:
 
 @dataclass(frozen=True)
 class Profile:
-    """One kernel launch as the report holds it."""
+    """One kernel launch as the report holds it; or a range or graph that was profiled as one."""
 
     origin: Origin
     device: Device

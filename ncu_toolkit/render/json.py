@@ -185,6 +185,8 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
         "grid": list(launch.grid),
         "block": list(launch.block),
         "status": visible(launch.status),
+        "workload": launch.workload or None,
+        "inside": [visible(name) for name in launch.inside],
         "contradictions": [
             {"text": visible(sentence), "metrics": [visible(name) for name in names]}
             for sentence, names in launch.contradictions.items()

@@ -84,7 +84,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
     name, *rest = card.head
     yield f"### {md(label)}{': ' if label else ''}{md(card.title)}: {md(card.gain)}"
     yield ""
-    yield " · ".join([code(name), *map(md, rest), card.sureness])
+    yield " · ".join(filter(None, [code(name), *map(md, rest), card.sureness]))
     yield ""
     yield md(card.summary)
     yield ""
@@ -125,7 +125,7 @@ def brief(shown: Answer) -> str:
 
 def _brief_card(rank: int, card: Card) -> Iterator[str]:
     yield f"{rank}. {' · '.join(card.head)}"
-    yield f"   {card.title} ({card.bottleneck}): {card.gain}, {card.sureness}"
+    yield f"   {card.title} ({card.bottleneck}): {', '.join(filter(None, (card.gain, card.sureness)))}"
     yield f"   why: {card.summary}"
     if card.bars:
         yield f"   busy: {card.busy}"

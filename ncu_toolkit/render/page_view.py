@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ncu_toolkit.core import units
@@ -11,7 +13,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.explain.verdict import resource_name
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Profile
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Launch, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import (
@@ -70,9 +72,12 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
     if profile.launch.complete:
         tables["traffic"] = traffic_table(profile, compulsory, diagnosis.bounds)
-        tables["occupancy"], studies, steps = occupancy_section(profile)
-        tables["next-steps"] = plain_table("next-steps", "", [""], [[text(step)] for step in steps])
-        charts |= {chart.key: chart for chart in studies}
+        if profile.launch.single:
+            tables["occupancy"], studies, steps = occupancy_section(profile)
+            tables["next-steps"] = plain_table(
+                "next-steps", "", [""], [[text(step)] for step in steps]
+            )
+            charts |= {chart.key: chart for chart in studies}
         found = mix_tables(profile)
         if found:
             tables["mix"], tables["widths"] = found
@@ -113,7 +118,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         signature=_signature(profile, entry),
         tables=tables,
         charts=charts,
-        static=static_view(profile, diagnosis) if profile.launch.complete else None,
+        static=static_view(profile, diagnosis) if profile.launch.single else None,
         hotspots=hot_spots(profile, diagnosis.findings, next(iter(shown.where), None)),
         commands=commands(
             book.run, entry.rung if entry else "", entry.variant.size if entry else ""
@@ -274,22 +279,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
             else "Duration under ncu",
             number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under),
         ),
-        Fact("Grid", _dims(launch.grid)),
-        Fact("Block", _dims(launch.block)),
-        Fact(
-            "Registers",
-            number(float(launch.registers), "count")
-            if launch.registers
-            else missing("not in the report"),
-        ),
-        Fact(
-            "Shared memory",
-            number(
-                float(launch.shared_static + launch.shared_dynamic),
-                "B",
-                title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block",
-            ),
-        ),
+        *(_asked_for(launch) if not launch.workload else _inside(launch)),
         Fact("SM clock", metric_cell(profile, "sm_clock")),
     ]
     if launch.cluster > 1:
@@ -330,6 +320,34 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
     if launch.kernel != launch.function:
         facts.append(Fact("Kernel", text(launch.kernel, code=True)))
     return measured, facts
+
+
+def _asked_for(launch: Launch) -> Iterator[Fact]:
+    yield Fact("Grid", _dims(launch.grid))
+    yield Fact("Block", _dims(launch.block))
+    yield Fact(
+        "Registers",
+        number(float(launch.registers), "count")
+        if launch.registers
+        else missing("not in the report"),
+    )
+    yield Fact(
+        "Shared memory",
+        number(
+            float(launch.shared_static + launch.shared_dynamic),
+            "B",
+            title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block",
+        ),
+    )
+
+
+def _inside(launch: Launch) -> Iterator[Fact]:
+    """The launches of a range or graph."""
+    found = (f"{name} ×{count}" for name, count in Counter(launch.inside).items())
+    yield Fact(
+        f"Launches in the {launch.workload}",
+        text(", ".join(found)) if launch.inside else missing("not in the report"),
+    )
 
 
 def _dims(extents: tuple[int, int, int]) -> Cell:

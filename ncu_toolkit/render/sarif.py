@@ -35,11 +35,12 @@ _RELATED: Final = 10
 
 def analysis_document(analysis: Analysis) -> str:
     """Every finding of the launch of median time of each kernel: the verdict as a warning, others
-    and roofs that were reached with useful work as notes. Incomplete launches have none."""
+    and roofs that were reached with useful work as notes. Incomplete launches, and
+    ranges that were profiled as one, have none."""
     results = [
         _finding(group.typical, finding, first=at == 0)
         for group in analysis.groups
-        if group.typical.complete
+        if group.typical.complete and not group.typical.workload
         for at, finding in enumerate(group.typical.diagnosis.findings)
         if at == 0 or finding.speedup is not None
     ]

@@ -323,7 +323,8 @@ def _verdict(card: Card, width: int) -> Iterator[Text]:
 
 
 def _gain(card: Card, words: str) -> Text:
-    return Text.assemble((words, "bold"), (f" · {card.sureness}", "dim"))
+    sure = f" · {card.sureness}" if card.sureness else ""
+    return Text.assemble((words, "bold"), (sure, "dim"))
 
 
 def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:

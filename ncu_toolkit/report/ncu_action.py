@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ncu_toolkit.metrics import registry
@@ -37,15 +38,34 @@ _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]
     4: "error",
 }
 _SCOPES = {0: "", 1: "local", 2: "global"}
-#: What a launch is called that has no name, as a range, a graph or one that is damaged.
+#: What a launch is called that has no name, as one that is damaged.
 UNNAMED: Final = "unnamed"
+#: Kernels that the name of a range or graph holds.
+_NAMED: Final = 4
 
 
 def kernel_name(action: Any) -> str:
-    """Demangled, else the function's; empty where the launch has neither, as a range or graph."""
+    """Demangled, else the function's; of a range or graph, what was launched in it. Empty where the
+    report has none of these."""
+    kind = _workload(action)
+    if kind:
+        return _together(kind, _inside(action))
     return str(
         action.name(action.NameBase_DEMANGLED) or action.name(action.NameBase_FUNCTION) or ""
     )
+
+
+def _together(kind: str, inside: Sequence[str]) -> str:
+    """`range of produce, consume ×3`; the kind alone where the launches are not known."""
+    parts = [name if count == 1 else f"{name} ×{count}" for name, count in Counter(inside).items()]
+    more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    return f"{kind} of {', '.join(parts[:_NAMED])}{more}" if parts else kind
+
+
+def _inside(action: Any) -> tuple[str, ...]:
+    """The function of each launch in a range or graph, in order."""
+    found = action.metric_by_name(registry.LAUNCH_FACTS["function"])
+    return tuple(map(found.as_string, range(found.num_instances()))) if found is not None else ()
 
 
 def profile_of(
@@ -58,11 +78,16 @@ def profile_of(
     table are added."""
     names = frozenset(action.metric_names())
     device = _device(action, names)
+    figured = names
+    if _workload(action):  # What a launch was given differs from launch to launch.
+        figured = frozenset(name for name in names if not name.startswith(registry.OF_A_LAUNCH))
     readings = {
-        entry.name: _reading(action, names, entry, device.cc)
+        entry.name: _reading(action, figured, entry, device.cc)
         for entry in registry.REGISTRY.values()
     }
     launch = _launch(action, names, readings)
+    if launch.workload:
+        code = None  # its addresses are of several kernels, and asked for their source files the module crashes
     table, checks = (
         ncu_source.instructions(action, names, code, origin.action_index)
         if code is not None
@@ -174,7 +199,18 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         grid = (number("grid_size"), 1, 1)
     if not any(block):
         block = (number("block_size"), 1, 1)
-    kernel = kernel_name(action)
+    kernel, workload = kernel_name(action), _workload(action)
+    if workload:  # Its launches may differ in all else.
+        return Launch(
+            kernel=kernel,
+            function=kernel,
+            grid=(0, 0, 0),
+            block=(0, 0, 0),
+            nvtx=_nvtx(action),
+            status=_status(names, readings, grid, workload),
+            workload=workload,
+            inside=_inside(action),
+        )
     function = str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED
     return Launch(
         kernel=kernel,
@@ -188,23 +224,24 @@ def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading])
         cluster=number("cluster"),
         stream=number("stream"),
         nvtx=_nvtx(action),
-        status=_status(action, names, readings, grid),
+        status=_status(names, readings, grid, workload),
     )
 
 
 def _status(
-    action: Any,
     names: frozenset[str],
     readings: Mapping[str, Reading],
     grid: tuple[int, int, int],
+    workload: str,
 ) -> str:
     if not names:
         return "incomplete: the report has no metrics for this launch, since it is damaged or profiling was stopped"
-    whole = _workload(action)
-    if whole:
+    if workload:
+        if readings["duration"].value:
+            return "complete"
         return (
-            f"incomplete: {whole} was profiled as one, so single kernels cannot be diagnosed. Profile them one by one (--replay-mode "
-            "kernel, --graph-profiling node)"
+            f"incomplete: this {workload} was profiled as one, and the report has no time of it. Profile it again with a section that "
+            "has one (--section SpeedOfLight)"
         )
     if registry.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
         return (
@@ -222,9 +259,9 @@ def _workload(action: Any) -> str:
     """The kind of thing that was profiled, such as a graph; empty for kernels, and for modules that
     do not say."""
     kinds = {
-        "WorkloadType_RANGE": "a range of launches",
-        "WorkloadType_GRAPH": "a CUDA graph",
-        "WorkloadType_CMDLIST": "a command list",
+        "WorkloadType_RANGE": "range",
+        "WorkloadType_GRAPH": "graph",
+        "WorkloadType_CMDLIST": "command list",
     }
     asked = getattr(action, "workload_type", None)
     kind = asked() if asked is not None else None

@@ -191,7 +191,7 @@ def test_a_checksum_in_zstd_is_checked(tmp_path: Path) -> None:
     whole[2000] ^= 1
     path = tmp_path / "a.ncu-repz"
     path.write_bytes(whole)
-    with pytest.raises(InputProblem, match="is a damaged zstd file: .*checksum") as caught:
+    with pytest.raises(InputProblem, match=r"is a damaged zstd file: .*checksum") as caught:
         framing.read_bytes(path)
     assert caught.value.exit_code == EXIT_INPUT
 

@@ -3,26 +3,31 @@ was not finished is named."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import golden
+import jsonschema
 import pytest
 
+from ncu_toolkit.cli import main
+from ncu_toolkit.metrics import registry
+from ncu_toolkit.render import json as documents
 from ncu_toolkit.report.reader import LoadedReport, load_report
 
 REPORTS = golden.ORIGINS
 NAMES = sorted(path.name.removesuffix(".ncu-rep.xz") for path in REPORTS.glob("*.ncu-rep.xz"))
-#: Launches that were not finished: those under way when the program or ncu ended, and what was
-#: profiled as a range or a graph, which holds no single kernel.
-INCOMPLETE = {
-    "app-range-replay": 2,
-    "assert": 1,
-    "graph-whole": 2,
-    "illegal-access": 1,
-    "misaligned": 1,
-    "range-replay": 2,
-    "trap": 1,
+#: Launches that were not finished: those under way when the program or ncu ended.
+INCOMPLETE = {"assert": 1, "illegal-access": 1, "misaligned": 1, "trap": 1}
+#: What was profiled as one, with the functions launched in it.
+TOGETHER = {
+    "app-range-replay": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
+    "graph-whole": [("graph", ("left", "memset32", "right", "join"))] * 2,
+    "range-replay": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
 }
+DURATION = registry.REGISTRY["duration"]
 #: Processes in a report, where there are several.
 PROCESSES = ("parent-and-child", "siblings", "child-process")
 
@@ -44,9 +49,77 @@ def test_is_read_whole(name: str) -> None:
     assert len(unfinished) == INCOMPLETE.get(name, 0), unfinished
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_says_what_was_profiled_as_one(name: str) -> None:
+    launches = [profile.launch for profile in report(name).profiles]
+    found = [(launch.workload, launch.inside) for launch in launches if launch.workload]
+    assert found == TOGETHER.get(name, [])
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json", "html"])
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_was_profiled_as_one_is_an_answer(
+    name: str, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its time and units, and which kernels are in it; no cause, and no error."""
+    output = [f"--output={tmp_path / 'out.html'}"] if form == "html" else []
+    path = REPORTS / f"{name}.ncu-rep.xz"
+    with pytest.raises(SystemExit) as ended:
+        main(["analyze", str(path), "--format", form, *output])
+    assert ended.value.code == 0
+    said, notes = capfd.readouterr()
+    assert "incomplete" not in notes
+    workload, inside = TOGETHER[name][-1]
+    if form == "json":
+        document = json.loads(said)
+        jsonschema.validate(document, documents.schema())
+        last = document["launches"][-1]
+        assert (last["workload"], tuple(last["inside"])) == (workload, inside)
+        assert last["duration_us"] > 100
+        assert last["card"]["state"] == "together"
+        assert not last["diagnosis"]["predicted_speedup"]
+        assert {bar["label"] for bar in last["card"]["bars"]} >= {"DRAM", "L2"}
+        return
+    shown = (tmp_path / "out.html").read_text() if form == "html" else said
+    for words in (f"A {workload} profiled as one", inside[-1], "L2", "--replay-mode kernel"):
+        assert words in shown, words
+    assert "confidence" not in said
+
+
+def test_a_range_with_machine_code_is_read() -> None:
+    """Asked for its source files, NVIDIA's module crashes."""
+    path = golden.recorded.ROOT.parent / "shared" / "strangers" / "h200-app-range.ncu-rep.xz"
+    if not path.is_file():
+        pytest.skip("the reports of strangers are not here")
+    (profile,) = load_report(path).profiles
+    assert len(profile.launch.inside) == 12
+    assert profile.duration_us == pytest.approx(9907.36)
+    assert profile.launch.kernel.endswith("vectorized_elementwise_kernel ×9")
+    assert not profile.instructions
+    assert not profile.sources
+
+
+def test_a_range_without_a_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.REGISTRY, "duration", replace(DURATION, ncu=("no__such",)))
+    statuses = {
+        profile.launch.status
+        for profile in load_report(REPORTS / "range-replay.ncu-rep.xz").profiles
+    }
+    assert len(statuses) == 1
+    assert "this range was profiled as one, and the report has no time of it" in statuses.pop()
+
+
 def test_all_origins_are_here() -> None:
     """The folder holds what its script makes, apart from the case that ncu itself refused."""
-    assert {*INCOMPLETE, *PROCESSES, "numba", "triton", "jax", "cupy", "warp", "torch-workers"} <= {
-        *NAMES
-    }
+    assert {
+        *INCOMPLETE,
+        *TOGETHER,
+        *PROCESSES,
+        "numba",
+        "triton",
+        "jax",
+        "cupy",
+        "warp",
+        "torch-workers",
+    } <= {*NAMES}
     assert len(NAMES) == 57

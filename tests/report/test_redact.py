@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import report_files
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.model import Profile
 from ncu_toolkit.report import framing, reader, redact, scrub

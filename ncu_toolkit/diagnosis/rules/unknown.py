@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
     COLLECT,
@@ -42,6 +43,10 @@ ID: Final = "unknown"
 TITLE: Final = "Unknown"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
+#: Figures that mean for a range of launches what they mean for one.
+TOGETHER: Final = (
+    "duration", "dram_bytes", "dram_utilization", "l2_throughput", "sm_throughput", "memory_throughput", "achieved_occupancy", "instructions",
+)  # fmt: skip
 
 
 class Words:
@@ -54,6 +59,12 @@ class Words:
     read = ("Read the hot spots: the lines with most samples, and their stall reasons.",)
     no_prediction = ("No estimate without a cause.",)
     next_profile = "Stall reasons, instruction counts and memory tables in the next profile."
+    together = "{what} profiled as one, so the figures are of all of it, and no kernel of it can be diagnosed."
+    no_launches = "The report does not say which launches are in this {workload}. It was"
+    launches = "{launches} of {kernels} were"
+    moved = " Together they moved {moved} through DRAM{share}."
+    one_by_one = "To diagnose the kernels, profile them one by one: `ncu --replay-mode kernel`, and for a graph `--graph-profiling node`."
+    next_kernels = "A report with one result for each launch."
     unended = "This launch cannot be diagnosed. It is {status}."
     run_first = "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses."
     ended = "A launch with a grid size and a duration."
@@ -121,4 +132,31 @@ def incomplete(profile: Profile) -> Finding:
         ("No time was measured.",),
         (Words.run_first, f"Then profile it again: {COLLECT}"),
         Words.ended,
+    )
+
+
+def together(profile: Profile) -> Finding:
+    """What is known of a range or graph that was profiled as one."""
+    launch = profile.launch
+    if launch.inside:
+        what = Words.launches.format(
+            launches=units.counted(len(launch.inside), "launch", "launches"),
+            kernels=units.counted(len(set(launch.inside)), "kernel"),
+        )
+    else:
+        what = Words.no_launches.format(workload=launch.workload)
+    moved, share = figures.value(profile, "dram_bytes"), profile.value("dram_utilization")
+    summary = Words.together.format(what=what)
+    if moved is not None:
+        of = f", at {units.percent(share)} of its peak" if share is not None else ""
+        summary += Words.moved.format(moved=units.quantity(moved, "B"), share=of)
+    return Finding(
+        ID,
+        summary,
+        "high",
+        facts(*(fact(profile, name) for name in TOGETHER)),
+        None,
+        Words.no_prediction,
+        (Words.one_by_one,),
+        Words.next_kernels,
     )
