@@ -81,9 +81,8 @@ def of_analysis(
     shown = answer(kinds, notes, top or TOP, cards, next_command(analysis))
     if nothing := unmatched(analysis):
         return replace(shown, headline=nothing)
-    inside = [
-        _inside(group.typical) for group in groups[: len(shown.cards)] if group.typical.inside
-    ]
+    several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
+    inside = map(_inside, several[: len(shown.cards)])
     return replace(shown, points=tuple(_chained(analysis))[:CARDS], tables=tuple(inside))
 
 
@@ -96,7 +95,7 @@ def _inside(launch: LaunchResult) -> Table:
     found = list(Counter(launch.inside).items())
     left = len(found) - TOP
     note = f"{left} more; --format json lists all." if left > 0 else ""
-    return table(f"In the {launch.workload}", columns, found[:TOP], note)
+    return table(f"Launches in the {kernel_name(launch.function)}", columns, found[:TOP], note)
 
 
 def told_apart(paths: Sequence[str]) -> dict[str, str]:
