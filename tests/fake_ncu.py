@@ -3,7 +3,8 @@ it ends, as ncu does.
 
 In the folder $FAKE_NCU lie `base.ncu-rep`, from which reports are cut, and what it is to do: `at`,
 a marker, and `what` happens there: hang, crash (the program ends with 139), kill (ncu itself),
-say:TEXT (ncu says TEXT and ends with 1), cut (the report loses its end). `ran` collects the markers
+say:TEXT (ncu says TEXT and ends with 1), cut (the report loses its end). As ncu 2026.3 it packs the
+report where the export has no suffix. `ran` collects the markers
 of all cases it began."""
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ def main(words: list[str]) -> int:
     import ladder_report
     import recorded
 
+    from ncu_toolkit.core import files
     from ncu_toolkit.gpu.target import add_step, read_plan, stop_path
 
     recorded.report_bytes = lambda: (HERE / "base.ncu-rep").read_bytes()  # type: ignore[assignment]
-    output = Path(words[words.index("--export") + 1] + ".ncu-rep")
+    output = Path(words[words.index("--export") + 1])
+    if not output.suffix:
+        output = output.with_suffix(".ncu-repz")
     path = Path(words[-1])
     plan = read_plan(path)
     at, what = (
@@ -68,7 +72,7 @@ def main(words: list[str]) -> int:
         print(f'==PROF== Profiling "{case.rung}": 0%....50%....100% - 16 passes')
     if done:
         data = ladder_report.report_of(done)
-        output.write_bytes(data[:-1000] if cut else data)
+        output.write_bytes(files.packed(output.name, data[:-1000] if cut else data))
     else:
         print("==WARNING== No kernels were profiled.")
     if code:

@@ -15,7 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core import files
+from ncu_toolkit.core.errors import (
+    EnvironmentProblem,
+    InputProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+)
 from ncu_toolkit.metrics import sections
 
 #: Seconds that ncu has to write its report after it was asked to stop.
@@ -180,7 +187,26 @@ def argv(ncu: Ncu, request: Request) -> list[str]:
         words += ["--launch-skip", str(request.launch_skip)]
     if request.launch_count:
         words += ["--launch-count", str(request.launch_count)]
-    return [*words, *request.extra, "--export", str(request.output), *request.command]
+    # Without the suffix ncu writes a packed report since 2026.3.
+    export = f"{request.output}{files.REPORT_SUFFIXES[0]}"
+    return [*words, *request.extra, "--export", export, *request.command]
+
+
+def written(output: Path) -> Path | None:
+    """The report of a run whose `Request.output` this was: a plain `.ncu-rep`, which a packed one is
+    made into; None where there is none. A packed report that cannot be unpacked stays as it is."""
+    plain, *others = (output.with_name(output.name + suffix) for suffix in files.REPORT_SUFFIXES)
+    if plain.is_file():
+        return plain
+    packed = next((path for path in others if path.is_file()), None)
+    if packed is None:
+        return None
+    try:
+        files.write_atomic(plain, files.read_bytes(packed))
+    except (InputProblem, OSError):
+        return packed
+    packed.unlink()
+    return plain
 
 
 @dataclass(frozen=True)
@@ -252,8 +278,7 @@ def run(
     if tick is not None:
         tick()
     text = log.read_text(encoding="utf-8", errors="replace")
-    report = output.with_name(output.name + ".ncu-rep")
-    found = report if report.is_file() else None
+    found = written(output)
     logger.debug("output of ncu and the program:\n%s", text)
     cause, problem = classify(
         text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less

@@ -395,8 +395,8 @@ def _adopt(session: Session, stem: str, reporter: Reporter) -> None:
     A report that was cut off is kept under another name, and its whole launches under its own.
     """
     folder, run = session.folder, session.run
-    path = folder / f"{stem}.ncu-rep"
-    if not path.is_file() or path.name in run.report_files:
+    path = collect.written(folder / stem)
+    if path is None or path.name in run.report_files:
         return
     data = path.read_bytes()
     frame = framing.parse(data)

@@ -391,7 +391,7 @@ def test_profile_runs_only_programs_below_the_root(
         f'echo "$*" >> {tmp_path}/ran\n'
         'while [ "$1" != --export ]; do shift; done\n'
         "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
-        f'cp {tmp_path}/base.ncu-rep "$2.ncu-rep"\n'
+        f'cp {tmp_path}/base.ncu-rep "$2"\n'
     )
     ncu.chmod(0o755)
     (root / "app.py").write_text("x = 1\n")

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem
 from ncu_toolkit.gpu import collect
 from ncu_toolkit.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
+from ncu_toolkit.report import framing
 
 NCU = Ncu("ncu", "2025.3.1.0")
 PLAIN = Request(
@@ -26,7 +28,7 @@ PLAIN = Request(
 def test_the_command_line_of_a_ladder() -> None:
     assert " ".join(argv(NCU, PLAIN)) == (
         "ncu --set ladder --section-folder sections --clock-control none --cache-control all --nvtx --target-processes all --import-source yes "
-        "--profile-from-start off --export out/profile python3 -m ncu_toolkit.gpu.target plan.json"
+        "--profile-from-start off --export out/profile.ncu-rep python3 -m ncu_toolkit.gpu.target plan.json"
     )
 
 
@@ -47,7 +49,7 @@ def test_the_command_line_with_everything() -> None:
     )
     assert " ".join(argv(NCU, request)) == (
         "ncu --set full --section-folder a --section-folder b --clock-control none --cache-control none --nvtx --target-processes all "
-        "--kernel-name regex:^gemm --nvtx-include step/ --launch-skip 2 --launch-count 3 --kill yes --export r ./app --set x"
+        "--kernel-name regex:^gemm --nvtx-include step/ --launch-skip 2 --launch-count 3 --kill yes --export r.ncu-rep ./app --set x"
     )
 
 
@@ -214,13 +216,13 @@ Fake = Callable[[str], Path]
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """A stand-in for ncu: a shell script that knows its export path as $out."""
+    """A stand-in for ncu: a shell script that knows its export path without `.ncu-rep` as $out."""
     monkeypatch.setattr(collect, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr(collect, "_POLL_SECONDS", 0.02)
 
     def make(body: str) -> Path:
         path = tmp_path / "ncu"
-        parse = 'while [ $# -gt 0 ]; do [ "$1" = --export ] && out=$2; shift; done'
+        parse = 'while [ $# -gt 0 ]; do [ "$1" = --export ] && out=${2%.ncu-rep}; shift; done'
         path.write_text(
             f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "Version 2025.3.1.0 (build 1)"; exit 0; }}\n{parse}\n{body}\n'
         )
@@ -263,6 +265,24 @@ def test_a_run_that_succeeds(fake: Fake, tmp_path: Path) -> None:
     assert (outcome.returncode, outcome.passes, outcome.interrupted) == (0, (16,), False)
     assert "told" in outcome.log.read_text()
     assert len(ticks) > 1
+
+
+def test_a_packed_report_is_found_and_unpacked(fake: Fake, tmp_path: Path) -> None:
+    """ncu writes one since 2026.3 where the export has no suffix."""
+    report = framing.MAGIC + bytes(100)
+    (tmp_path / "base").write_bytes(files.packed(".ncu-repz", report))
+    outcome = start(fake(f'cp {tmp_path}/base "$out.ncu-repz"'), tmp_path)
+    assert outcome.report == tmp_path / "profile.ncu-rep"
+    assert outcome.report.read_bytes() == report
+    assert not (tmp_path / "profile.ncu-repz").exists()
+
+
+def test_a_packed_report_that_was_cut_is_kept(fake: Fake, tmp_path: Path) -> None:
+    whole = files.packed(".ncu-repz", framing.MAGIC + os.urandom(100))
+    (tmp_path / "base").write_bytes(whole[:-9])
+    outcome = start(fake(f'cp {tmp_path}/base "$out.ncu-repz"'), tmp_path)
+    assert outcome.report == tmp_path / "profile.ncu-repz"
+    assert outcome.report.read_bytes() == whole[:-9]
 
 
 def test_a_run_that_hangs_is_asked_to_stop_and_its_report_kept(fake: Fake, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_trials_and_rounds(
     base.write_bytes(report_files.many_launches(1))
     ncu.write_text(
         '#!/bin/sh\nif [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
-        'while [ "$1" != --export ]; do shift; done\nout=$2; shift 2; "$@" || exit 1\n'
+        'while [ "$1" != --export ]; do shift; done\nout=${2%.ncu-rep}; shift 2; "$@" || exit 1\n'
         "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
         f'cp {shlex.quote(str(base))} "$out.ncu-rep"\n'
     )

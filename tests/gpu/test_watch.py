@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'if [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
         f'echo "$*" >> {fake}/ran\n'
         'while [ "$1" != --export ]; do shift; done\n'
-        'out=$2; shift 2; "$@"; code=$?\n'
+        'out=${2%.ncu-rep}; shift 2; "$@"; code=$?\n'
         'if [ $code != 0 ]; then echo "==ERROR== The application returned an error code ($code)."; exit 1; fi\n'
         f'if [ -e {fake}/none ]; then echo "==WARNING== No kernels were profiled."; exit; fi\n'
         "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"

@@ -237,7 +237,7 @@ def fake_ncu(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> P
         says = here / "says"
         print(says.read_text() if says.is_file() else "==PROF== Profiling \\"naive\\": 0%....100% - 14 passes\\n" * 2)
         if not says.is_file():
-            shutil.copyfile({str(report)!r}, words[at + 1] + ".ncu-rep")
+            shutil.copyfile({str(report)!r}, words[at + 1])
         if code:
             print(f"==ERROR== The application returned an error code ({{code}}).")
         sys.exit(1 if code else 0)
@@ -460,7 +460,7 @@ def test_arguments_and_host_names_are_not_kept(
     assert "hello on xx, xx and xx.xxx.xxxxxxx.xxx, not on q77" in log
     (command,) = store.load_manifest(done.folder).commands
     assert command.startswith("ncu --set ladder")
-    assert command.endswith("--export profile train.py")
+    assert command.endswith("--export profile.ncu-rep train.py")
 
 
 @pytest.mark.parametrize(

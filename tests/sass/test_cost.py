@@ -38,7 +38,7 @@ NCU = """#!/bin/sh
 [ "$1" = --version ] && { echo "Version 2025.3.1.0 (build 1)"; exit 0; }
 [ "$1" = --import ] && { sleep 0.05; echo details; exit 0; }
 set=$2
-while [ $# -gt 0 ]; do [ "$1" = --export ] && out=$2; shift; done
+while [ $# -gt 0 ]; do [ "$1" = --export ] && out=${2%.ncu-rep}; shift; done
 case $set in full) n=38; sleep 0.2;; detailed) n=20;; *) n=16;; esac
 echo "==PROF== Profiling \\"naive\\": 0%....100% - $n passes"
 cp REPORT $out.ncu-rep
