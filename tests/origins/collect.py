@@ -72,6 +72,10 @@ BUILDS = {
     "nvtx": Build(("nvtx.cu",), (*NVCC, "-lineinfo")),
     "wgmma-single": Build(("wgmma.cu",), (*NVCC_A, *TENSOR, "-DRUNG=6")),
     "wgmma-ring": Build(("wgmma.cu",), (*NVCC_A, *TENSOR, "-DRUNG=7")),
+    "stacks": Build(("stacks.cu",), (*NVCC, "-g", "-lineinfo")),
+    "stacks-library": Build(
+        ("stacks.cu",), (*NVCC, "-g", "-lineinfo", "-shared", "-Xcompiler", "-fPIC"), None
+    ),
     "principles": Build(("principles.cu",), (*NVCC, "-lineinfo")),
     "principles-debug": Build(("principles.cu",), NVCC_G, ("copy",)),
 }
@@ -274,6 +278,35 @@ CASES = (
         (*BASIC, "--graph-profiling", "graph"),
         ("graph",),
         2,
+    ),
+    Case(
+        "range-source",
+        "a range with its machine code, source imported",
+        ("--replay-mode", "range", *FULL, *SOURCE),
+        ("ranges",),
+        2,
+    ),
+    Case(
+        "range-no-time",
+        "a range with the figures of its launches alone",
+        ("--replay-mode", "range", "--section", "LaunchStats"),
+        ("ranges",),
+        2,
+    ),
+    # call stacks
+    Case(
+        "call-stack",
+        "--call-stack: native",
+        (*BASIC, "--call-stack", "--call-stack-type", "native"),
+        ("stacks",),
+        1,
+    ),
+    Case(
+        "call-stack-python",
+        "--call-stack: Python and native",
+        (*BASIC, "--call-stack", "--call-stack-type", "python", "--call-stack-type", "native"),
+        python("stacks_app"),
+        1,
     ),
     # kinds of launch and of name
     Case(
@@ -700,7 +733,7 @@ def collect(case: Case, tools: Tools, src: Path, seconds: float) -> dict[str, An
             str(report.with_name(case.source + ".ncu-rep")),
             *options,
             "--export",
-            str(report),
+            f"{report}.ncu-rep",
         ]
     else:
         fixed = ["--target-processes", "all", "--clock-control", "none"]
@@ -708,7 +741,14 @@ def collect(case: Case, tools: Tools, src: Path, seconds: float) -> dict[str, An
             fixed += ["--cache-control", "all"]
         if "--import-source" not in options:
             fixed += ["--import-source", "no"]
-        command = [tools.ncu, *fixed, *options, "--export", str(report), *words_of(case, src)]
+        command = [
+            tools.ncu,
+            *fixed,
+            *options,
+            "--export",
+            f"{report}.ncu-rep",
+            *words_of(case, src),
+        ]
     log = src / "logs" / f"{case.name}.txt"
     code, sent = run(command, log, src, seconds, case.stop)
     text = log.read_text(errors="replace")
@@ -801,7 +841,8 @@ def build_all(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Compile in parallel, and try each program without ncu. Python's programs start at once."""
     names = sorted(
-        {c.program[0] for c in cases if c.program and c.program[0] in BUILDS} | {"basics"}
+        {c.program[0] for c in cases if c.program and c.program[0] in BUILDS}
+        | {"basics", "stacks-library"}
     )
     apps = {c.name: c for c in cases if c.program and c.program[0] == "python3"}
     left = int(max(20, until - time.monotonic()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,3 +271,31 @@ def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(
     )
     assert reading.value == (None if expected is None else pytest.approx(expected))
     assert (reading.presence is Presence.PRESENT) == (expected is not None)
+
+
+def test_times_are_right_where_the_module_does_not_know_the_chip(tmp_path: Path) -> None:
+    """It names no units then, and nanoseconds were read as microseconds."""
+    path = recorded.ROOT / "tests" / "origins" / "reports" / "set-full.ncu-rep.xz"
+    data = framing.read_bytes(path)
+    chip, other = b"\x28\x80\x03", b"\x28\x89\x06"  # a number, 384 for GH100 and 777
+    assert data.count(chip) > 2
+    strange = reader.load_profiles(written(tmp_path, data.replace(chip, other)))
+    for profile, known in zip(strange, reader.load_profiles(path), strict=True):
+        assert profile.duration_us == known.duration_us
+        assert {n: r.value for n, r in profile.readings.items()} == {
+            n: r.value for n, r in known.readings.items()
+        }
+        assert not profile.contradictions
+
+
+@pytest.mark.parametrize(("factor", "fits"), [(1.0, True), (1000.0, False), (0.001, False)])
+def test_a_time_that_its_cycles_refute_is_named(
+    small: bytes, tmp_path: Path, factor: float, fits: bool
+) -> None:
+    (profile, _) = reader.load_profiles(written(tmp_path, small))
+    time = profile.readings["duration"]
+    assert time.value is not None
+    readings = {**profile.readings, "duration": replace(time, value=time.value * factor)}
+    (check,) = ncu_action.clock_check(readings)
+    assert (not check.problem) == fits
+    assert fits or ("the time is" in check.problem and "GHz take" in check.problem)
