@@ -30,6 +30,11 @@ GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 #: Remedy of a time-out.
 _LESS: Final = "allow more time with --timeout, or profile fewer kernels"
+#: What to do where only administrators may read the counters.
+PERMIT: Final = (
+    "Run as root, or give the process CAP_PERFMON (from driver 565 on; a container: --cap-add=PERFMON) or CAP_SYS_ADMIN (--cap-add=SYS_ADMIN), "
+    "or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+)
 logger = logging.getLogger(__name__)
 
 
@@ -348,7 +353,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 _PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
     (
         "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
-        "Run as root, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0. Without counters: `ncu-toolkit probe -- python script.py`", True,
+        f"{PERMIT}. Without counters: `ncu-toolkit probe -- python script.py`", True,
     ),
     (
         "counters", r"ERR_NVGPUCTRRESOURCEUNAVAIL|already in use|another (?:instance|tool|profiler)|resource.{0,40}(?:unavailable|busy)", EnvironmentProblem,
@@ -356,6 +361,7 @@ _PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]
     ),
     ("library", r"LibraryNotLoaded", EnvironmentProblem, "ncu cannot load its driver library (LibraryNotLoaded)", "The driver is missing, too old for this ncu, or hidden by a sandbox; check `nvidia-smi`", True),
     ("gpu", r"Unsupported (?:device|GPU)|is not supported on this (?:device|platform)|No supported GPU", EnvironmentProblem, "this ncu does not support this GPU", "Use an ncu release that knows it: `ncu --list-chips`", False),
+    ("driver-for-ncu", r"driver is not compatible with Nsight Compute|[Dd]river.{0,40}not supported by this version", EnvironmentProblem, "the driver is too old for this ncu", "Update the driver, or name an older ncu in $NCU: that of the CUDA release `nvidia-smi` shows", False),
     ("driver", r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit", True),
     ("no-gpu", r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU", True),
     ("disk", r"No space left on device|[Dd]isk quota exceeded", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere", True),

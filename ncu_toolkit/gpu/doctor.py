@@ -29,7 +29,11 @@ State = Literal["ok", "warning", "missing"]
 _DISK_BYTES: Final = 2 << 30
 _PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
+_STATUS: Final = Path("/proc/self/status")
 _CAP_SYS_ADMIN: Final = 21
+_CAP_PERFMON: Final = 38
+#: The first driver that takes CAP_PERFMON (NVIDIA, "ERR_NVGPUCTRPERM").
+_PERFMON_SINCE: Final = 565
 
 
 @dataclass(frozen=True)
@@ -188,10 +192,7 @@ def _counters() -> Check:
         return Check("counters", "ok", "every user may read them")
     if may_profile():
         return Check("counters", "ok", "only administrators may read them, and this process may")
-    remedy = (
-        "Run as root, give the container CAP_SYS_ADMIN, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0. "
-        "`ncu-toolkit probe` works without counters"
-    )
+    remedy = f"{collect.PERMIT}. `ncu-toolkit probe` works without counters"
     return Check(
         "counters",
         "missing",
@@ -216,15 +217,23 @@ def _cupti() -> Check:
 
 
 def may_profile() -> bool:
-    """Whether this process has CAP_SYS_ADMIN, which the driver requires for performance
-    counters."""
+    """Whether this process has what the driver requires for performance counters: CAP_SYS_ADMIN, or
+    from driver 565 on CAP_PERFMON."""
     try:
-        found = re.search(
-            r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8")
-        )
+        found = re.search(r"CapEff:\s*([0-9a-f]+)", _STATUS.read_text(encoding="utf-8"))
     except OSError:
         return os.geteuid() == 0
-    return bool(found and int(found.group(1), 16) >> _CAP_SYS_ADMIN & 1)
+    held = int(found.group(1), 16) if found else 0
+    enough = {_CAP_SYS_ADMIN, *([_CAP_PERFMON] if _release() >= _PERFMON_SINCE else [])}
+    return any(held >> capability & 1 for capability in enough)
+
+
+def _release() -> int:
+    """The driver's release, 565 of 565.57.01; 0 where it is not known."""
+    try:
+        return int(_driver().found.partition(".")[0])
+    except ValueError:
+        return 0
 
 
 def _module() -> Check:

@@ -21,6 +21,11 @@ MAGIC = files.REPORT
 _LFS = b"version https://git-lfs"
 _ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
+_ELF = b"\x7fELF"
+_SQLITE = b"SQLite format 3\0"
+#: Of reports of Nsight Systems, under whatever name they come.
+_NSYS = (".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3")
+_FROM_A_TRACE = "A trace has no counters of kernels. Profile the kernel that takes most time in it with ncu, and pass the .ncu-rep"
 # field numbers of a block header; a graph is a record of its nodes, no result
 _SOURCES, _GRAPHS, _PAYLOAD = 1, 10, 5
 #: Launches, then ranges, command lists and graphs that were profiled as one.
@@ -211,6 +216,14 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
             f"'{path}' is a Git LFS pointer, not the report itself",
             "Run `git lfs pull` in its repository",
         )
+    trace = _trace(path, data)
+    if trace:
+        raise InputProblem(f"'{path}' is {trace}, not a report of Nsight Compute", _FROM_A_TRACE)
+    if data.startswith(_ELF):
+        raise InputProblem(
+            f"'{path}' is a program or compiled code (ELF), not a report",
+            "Profile a program with `ncu-toolkit profile -- PROGRAM`; `ncu-toolkit static` reads a .cubin",
+        )
     for magic, what in (
         (_ZIP, "a zip archive"),
         (_GZIP, "a gzip file"),
@@ -231,3 +244,19 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
         f"'{path}' does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})",
         "It is damaged or another kind of file",
     )
+
+
+def _trace(path: Path, data: bytes) -> str:
+    """What kind of trace a file is that starts so; empty where it does not look like one."""
+    name = path.name.lower()
+    if data.startswith(_SQLITE):
+        return "an SQLite database, as `nsys export` writes it"
+    if name.endswith(_NSYS):
+        return "a report of Nsight Systems (nsys)"
+    if b'"traceEvents"' in data or b'"schemaVersion"' in data:
+        return "a trace of events (Chrome's JSON, as PyTorch's profiler writes it)"
+    if data.startswith(_GZIP) and name.endswith((".json.gz", ".pt.trace.gz")):
+        return "a packed trace of events (Chrome's JSON)"
+    if data.lstrip()[:1] in (b"{", b"[") and name.endswith(".json"):
+        return "JSON, perhaps a trace of events"
+    return ""

@@ -58,7 +58,14 @@ SAYINGS = [
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
         1,
         "ERR_NVGPUCTRPERM",
-        "NVreg_RestrictProfilingToAdminUsers=0",
+        "CAP_PERFMON (from driver 565 on; a container: --cap-add=PERFMON)",
+        EXIT_ENVIRONMENT,
+    ),
+    (
+        "==ERROR== Cuda driver is not compatible with Nsight Compute. Please upgrade to the latest driver.",
+        1,
+        "the driver is too old for this ncu",
+        "name an older ncu in $NCU",
         EXIT_ENVIRONMENT,
     ),
     (

@@ -50,6 +50,30 @@ def test_permission_for_counters(
     assert bool(check.remedy) == (state != "ok")
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "driver", "may"),
+    [
+        (1 << 38, "565.57.01", True),
+        (1 << 38, "550.54.14", False),
+        (1 << 38, "", False),
+        (1 << 21, "550.54.14", True),
+        (1 << 7, "580.65.06", False),
+    ],
+)
+def test_capabilities_that_suffice_for_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capabilities: int, driver: str, may: bool
+) -> None:
+    status, version = tmp_path / "status", tmp_path / "version"
+    status.write_text(f"Name:\tpython\nCapEff:\t{capabilities:016x}\n")
+    if driver:
+        version.write_text(
+            f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Thu Oct 10\n"
+        )
+    monkeypatch.setattr(doctor, "_STATUS", status)
+    monkeypatch.setattr(doctor, "_DRIVER", version)
+    assert doctor.may_profile() == may
+
+
 def test_without_a_driver_nothing_is_claimed_of_counters(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -140,6 +140,15 @@ STRANGERS = {
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
         "is a Git LFS pointer",
     ),
+    "sqlite": (
+        b"SQLite format 3\0" + bytes(84),
+        "is an SQLite database, as `nsys export` writes it",
+    ),
+    "chrome": (
+        b'{\n  "schemaVersion": 1,\n  "deviceProperties": [',
+        "is a trace of events (Chrome's JSON, as PyTorch's profiler writes it)",
+    ),
+    "elf": (b"\x7fELF\x02\x01\x01" + bytes(57), "is a program or compiled code (ELF)"),
     "zip": (b"PK\x03\x04rest", "is a zip archive"),
     "gzip": (b"\x1f\x8b\x08rest", "is a gzip file"),
     "damaged zstd": (b"\x28\xb5\x2f\xfdrest", "is a damaged zstd file"),
@@ -167,6 +176,26 @@ def test_strangers_are_named(tmp_path: Path, name: str) -> None:
     assert caught.value.exit_code == EXIT_INPUT
     assert says in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("a.nsys-rep", b"\x0a\x14NVIDIA Tegra Profiler", "is a report of Nsight Systems (nsys)"),
+        ("a.qdrep", b"\x00\x01\x02\x03", "is a report of Nsight Systems (nsys)"),
+        ("trace.json.gz", b"\x1f\x8b\x08rest", "is a packed trace of events"),
+        ("trace.json", b'[{"ph": "X", "name": "k"', "is JSON, perhaps a trace of events"),
+    ],
+)
+def test_traces_are_named_with_what_to_do(
+    tmp_path: Path, name: str, data: bytes, says: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputProblem) as caught:
+        framing.read_bytes(path)
+    assert says in caught.value.message
+    assert "with ncu, and pass the .ncu-rep" in caught.value.remedy
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
