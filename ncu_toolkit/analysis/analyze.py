@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from ncu_toolkit.core import patterns, shares, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, partly
 from ncu_toolkit.core.files import REPORT_SUFFIXES
-from ncu_toolkit.model import Diagnosis, Origin, Presence, Profile
+from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
 from ncu_toolkit.report import missed, ncu_module
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ class LaunchResult:
     workload: str = ""
     """As in `Launch`: what was profiled as one, and the functions launched in it."""
     inside: tuple[str, ...] = ()
+    stack: tuple[Frame, ...] = ()
+    process: int = 0
+    device: int = 0
     tables: bytes = b""
     """What the profile lacks with `Options.packed`; `with_tables` puts it back."""
 
@@ -405,7 +408,16 @@ def _unpacked(packed: Packed) -> FileResult:
     with workers.without_collector():
         launches = [launch for part in packed.parts for launch in pickle.loads(part)]
     launches.sort(key=lambda launch: tuple(map(int, launch.key.split("."))))
+    if len({launch.device for launch in launches}) > 1:
+        launches = [_on_its_gpu(launch) for launch in launches]
     return replace(packed.file, launches=tuple(launches))
+
+
+def _on_its_gpu(launch: LaunchResult) -> LaunchResult:
+    """The launch with the number of its GPU, for a report of several."""
+    gpu = f"{launch.gpu} (GPU {launch.device})"
+    shown = replace(launch.card, gpu=f"{launch.card.gpu} (GPU {launch.device})")
+    return replace(launch, gpu=gpu, card=shown)
 
 
 def read_file(
@@ -489,10 +501,22 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         report, contradictions = reader.examine(
             Path(path), data, frame, allow_partial=options.allow_partial
         )
+        who = reader.callers(data, frame)
         del data
         tasks = [
-            (path, str(plain), options, reader.Part({index: codes[index] for index in span}, contradictions, report.ncu_version)) for span in spans
-        ]  # fmt: skip
+            (
+                path,
+                str(plain),
+                options,
+                reader.Part(
+                    {index: codes[index] for index in span},
+                    contradictions,
+                    report.ncu_version,
+                    who,
+                ),
+            )
+            for span in spans
+        ]
         found: list[bytes] = []
         seen = 0
         for done in crew.run(tasks, jobs):
@@ -613,6 +637,9 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         link=chain.link(profile),
         workload=launch.workload,
         inside=launch.inside,
+        stack=launch.stack,
+        process=launch.process,
+        device=profile.device.index,
         tables=tables,
     )
 

@@ -119,6 +119,9 @@ class Card:
     a roof."""
     file: str = ""
     """Its report, where several are shown."""
+    called: str = ""
+    """The line of the user's code that launched it, and the calls above; empty where the report has
+    no call stack."""
 
     @property
     def time(self) -> str:

@@ -30,7 +30,7 @@ from ncu_toolkit.explain.card import (
     range_text,
     whole_percent,
 )
-from ncu_toolkit.model import Diagnosis, Finding, Instruction, Location, Profile, finite
+from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
 from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
@@ -54,6 +54,8 @@ _RESOURCES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 #: What a rule says limits a kernel -> the resources that this can be.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
+#: Callers above the user's line that a card names.
+_CALLERS: Final = 3
 #: Units whose load means for a range of launches what it means for one.
 _ROLL_UPS: Final = (
     ("sm", "SM", "sm_throughput"), ("l1", "L1", "l1_throughput"), ("l2", "L2", "l2_throughput"), ("dram", "DRAM", "dram_utilization"),
@@ -122,6 +124,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         next=then,
         missing=_missing(profile, absent),
         pressure=regime.confirmation(profile, diagnosis),
+        called=_called(launch),
     )
 
 
@@ -297,6 +300,22 @@ def _bars(shares: Mapping[str, float], cause: Finding | None, roof: str = "") ->
         )
         for name in chosen
     )
+
+
+def _called(launch: Launch) -> str:
+    """`train.py:10 in train_step, called by main, <module>`; the innermost function of the stack
+    where no line of the user's is known."""
+    frames = [frame for frame in launch.stack if frame.own]
+    frames = [frame for frame in frames if frame.python] or frames
+    if not frames:
+        named = next((frame for frame in launch.stack if frame.function), None)
+        return f"from {visible(named.function, NAME)}" if named else ""
+    first, *above = frames
+    name = visible(re.split(r"[/\\]", first.file)[-1], NAME)
+    callers = ", ".join(visible(frame.function, NAME) for frame in above[:_CALLERS])
+    more = f" and {len(above) - _CALLERS} more" if len(above) > _CALLERS else ""
+    by = f", called by {callers}{more}" if above else ""
+    return f"{name}:{first.line} in {visible(first.function, NAME)}{by}"
 
 
 def _measured(profile: Profile) -> tuple[Bar, ...]:

@@ -298,7 +298,7 @@ DEVICE_FACTS: Final[dict[str, str]] = {
     "cc_minor": "device__attribute_compute_capability_minor", "sm_count": "device__attribute_multiprocessor_count", "l2_bytes": "device__attribute_l2_cache_size",
     "memory_bytes": "device__attribute_total_memory", "sm_khz": "device__attribute_max_gpu_frequency_khz", "memory_khz": "device__attribute_max_mem_frequency_khz",
     "bus_bits": "device__attribute_global_memory_bus_width", "fb_bus_bits": "device__attribute_fb_bus_width", "max_warps": "device__attribute_max_warps_per_multiprocessor",
-    "schedulers": "device__attribute_num_schedulers_per_multiprocessor",
+    "schedulers": "device__attribute_num_schedulers_per_multiprocessor", "index": "device__attribute_device_index",
 }  # fmt: skip
 
 

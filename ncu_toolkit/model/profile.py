@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Literal, Protocol, Self
+from typing import Final, Literal, Protocol, Self
 
 SCHEMA_VERSION = 1
 
@@ -50,10 +50,38 @@ class Device:
     memory_bus_bits: int = 0
     max_warps_per_sm: int = 0
     schedulers_per_sm: int = 4
+    index: int = 0
+    """Its number among the GPUs of the machine."""
 
     @property
     def arch(self) -> str:
         return f"sm_{self.cc[0]}{self.cc[1]}"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A call on the host under which a launch was made (`ncu --call-stack`)."""
+
+    function: str
+    """Empty where it is not known, as `file` is; `line` is 0 then."""
+    file: str
+    line: int
+    module: str
+    """The library or program that the function is in; empty for Python."""
+    python: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a line of the user's: no library of Python, no code that nvcc wrote."""
+        if not self.file or self.line <= 0:
+            return False
+        return not any(part in self.file for part in _OF_OTHERS)
+
+
+#: Parts of the paths of Python's own modules, of installed packages and of nvcc's stubs.
+_OF_OTHERS: Final = (
+    "site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<frozen", ".cudafe1.", "/tmpxft_", "cuda_runtime",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,10 +108,20 @@ class Launch:
     inside: tuple[str, ...] = ()
     """Of a workload, the function of each launch in it, in order; empty where the report does not
     say."""
+    stack: tuple[Frame, ...] = ()
+    """Calls on the host, Python's before native ones, the innermost of each first; empty where they
+    were not recorded."""
+    process: int = 0
+    """The process that launched it, in a report of several; else 0."""
 
     @property
     def complete(self) -> bool:
         return self.status == "complete"
+
+    @property
+    def caller(self) -> Frame | None:
+        """The innermost line of the user's own code; None where no stack has one."""
+        return next((frame for frame in self.stack if frame.own), None)
 
     @property
     def single(self) -> bool:

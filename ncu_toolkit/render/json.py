@@ -15,7 +15,7 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Location, finite
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, finite
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
@@ -187,6 +187,9 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
         "status": visible(launch.status),
         "workload": launch.workload or None,
         "inside": [visible(name) for name in launch.inside],
+        "stack": [_frame(frame) for frame in launch.stack],
+        "process": launch.process or None,
+        "device": launch.device,
         "contradictions": [
             {"text": visible(sentence), "metrics": [visible(name) for name in names]}
             for sentence, names in launch.contradictions.items()
@@ -195,6 +198,16 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
         "needs": {"bytes": launch.needed_bytes, "flops": launch.needed_flops},
         "diagnosis": diagnosis(launch.diagnosis),
         "card": card(launch.card),
+    }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    return {
+        "function": visible(frame.function),
+        "file": visible(frame.file),
+        "line": frame.line or None,
+        "module": visible(frame.module),
+        "python": frame.python,
     }
 
 

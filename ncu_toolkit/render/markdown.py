@@ -95,6 +95,8 @@ def _card(card: Card, label: str) -> Iterator[str]:
     for line in card.where:
         parts = [code(part) for part in (line.place, line.text, line.sass) if part]
         yield f"- **where** {' '.join(parts)} {md(line.cost)}"
+    if card.called:
+        yield f"- **called** {md(card.called)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
     for label, text in (

@@ -13,7 +13,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.explain.verdict import resource_name
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Launch, Profile
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import (
@@ -315,6 +315,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 else missing("not in the report"),
             ),
         ]
+        if launch.stack:
+            facts.append(Fact("Call stack", text(" ← ".join(map(_call, launch.stack)))))
+        if launch.process:
+            facts.append(Fact("Process", text(str(launch.process))))
         if launch.nvtx:
             facts.append(Fact("NVTX ranges", text(" › ".join(launch.nvtx))))
     if launch.kernel != launch.function:
@@ -339,6 +343,11 @@ def _asked_for(launch: Launch) -> Iterator[Fact]:
             title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block",
         ),
     )
+
+
+def _call(frame: Frame) -> str:
+    name = frame.function or "?"
+    return f"{name} ({frame.file}:{frame.line})" if frame.file else name
 
 
 def _inside(launch: Launch) -> Iterator[Fact]:

@@ -278,6 +278,8 @@ def card_lines(
     yield Text()
     for at, place in enumerate(card.where):
         yield from _place("where" if at == 0 else "and", place, width, links)
+    if card.called:
+        yield from _labelled("called", Text(card.called), width)
     for number, step in enumerate(card.do, 1):
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
     if card.expect:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
+from ncu_toolkit.model import Frame
 from ncu_toolkit.report.framing import Block, Framing, Malformed, fields
 
 # a source message: its id, the module's machine code, the source files and the functions in it
@@ -223,6 +224,64 @@ def identity(message: bytes) -> Identity:
         elif number == _RESULT_MANGLED and isinstance(value, bytes):
             mangled = value
     return Identity(mangled, tuple(sources))
+
+
+#: Fields of a launch's stacks, native and Python's, by the field of the header that counts its kind.
+_STACKS: Final = {2: (28, 32), 7: (14, 17), 8: (16, 22), 9: (16, 19)}
+_STACK_FRAME: Final = 1
+# in a frame: the library or program, source file, function, line
+_FRAME_MODULE, _FRAME_FILE, _FRAME_FUNCTION, _FRAME_LINE = 1, 3, 4, 5
+
+
+def stacks(data: bytes, frame: Framing) -> dict[int, tuple[Frame, ...]]:
+    """The calls on the host that led to each launch, by its place in the file; nothing where the
+    first launch has none: they are recorded of all launches (`--call-stack`) or of none."""
+    found: dict[int, tuple[Frame, ...]] = {}
+    at = 0
+    for block in frame.blocks:
+        counts = dict(fields(block.header)) if block.results else {}
+        kinds = [
+            numbers
+            for counted, numbers in _STACKS.items()
+            if isinstance(count := counts.get(counted, 0), int)
+            for _ in range(count)
+        ]
+        for (offset, length), numbers in zip(block.results, kinds, strict=False):
+            with contextlib.suppress(Malformed):
+                stack = _stack(data[offset : offset + length], *numbers)
+                if stack:
+                    found[at] = stack
+            if not found:
+                return {}
+            at += 1
+    return found
+
+
+def _stack(message: bytes, native: int, python: int) -> tuple[Frame, ...]:
+    of: dict[int, list[Frame]] = {native: [], python: []}
+    for number, value in fields(message):
+        if number in of and isinstance(value, bytes):
+            for part, entry in fields(value):
+                if part == _STACK_FRAME and isinstance(entry, bytes):
+                    of[number].append(_frame(entry, number == python))
+    return (*of[python], *of[native])
+
+
+def _frame(message: bytes, python: bool) -> Frame:
+    parts = dict(fields(message))
+
+    def text(number: int) -> str:
+        value = parts.get(number, b"")
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+    line = parts.get(_FRAME_LINE, 0)
+    return Frame(
+        text(_FRAME_FUNCTION),
+        text(_FRAME_FILE),
+        line if isinstance(line, int) else 0,
+        text(_FRAME_MODULE),
+        python,
+    )
 
 
 # in a block's header: the session's devices and their attributes; the process that the block is of

@@ -143,6 +143,7 @@ def _device(action: Any, names: frozenset[str]) -> Device:
         memory_bus_bits=number("bus_bits") or number("fb_bus_bits"),
         max_warps_per_sm=number("max_warps"),
         schedulers_per_sm=number("schedulers") or 4,
+        index=number("index"),
     )
 
 

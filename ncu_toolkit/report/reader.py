@@ -10,14 +10,14 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import cache, units, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, partly
 from ncu_toolkit.core.workers import without_collector
-from ncu_toolkit.model import Origin, Profile
+from ncu_toolkit.model import Frame, Launch, Origin, Profile
 from ncu_toolkit.report import (
     checksums,
     framing,
@@ -111,6 +111,30 @@ class Part:
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
     """Contradictions of each launch by its place in the file."""
     ncu_version: str
+    callers: Callers = field(default_factory=lambda: Callers({}, ()))
+
+
+@dataclass(frozen=True)
+class Callers:
+    """What the report module does not tell of who launched what, by a launch's place in the file."""
+
+    stacks: Mapping[int, tuple[Frame, ...]]
+    processes: Sequence[int]
+
+    def of(self, place: int, launch: Launch) -> Launch:
+        """The launch with its stack and process."""
+        process = self.processes[place] if place < len(self.processes) else 0
+        return replace(launch, stack=self.stacks.get(place, ()), process=process)
+
+
+def callers(data: bytes, frame: framing.Framing) -> Callers:
+    """Who launched what; nothing where a header cannot be read."""
+    try:
+        processes = [messages.process(block) for block in frame.blocks for _ in block.results]
+        several = len(set(processes)) > 1
+        return Callers(messages.stacks(data, frame), processes if several else ())
+    except framing.Malformed:
+        return Callers({}, ())
 
 
 def visit_report(
@@ -140,6 +164,7 @@ def visit_report(
         dict(enumerate(messages.codes(data, frame))) if instructions else {},
         contradictions,
         report.ncu_version,
+        callers(data, frame),
     )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = plain(path, data, frame, Path(scratch))
@@ -292,11 +317,12 @@ def _visit(
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    codes, contradictions = part.codes, part.contradictions
+    codes, contradictions, who = part.codes, part.contradictions, part.callers
     if (
         len(ranges) > 1
     ):  # launches are then grouped by range, not in the order in which they were written
         codes = {}
+        who = Callers({}, ())
         contradictions = _of_every_launch(
             contradictions, sum(each.num_actions() for each in ranges)
         )
@@ -312,7 +338,8 @@ def _visit(
                 if wanted is None or wanted(ncu_action.kernel_name(action)):
                     origin = Origin(name, range_index, action_index, part.ncu_version)
                     found_there = contradictions.get(found - 1, {})
-                    visit(ncu_action.profile_of(action, origin, texts, found_there))
+                    profile = ncu_action.profile_of(action, origin, texts, found_there)
+                    visit(replace(profile, launch=who.of(found - 1, profile.launch)))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found

@@ -280,15 +280,8 @@ CASES = (
         2,
     ),
     Case(
-        "range-source",
-        "a range with its machine code, source imported",
-        ("--replay-mode", "range", *FULL, *SOURCE),
-        ("ranges",),
-        2,
-    ),
-    Case(
         "range-no-time",
-        "a range with the figures of its launches alone",
+        "a range with the figures of its launches and its time alone",
         ("--replay-mode", "range", "--section", "LaunchStats"),
         ("ranges",),
         2,

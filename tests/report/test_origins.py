@@ -4,6 +4,7 @@ was not finished is named."""
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ import golden
 import jsonschema
 import pytest
 
+from ncu_toolkit.analysis import analyze
 from ncu_toolkit.cli import main
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.render import json as documents
@@ -25,6 +27,7 @@ INCOMPLETE = {"assert": 1, "illegal-access": 1, "misaligned": 1, "trap": 1}
 TOGETHER = {
     "app-range-replay": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
     "graph-whole": [("graph", ("left", "memset32", "right", "join"))] * 2,
+    "range-no-time": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
     "range-replay": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
 }
 DURATION = registry.REGISTRY["duration"]
@@ -78,10 +81,11 @@ def test_what_was_profiled_as_one_is_an_answer(
         assert last["duration_us"] > 100
         assert last["card"]["state"] == "together"
         assert not last["diagnosis"]["predicted_speedup"]
-        assert {bar["label"] for bar in last["card"]["bars"]} >= {"DRAM", "L2"}
+        if name != "range-no-time":
+            assert {bar["label"] for bar in last["card"]["bars"]} >= {"DRAM", "L2"}
         return
     shown = (tmp_path / "out.html").read_text() if form == "html" else said
-    for words in (f"A {workload} profiled as one", inside[-1], "L2", "--replay-mode kernel"):
+    for words in (f"A {workload} profiled as one", inside[-1], "--replay-mode kernel"):
         assert words in shown, words
     assert "confidence" not in said
 
@@ -109,6 +113,57 @@ def test_a_range_without_a_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert "this range was profiled as one, and the report has no time of it" in statuses.pop()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("call-stack", "stacks.cu:11 in launch(float*, int), called by step(float*, int), work"),
+        ("call-stack-python", "stacks_app.py:10 in train_step, called by main, <module>"),
+    ],
+)
+def test_the_line_that_launched_comes_first(
+    name: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of Python's stack where there is one, since that is what its user wrote."""
+    (profile,) = report(name).profiles
+    stack = profile.launch.stack
+    assert [frame.function for frame in stack if frame.own and not frame.python] == [
+        "launch(float*, int)", "step(float*, int)", "work",
+    ]  # fmt: skip
+    assert stack[-1].function == "_start"
+    assert {frame.python for frame in stack} == {False, name == "call-stack-python"}
+    with pytest.raises(SystemExit):
+        main(["analyze", str(REPORTS / f"{name}.ncu-rep.xz"), "--format", "json"])
+    document = json.loads(capfd.readouterr().out)
+    jsonschema.validate(document, documents.schema())
+    (launch,) = document["launches"]
+    assert launch["card"]["called"] == said
+    assert len(launch["stack"]) == len(stack)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes_are_told_apart(name: str) -> None:
+    launches = [profile.launch for profile in report(name).profiles]
+    found = {launch.process for launch in launches}
+    assert len(found) == (1 if name == "child-process" else 2)
+    assert (found == {0}) == (name == "child-process"), "a single one needs no number"
+
+
+def test_gpus_of_one_report_are_told_apart() -> None:
+    """By number: those of one machine have one name."""
+    (profile,) = report("call-stack").profiles
+    others = [
+        analyze.judge(
+            replace(profile, device=replace(profile.device, index=at)), "a", analyze.Options()
+        )
+        for at in (0, 1)
+    ]
+    packed = analyze.Packed(analyze.FileResult("a"), (pickle.dumps(tuple(others)),))
+    names = [launch.gpu for launch in analyze._unpacked(packed).launches]
+    assert names == ["NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 1)"]
+    alone = analyze.Packed(analyze.FileResult("a"), (pickle.dumps((others[1],)),))
+    assert [launch.gpu for launch in analyze._unpacked(alone).launches] == ["NVIDIA H200"]
+
+
 def test_all_origins_are_here() -> None:
     """The folder holds what its script makes, apart from the case that ncu itself refused."""
     assert {
@@ -122,4 +177,4 @@ def test_all_origins_are_here() -> None:
         "warp",
         "torch-workers",
     } <= {*NAMES}
-    assert len(NAMES) == 57
+    assert len(NAMES) == 60
