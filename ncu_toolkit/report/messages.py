@@ -22,7 +22,7 @@ _SOURCE_ID: Final = 1
 SOURCE_CODE: Final = 4
 _SOURCE_FILES: Final = 8
 SOURCE_FUNCTIONS: Final = 9
-_ELF: Final = b"\x7fELF"
+ELF: Final = b"\x7fELF"
 # in a function of a source message
 _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
 # in a source file of a source message
@@ -114,7 +114,7 @@ def read_source(message: bytes) -> Source:
         if number == _SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
-            digest = hashlib.sha256(value).digest() if value.startswith(_ELF) else b""
+            digest = hashlib.sha256(value).digest() if value.startswith(ELF) else b""
         elif number == _SOURCE_FILES and isinstance(value, bytes):
             for _, entry in fields(value):
                 parts = dict(fields(entry)) if isinstance(entry, bytes) else {}

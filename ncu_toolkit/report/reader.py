@@ -22,6 +22,7 @@ from ncu_toolkit.report import (
     checksums,
     framing,
     integrity,
+    line_tables,
     messages,
     missed,
     ncu_action,
@@ -206,18 +207,23 @@ def visit_part(
 
 
 def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Path:
-    """The report as the profiler's module can read it: unpacked, without the end that makes no
-    sense, and under a name that it takes, which has to be UTF-8; `path` itself where that is the
-    same."""
+    """The report as the profiler's module can read it: unpacked, without the end and the line tables
+    that make no sense, and under a name that it takes, which has to be UTF-8; `path` itself where
+    that is the same."""
+    whole = data
+    if frame.problem:
+        data = data[: frame.intact_bytes]
+    if line_tables.problem(data, frame):
+        data = line_tables.emptied(data, frame)
     if (
         path.suffix == ".ncu-rep"
-        and not frame.problem
+        and data is whole
         and os.fsencode(path).decode("utf-8", "replace") == str(path)
         and path.stat().st_size == len(data)  # else it is compressed, whatever its name
     ):
         return path
     readable = scratch / "report.ncu-rep"
-    readable.write_bytes(data[: frame.intact_bytes] if frame.problem else data)
+    readable.write_bytes(data)
     return readable
 
 
@@ -265,12 +271,13 @@ def examine(
         )
     version = ncu_version_in(data)
     inside = integrity.inspect(data, frame, version)
-    if inside.damage and not allow_partial:
+    broken = inside.damage or line_tables.problem(data, frame)
+    if broken and not allow_partial:
         raise InputProblem(
-            f"'{path}' is damaged {inside.damage}",
+            f"'{path}' is damaged {broken}",
             f"{_AGAIN}; {partly(path)}",
         )
-    damage = "; ".join(filter(None, (found.problem, frame.problem, inside.damage)))
+    damage = "; ".join(filter(None, (found.problem, frame.problem, broken)))
     return LoadedReport(
         str(path),
         (),

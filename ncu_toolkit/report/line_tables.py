@@ -1,0 +1,165 @@
+"""The line tables in a report's machine code, checked before NVIDIA's module reads them: one flipped
+bit in one makes it loop for ever, or end the process.
+
+A table of DWARF (version 2 to 5) is units of a header and a program. What is checked held in every
+table of every real report there is (docs/integrity.md)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from ncu_toolkit.report import messages
+from ncu_toolkit.report.framing import Framing, Malformed, fields, read_varint
+
+_TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
+#: In an ELF file of 64 bits: the place of the section headers; their size, number, and which of them
+#: names the others.
+_SECTIONS_AT: Final = 0x28
+_SECTIONS: Final = 0x3A
+_HEADER: Final = 64
+#: In a section header: the place of the section and its size; the place of the size.
+_SECTION: Final = struct.Struct("<IIQQQQ")
+_SIZE_AT: Final = 32
+_VERSIONS: Final = range(2, 6)
+#: Farthest address and line that a program may reach: code of 256 MiB, and a file of 16 million lines.
+_FARTHEST: Final = 1 << 28
+_LAST_LINE: Final = 1 << 24
+#: A table of more bytes gets its headers checked alone: a program takes a second for each 2 MB.
+_LONGEST: Final = 8 << 20
+
+
+def problem(data: bytes, frame: Framing) -> str:
+    """Where the first line table is that makes no sense; empty where all do."""
+    return next(
+        (f"at offset {at}, in a line table: {why}" for at, _, why in _broken(data, frame)), ""
+    )
+
+
+def emptied(data: bytes, frame: Framing) -> bytes:
+    """The report with the tables that make no sense declared empty: it is as long as before, and its
+    instructions have no source lines."""
+    changed = bytearray(data)
+    for _, size_at, _ in _broken(data, frame):
+        changed[size_at : size_at + 8] = bytes(8)
+    return bytes(changed)
+
+
+def _broken(data: bytes, frame: Framing) -> Iterator[tuple[int, int, str]]:
+    """Each table that makes no sense: its offset, that of its size, and why."""
+    seen: set[bytes] = set()
+    for block in frame.blocks:
+        for offset, length in block.sources:
+            message = data[offset : offset + length]
+            try:
+                code = next((v for n, v in fields(message) if n == messages.SOURCE_CODE), b"")
+            except Malformed:
+                continue  # integrity.py says so
+            if not isinstance(code, bytes) or not code.startswith(messages.ELF):
+                continue
+            start = offset + message.find(code)
+            for at, size, size_at in _sections(code):
+                table = code[at : at + size]
+                if table in seen:
+                    continue
+                why = "it runs past the end" if at + size > len(code) else _wrong(table)
+                if why:
+                    yield start + at, start + size_at, why
+                else:
+                    seen.add(table)
+
+
+def _sections(code: bytes) -> Iterator[tuple[int, int, int]]:
+    """Place and size of each line table in an ELF file, and the place of its size; nothing where the
+    section headers make no sense."""
+    try:
+        (headers,) = struct.unpack_from("<Q", code, _SECTIONS_AT)
+        each, count, names_in = struct.unpack_from("<HHH", code, _SECTIONS)
+        if each < _HEADER or names_in >= count:
+            return
+        found = [_SECTION.unpack_from(code, headers + at * each) for at in range(count)]
+    except struct.error:
+        return
+    names_at = found[names_in][4]
+    for at, (name, _, _, _, place, size) in enumerate(found):
+        start = names_at + name
+        if code[start : start + 32].partition(b"\0")[0] in _TABLES:
+            yield place, size, headers + at * each + _SIZE_AT
+
+
+def _wrong(table: bytes) -> str:
+    """Why a line table makes no sense; empty where it does."""
+    at = 0
+    try:
+        while at < len(table):
+            at = _unit(table, at)
+    except (Malformed, struct.error, IndexError) as error:
+        return str(error) if isinstance(error, Malformed) else "it is cut off"
+    return ""
+
+
+def _unit(table: bytes, at: int) -> int:
+    """Check one unit; returns its end."""
+    (length, version) = struct.unpack_from("<IH", table, at)
+    end = at + 4 + length
+    if end > len(table):
+        raise Malformed("a unit runs past the end")
+    if version not in _VERSIONS:
+        raise Malformed(f"version {version}")
+    at += 6 if version < 5 else 8
+    (header,) = struct.unpack_from("<I", table, at)
+    program = at + 4 + header
+    if program > end:
+        raise Malformed("a header runs past the end")
+    at += 4
+    step = table[at]
+    at += 1 if version < 4 else 2  # then operations per instruction
+    base, lines, first = struct.unpack_from("<bBB", table, at + 1)
+    if not lines or not first or not step:
+        raise Malformed("a header with a step of 0")
+    operands = table[at + 4 : at + 3 + first]
+    if at + 3 + first > program:
+        raise Malformed("a header without its operand counts")
+    if len(table) <= _LONGEST:
+        _run(table[program:end], step, base, lines, first, operands)
+    return int(end)
+
+
+def _run(program: bytes, step: int, base: int, lines: int, first: int, operands: bytes) -> None:
+    """Run a line program. Raises Malformed where it leaves its code or its file."""
+    at, end, far, line = 0, len(program), 0, 1
+    while at < end:
+        op = program[at]
+        at += 1
+        if op >= first:
+            far += (op - first) // lines * step
+            line += base + (op - first) % lines
+        elif op == 0:
+            size, at = read_varint(program, at)
+            if not size or at + size > end:
+                raise Malformed("an operation runs past the end")
+            if program[at] in (1, 2):  # a sequence ends, or an address is set
+                far = 0
+                line = 1 if program[at] == 1 else line
+            at += size
+        elif op == 2:
+            value, at = read_varint(program, at)
+            far += value * step
+        elif op == 3:
+            value, after = read_varint(program, at)
+            bits = 7 * (after - at)
+            line += value - (1 << bits) if value >> (bits - 1) else value
+            at = after
+        elif op == 8:
+            far += (255 - first) // lines * step
+        elif op == 9:
+            far += int.from_bytes(program[at : at + 2], "little")
+            at += 2
+        else:
+            for _ in range(operands[op - 1]):
+                _, at = read_varint(program, at)
+        if far > _FARTHEST or not -1 <= line <= _LAST_LINE:
+            raise Malformed("it leaves the code or the file that it is of")
+    if at != end:
+        raise Malformed("an operation runs past the end")
