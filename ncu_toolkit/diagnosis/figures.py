@@ -335,6 +335,14 @@ def _tag_excess(profile: Profile) -> float | None:
     return max(0.0, 1 - ideal / actual) if actual else 0.0
 
 
+def _data_stage(profile: Profile) -> float | None:
+    """The counter over where it ends on this generation."""
+    counted = profile.value("l1_data_pipe_active")
+    if counted is None:
+        return None
+    return min(1.0, counted / (spec(profile.device.cc, "data_stage") or 1.0))
+
+
 def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
@@ -513,6 +521,7 @@ _ALL: Final = (
     Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES)),
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES)),
     Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors),
+    Derived("l1_data_active", "fraction", "L1 data stage busy", "Wavefronts through the L1 data stage (shared and global), of the most that this generation moves: one a cycle, on Turing one every other cycle.", ("l1_data_pipe_active",), _data_stage),
     Derived("passes_per_request", "ratio", "Passes per memory request", ("Passes through the L1/shared data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
 "scattered lanes or bank conflicts."), ("l1_data_pipe_active", "l1_request_active"), _passes),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, summed over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),

@@ -66,7 +66,7 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "uniform": (("uniform_pipe_active",), True, "the uniform pipe"),
     "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
     "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
-    "l1_data": (("l1_data_pipe_active",), True, "the data stage of L1 and shared memory"),
+    "l1_data": (("l1_data_active",), True, "the data stage of L1 and shared memory"),
     "l1_writeback": (
         ("l1_writeback_active",),
         True,

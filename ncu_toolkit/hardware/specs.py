@@ -7,6 +7,10 @@ Sources, by field:
   CC 8.6 the guide's 16-bit figure is not used: the GA102 white paper gives the same operations a
   second as for FP32;
 - `tensor`: the data sheet's rate over SMs and clock, rounded to the power of two;
+- `l1_bytes`: "Shared Memory" in the tuning guides, and "Dissecting the NVIDIA Turing T4 GPU via
+  Microbenchmarking" (Jia et al.) for CC 7.5. Reports agree: the roll-up of L1 is 2.00 times the
+  percentage of its data stage on CC 7.5 (RTX 2080 Ti, T400) and 1.00 times on CC 7.0, 8.0, 8.6,
+  8.9 and 9.0;
 - `request_cycles`: 32 load/store units in Volta and the data-centre parts after it, 16 in Turing,
   GA10x, Orin, Ada and the RTX parts of Blackwell (NVIDIA's architecture white papers). Reports of
   CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count half as many memory instructions a cycle as their
@@ -27,6 +31,8 @@ _KIB: Final = 1024
 REGISTERS: Final = 65536
 REGISTER_UNIT: Final = 256
 PARTITIONS: Final = 4
+#: Bytes of a wavefront: 32 banks of 4 bytes.
+_WAVEFRONT: Final = 128
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,13 @@ class Sm:
     def shared_unit(self) -> int:
         """Shared memory is given to a block in multiples of this."""
         return 128 if self.cc >= (8, 0) else 256
+
+    @property
+    def data_stage(self) -> float:
+        """The part of a 128-byte wavefront that the data stage of L1 and shared memory moves a
+        cycle: where its counter, which takes a wavefront a cycle for the peak, ends. 1 where it is
+        not known."""
+        return self.l1_bytes / _WAVEFRONT if self.l1_bytes else 1.0
 
     @property
     def barriers(self) -> int:
