@@ -20,6 +20,7 @@ None is unknown: not published in a form used here. A capability that is not her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -158,6 +159,40 @@ SPECS: Final[Mapping[tuple[int, int], Sm]] = MappingProxyType({
         Sm((12, 1), 48, 24, _SMALL, 1, 2, 128, l1_bytes=128),
     )
 })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way to the host's memory: its name, and bytes a second in one direction at most."""
+
+    name: str
+    bandwidth: float
+
+
+#: GPUs that share their memory with the host: Xavier, Orin, Thor and GB10 (CUDA for Tegra; DGX
+#: Spark user guide). All of it is system memory.
+_INTEGRATED: Final = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+#: GPUs in one package with a Grace processor: NVLink-C2C, 450 GB/s in each direction (Grace Hopper
+#: and Grace Blackwell data sheets).
+_WITH_GRACE: Final = re.compile(r"\bG(H|B)[23]00\b")
+_C2C: Final = Link("NVLink-C2C", 450e9)
+#: PCIe of 16 lanes by the generation that the data sheets name: 3.0 until Turing, 4.0 for Ampere
+#: and Ada, 5.0 after.
+_PCIE: Final = (
+    ((9, 0), Link("PCIe", 64e9)),
+    ((8, 0), Link("PCIe", 32e9)),
+    ((7, 0), Link("PCIe", 16e9)),
+)
+
+
+def host_link(gpu: str, cc: tuple[int, int]) -> Link | None:
+    """The way from a GPU, by its name and compute capability, to the host's memory; None where
+    both share one memory."""
+    if cc in _INTEGRATED:
+        return None
+    if _WITH_GRACE.search(gpu):
+        return _C2C
+    return next((link for since, link in _PCIE if cc >= since), _PCIE[-1][1])
 
 
 def spec(cc: tuple[int, int], what: str) -> float | None:

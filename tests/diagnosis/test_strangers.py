@@ -59,3 +59,20 @@ def test_turing_s_l1_has_no_room_where_the_profiler_shows_it_full() -> None:
     assert found.primary.bottleneck == "l1-bandwidth"
     assert found.headroom is not None
     assert found.headroom.factor < 1.1
+
+
+#: Launches that read the host's memory, by file.
+ON_THE_HOST = {"a40-host-memory": {1, 2, 3, 4, 7, 8, 9, 10}, "rtx3080l-host-atomics": {0, 1, 2}}
+
+
+def test_host_memory_is_found_where_it_is_read_and_nowhere_else() -> None:
+    found: dict[str, set[int]] = {}
+    for name, profile in everyone():
+        first = diagnose(profile).primary
+        assert (first.bottleneck == "host-memory") == any(
+            each.bottleneck == "host-memory" for each in diagnose(profile).findings
+        ), name
+        if first.bottleneck == "host-memory":
+            found.setdefault(name.partition(".")[0], set()).add(profile.origin.action_index)
+            assert "GB/s" in first.summary
+    assert found == ON_THE_HOST
