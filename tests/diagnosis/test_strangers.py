@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis import language, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.report.reader import load_profiles
@@ -76,3 +76,24 @@ def test_host_memory_is_found_where_it_is_read_and_nowhere_else() -> None:
             found.setdefault(name.partition(".")[0], set()).add(profile.origin.action_index)
             assert "GB/s" in first.summary
     assert found == ON_THE_HOST
+
+
+@pytest.mark.parametrize(
+    ("name", "launch"), [("rtx2070-numba-fp64", 0), ("rtx4070s-fp64", 5)], ids=["stalls", "basic"]
+)
+def test_fp64_at_a_small_rate_is_the_verdict(name: str, launch: int) -> None:
+    """The owner's FP32 version of the first runs 7.1 times faster."""
+    first = verdict(name, launch).primary
+    assert first.bottleneck == "double-precision"
+    assert "No known cause" not in first.summary
+    assert first.confidence != "low"
+    if name == "rtx2070-numba-fp64":
+        assert first.speedup is not None
+        assert 2 < first.speedup < 8
+
+
+def test_a_lambda_of_the_user_s_is_not_a_library_s_kernel() -> None:
+    found = verdict("rtx4070s-fp64", 5).primary
+    assert not any("library" in advice for advice in found.advice)
+    scan = profiles("rtx4070s-fp64")[3]
+    assert language.language(scan) == "library"
