@@ -149,11 +149,12 @@ def _headed(
 
 
 def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
-    """How far the launch is from the nearest roof that removing a cause leaves; None where the
-    report lacks device memory or issue slots, whose roof may be nearer than any it holds."""
+    """How far the launch is from the nearest roof that removing a cause leaves, by the work that
+    stays; None where the report lacks device memory or issue slots, whose roof may be nearer than
+    any it holds."""
     if not {"issue", "dram"} <= model.loads.keys():
         return None
-    left = {name: model.least(name) for name in model.loads if name not in finding.relieves}
+    left = {name: model.least(name) * finding.relieves.get(name, 1.0) for name in model.loads}
     name = max(left, key=left.__getitem__, default="")
     if not name or not left[name]:
         return None
@@ -366,7 +367,7 @@ def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | 
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
         (advice, *((f"Collect the full set: {COLLECT}",) if absent else ())),
         expected,
-        relieves=leaner.relieves if leaner else (),
+        relieves=leaner.relieves if leaner else {},
         weight=leaner.saved if leaner else 0.0,
     )
 
