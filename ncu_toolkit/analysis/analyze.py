@@ -468,7 +468,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             allow_partial=options.allow_partial,
         )
         return Packed(_file(path, report, names), (_pickled(launches),))
-    codes = messages.codes(data, frame)
+    codes, machine = messages.codes(data, frame), messages.machine(data, frame)
     if len(spans) == 1:
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
     with (
@@ -488,7 +488,12 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         )
         del data
         tasks = [
-            (path, str(plain), options, reader.Part({index: codes[index] for index in span}, contradictions, report.ncu_version)) for span in spans
+            (path, str(plain), options, reader.Part(
+                    {index: codes[index] for index in span},
+                    contradictions,
+                    report.ncu_version,
+                    {index: machine[index] for index in span},
+                )) for span in spans
         ]  # fmt: skip
         found: list[bytes] = []
         seen = 0

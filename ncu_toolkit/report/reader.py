@@ -10,14 +10,14 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import cache, units, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, partly
 from ncu_toolkit.core.workers import without_collector
-from ncu_toolkit.model import Origin, Profile
+from ncu_toolkit.model import MachineCode, Origin, Profile
 from ncu_toolkit.report import (
     checksums,
     framing,
@@ -111,6 +111,8 @@ class Part:
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
     """Contradictions of each launch by its place in the file."""
     ncu_version: str
+    machine: Mapping[int, MachineCode | None] = field(default_factory=dict)
+    """What the launches' machine code holds, by their places in the file."""
 
 
 def visit_report(
@@ -140,6 +142,7 @@ def visit_report(
         dict(enumerate(messages.codes(data, frame))) if instructions else {},
         contradictions,
         report.ncu_version,
+        dict(enumerate(messages.machine(data, frame))) if instructions else {},
     )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = plain(path, data, frame, Path(scratch))
@@ -292,11 +295,11 @@ def _visit(
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    codes, contradictions = part.codes, part.contradictions
+    codes, contradictions, machine = part.codes, part.contradictions, part.machine
     if (
         len(ranges) > 1
     ):  # launches are then grouped by range, not in the order in which they were written
-        codes = {}
+        codes, machine = {}, {}
         contradictions = _of_every_launch(
             contradictions, sum(each.num_actions() for each in ranges)
         )
@@ -312,7 +315,11 @@ def _visit(
                 if wanted is None or wanted(ncu_action.kernel_name(action)):
                     origin = Origin(name, range_index, action_index, part.ncu_version)
                     found_there = contradictions.get(found - 1, {})
-                    visit(ncu_action.profile_of(action, origin, texts, found_there))
+                    read = ncu_action.profile_of(action, origin, texts, found_there)
+                    code = machine.get(found - 1)
+                    # What was counted says more than what is there.
+                    counted = read.instructions or read.mix.collected
+                    visit(read if code is None or counted else replace(read, code=code))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found

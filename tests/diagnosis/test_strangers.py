@@ -93,7 +93,18 @@ def test_fp64_at_a_small_rate_is_the_verdict(name: str, launch: int) -> None:
 
 
 def test_a_lambda_of_the_user_s_is_not_a_library_s_kernel() -> None:
-    found = verdict("rtx4070s-fp64", 5).primary
-    assert not any("library" in advice for advice in found.advice)
-    scan = profiles("rtx4070s-fp64")[3]
+    ours, scan = (profiles("rtx4070s-fp64")[launch] for launch in (5, 3))
+    assert language.language(ours) == "cuda"
     assert language.language(scan) == "library"
+
+
+DEBUG_BUILDS = {"rtx3090-debug-build", "rtx3080-debug-build"}
+
+
+def test_debug_builds_show_in_the_embedded_machine_code() -> None:
+    found = {
+        name.partition(".")[0]
+        for name, profile in everyone()
+        if diagnose(profile).primary.bottleneck == "debug-build"
+    }
+    assert found == DEBUG_BUILDS
